@@ -1,0 +1,192 @@
+//! The one error type of the project.
+//!
+//! Every error says where (path, tensor, byte offset), what was expected against what was found, and what to do. A parser knows neither
+//! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A broken rule, with all that is known about where it was broken. Used for errors and, as data, for findings (lints).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fault {
+    /// The stable id of the rule, such as `safetensors.overlap`; never reworded once released.
+    pub rule: &'static str,
+    /// What is wrong, with expected against actual.
+    pub cause: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The file.
+    pub path: Option<PathBuf>,
+    /// The tensor's full name.
+    pub tensor: Option<String>,
+    /// The byte offset in the file.
+    pub offset: Option<u64>,
+}
+
+impl Fault {
+    /// A fault of which only the rule and the cause are known yet.
+    pub fn new(rule: &'static str, cause: impl Into<String>) -> Self {
+        Self { rule, cause: cause.into(), ..Self::default() }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds the tensor's name.
+    #[must_use]
+    pub fn tensor(mut self, name: impl Into<String>) -> Self {
+        self.tensor = Some(name.into());
+        self
+    }
+
+    /// Adds the byte offset in the file.
+    #[must_use]
+    pub fn offset(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// Adds the path.
+    #[must_use]
+    pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// The fault as a format error.
+    pub fn format(self) -> Error {
+        Error::Format(Box::new(self))
+    }
+
+    /// The fault as an error about something that is legal but not supported.
+    pub fn unsupported(self) -> Error {
+        Error::Unsupported(Box::new(self))
+    }
+}
+
+impl fmt::Display for Fault {
+    /// `PATH: tensor 'NAME': CAUSE (at byte N) [rule]. HELP`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        if let Some(tensor) = &self.tensor {
+            write!(f, "tensor '{}': ", shorten(tensor))?;
+        }
+        f.write_str(&self.cause)?;
+        if let Some(offset) = self.offset {
+            write!(f, " (at byte {offset})")?;
+        }
+        write!(f, " [{}]", self.rule)?;
+        if let Some(help) = &self.help {
+            write!(f, ". {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A name as it is shown in a message: a hostile file may name a tensor with megabytes, or with control characters.
+fn shorten(name: &str) -> String {
+    const SHOWN: usize = 200;
+    let mut shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if name.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Everything that can go wrong. Each variant is one Python exception class.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Bytes that break the rules of their format.
+    #[error("{0}")]
+    Format(Box<Fault>),
+    /// Legal, but nothing here can do it.
+    #[error("{0}")]
+    Unsupported(Box<Fault>),
+    /// The file is no longer the one that was opened.
+    #[error("{0}")]
+    FileChanged(Box<Fault>),
+    /// No weight of this name.
+    #[error("no weight named '{}'{}", shorten(name), suggestion(near, *below))]
+    NotFound {
+        /// The name asked for.
+        name: String,
+        /// Up to three names that are near it.
+        near: Vec<String>,
+        /// How many weights have the name as a prefix.
+        below: usize,
+    },
+    /// A path that does not exist.
+    #[error("{}: no such file or directory", path.display())]
+    MissingFile {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, such as `read 4096 bytes at 128`.
+        action: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Argument(String),
+    /// The checkpoint was closed.
+    #[error("{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open", path.display())]
+    Closed {
+        /// The (first) file.
+        path: PathBuf,
+    },
+    /// A device that is absent, or not able to do what was asked.
+    #[error("{0}")]
+    Device(String),
+}
+
+impl Error {
+    /// Names the file in an error that does not name one yet.
+    #[must_use]
+    pub fn at_path(mut self, path: &Path) -> Self {
+        if let Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) = &mut self {
+            fault.path.get_or_insert_with(|| path.to_path_buf());
+        }
+        self
+    }
+
+    /// An operating-system error, with the file and what was tried.
+    pub fn io(path: &Path, action: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { path: path.to_path_buf(), action: action.into(), source }
+    }
+
+    /// The broken rule, where there is one.
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => Some(fault),
+            _ => None,
+        }
+    }
+}
+
+fn suggestion(near: &[String], below: usize) -> String {
+    let mut text = String::new();
+    if below > 0 {
+        let (verb, noun) = if below == 1 { ("is", "weight") } else { ("are", "weights") };
+        text.push_str(&format!("; it is a prefix: there {verb} {below} {noun} below it (items() walks them)"));
+    }
+    if !near.is_empty() {
+        let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", shorten(name))).collect();
+        text.push_str(&format!("; did you mean {}?", quoted.join(", ")));
+    }
+    text
+}
