@@ -1,5 +1,7 @@
 //! Which format a file has, by its first bytes; and what a file is that is no checkpoint, said in words that help.
 
+use std::fmt;
+
 use crate::error::{Fault, Result};
 use crate::format::shown;
 
@@ -19,6 +21,18 @@ pub enum Kind {
     TorchLegacy,
     /// PyTorch before 0.1.10: a tar archive.
     TorchTar,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Safetensors => "safetensors",
+            Self::Gguf => "GGUF",
+            Self::TorchZip => "PyTorch (zip)",
+            Self::TorchLegacy => "PyTorch (from before 1.6)",
+            Self::TorchTar => "PyTorch (tar, from before 0.1.10)",
+        })
+    }
 }
 
 /// The first pickle of a legacy PyTorch file is the integer 0x1950a86a20f9469cfc6c; as protocols 0 and 1 write it, in decimal.
