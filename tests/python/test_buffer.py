@@ -174,7 +174,7 @@ def test_packed_four_bit_elements_reach_torch_in_pairs_and_numpy_as_bytes() -> N
     assert tensor.shape == (2, 4)
     back = Buffer.from_dlpack(tensor)
     assert back.shape == (2, 8)
-    assert bytes(back) == bytes(range(8))
+    assert bytes(back.view(DType.uint8)) == bytes(range(8))
     with pytest.raises(UnsupportedError, match="uint8"):
         packed.to_numpy()
     with pytest.raises(ValueError, match="packed"):
@@ -202,7 +202,7 @@ def test_a_capsule_that_nobody_takes_frees_its_tensor() -> None:
         pass
 
     for version in (None, (1, 0)):
-        array = np.zeros(4, np.uint32).view(Watched)
+        array = Watched((4,), np.uint32)
         alive = weakref.ref(array)
         capsule = Buffer.from_numpy(array).__dlpack__(max_version=version)
         del array
@@ -254,7 +254,7 @@ def test_torch_tensors_come_in_by_dlpack(tensor: torch.Tensor) -> None:
         assert buffer._data_ptr() == tensor.data_ptr()
     del tensor
     gc.collect()
-    assert len(bytes(buffer.contiguous())) == buffer.nbytes
+    assert buffer.copy().nbytes == buffer.nbytes
 
 
 def test_numpy_and_jax_arrays_come_in_by_dlpack() -> None:
@@ -314,7 +314,7 @@ def test_the_buffer_protocol_serves_simple_consumers() -> None:
     assert buffer[0].item() == 9
     view = memoryview(Buffer.from_numpy(np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::2]))
     assert (view.shape, view.strides, view.format) == ((2, 2), (12, 8), "i")
-    with pytest.raises(BufferError, match="contiguous"):
+    with pytest.raises((BufferError, TypeError), match="contiguous"):
         (ctypes.c_int32 * 4).from_buffer(Buffer.from_numpy(np.arange(8, dtype=np.int32)[::2]))
     with pytest.raises((BufferError, TypeError)):
         (ctypes.c_uint8 * 4).from_buffer(Buffer.from_numpy(np.frombuffer(b"abcd", np.uint8)))

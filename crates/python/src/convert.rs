@@ -3,7 +3,7 @@
 use max_weights::buffer::Index;
 use max_weights::dtype::DType;
 use max_weights::tensor::Element;
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -71,15 +71,22 @@ fn index_part(part: &Bound<'_, PyAny>) -> PyResult<Index> {
         return Ok(Index::Slice { start: bound(intern!(py, "start"))?, stop: bound(intern!(py, "stop"))?, step });
     }
     if part.is_instance_of::<pyo3::types::PyBool>() || !part.hasattr(intern!(py, "__index__"))? {
-        return Err(PyTypeError::new_err(format!(
-            "basic indices are integers, slices, '...' and None, not {}; use to_numpy() for NumPy's advanced indexing",
-            part.get_type().name()?
-        )));
+        return Err(not_basic(part)?);
     }
     match part.extract() {
         Ok(at) => Ok(Index::At(at)),
-        Err(_) => Err(PyIndexError::new_err("the index does not fit into 64 bits")),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+            Err(PyIndexError::new_err("the index does not fit into 64 bits"))
+        }
+        Err(_) => Err(not_basic(part)?),
     }
+}
+
+fn not_basic(part: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    Ok(PyTypeError::new_err(format!(
+        "basic indices are integers, slices, '...' and None, not {}; use to_numpy() for NumPy's advanced indexing",
+        part.get_type().name()?
+    )))
 }
 
 /// A slice's bound may be any integer; what does not fit into 64 bits is beyond every axis anyway.

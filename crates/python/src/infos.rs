@@ -1,6 +1,5 @@
 //! The light listing: what a weight is and where it lies, without making a tensor.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use max_weights::checkpoint::Catalog;
@@ -50,8 +49,8 @@ impl WeightInfo {
     }
 
     #[getter]
-    fn file(&self) -> PathBuf {
-        self.catalog.paths()[self.info().file as usize].clone()
+    fn file(&self) -> std::borrow::Cow<'_, str> {
+        self.catalog.paths()[self.info().file as usize].to_string_lossy()
     }
 
     #[getter]
@@ -95,13 +94,12 @@ const FIELDS: usize = 7;
 impl WeightInfo {
     fn tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let info = self.info();
-        let file = self.catalog.paths()[info.file as usize].as_path();
         let fields = (
             info.name,
             element_to_python(py, info.element)?,
             PyTuple::new(py, info.shape)?,
             info.span.len(),
-            file.to_string_lossy(),
+            self.file(),
             info.span.start(),
             info.is_aligned(),
         );

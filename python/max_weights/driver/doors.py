@@ -70,8 +70,9 @@ def from_numpy(array: Any) -> Buffer:
     if dtype in _PACKED:
         raise ValueError(f"NumPy holds {dtype!r} one element a byte, not packed; convert it to uint8 bytes yourself")
     item = array.dtype.itemsize
+    if array.ndim == 0:
+        return from_numpy(array.reshape(1))[0]  # the buffer protocol gives a scalar no shape to read
     if array.dtype.kind == "c":
-        # The buffer protocol has a word for complex numbers, but not one of 8 bytes among the integers below.
         return Buffer._from_memory(array, dtype)
     if any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1):
         array = array.copy()  # fields of a record array: not a whole number of elements apart

@@ -40,9 +40,11 @@ class Weights(Protocol):
         """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
         ...
 
-    def __getattr__(self, attr: str) -> Weights:
-        """The child of that name."""
-        ...
+    if TYPE_CHECKING:  # not a member at run time: isinstance() would look for a method of that name
+
+        def __getattr__(self, attr: str) -> Weights:
+            """The child of that name."""
+            ...
 
     def __getitem__(self, key: int | str) -> Weights:
         """The child of that index or name; dots are allowed."""
