@@ -20,9 +20,9 @@ __all__ = ["DType", "finfo"]
 class DType(Enum):
     """The type of one element of a tensor.
 
-    `DType("float32")` parses a name: the members' own, the short ones of file formats in any case (`f32`, `BF16`, `F8_E4M3`), NumPy's
-    (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads otherwise, such as `I8`, has its meaning in
-    safetensors: 8 bits.
+    `DType("float32")` parses a name, in any case: the members' own, the short ones of file formats (`f32`, `BF16`,
+    `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads otherwise, such
+    as `I8`, has its meaning in safetensors: 8 bits.
     """
 
     bool = 1
@@ -79,7 +79,8 @@ class DType(Enum):
         bits = _BITS[self._name_]
         if bits % 8:
             raise ValueError(
-                f"an element of {self} has {bits} bits, not a whole number of bytes; use size_in_bits, and round up the product"
+                f"an element of {self} has {bits} bits, not a whole number of bytes; "
+                "use size_in_bits, and round up the product"
             )
         return bits // 8
 
@@ -115,8 +116,8 @@ class DType(Enum):
     def to_numpy(self) -> np.dtype[Any]:
         """The NumPy dtype.
 
-        bfloat16 and the types of 8 bits and less come from ml_dtypes, whose 4 and 6 bit types take a byte per element. ImportError
-        if ml_dtypes is missing.
+        bfloat16 and the floats of 8 bits and less come from ml_dtypes, whose 4 and 6 bit types take a byte per element.
+        ImportError if ml_dtypes is missing.
         """
         import numpy as np
 
@@ -135,19 +136,21 @@ class DType(Enum):
             raise ImportError(
                 f"ml_dtypes {ml_dtypes.__version__} has no {self._name_}; `pip install -U ml-dtypes`", name="ml_dtypes"
             )
-        return np.dtype(scalar)
+        dtype: np.dtype[Any] = np.dtype(scalar)
+        return dtype
 
     @classmethod
     def from_numpy(cls, dtype: npt.DTypeLike) -> DType:
         """The `DType` of anything that `np.dtype` accepts.
 
-        ValueError for a dtype that has no counterpart here, and for one of foreign byte order, as the order would be lost.
+        ValueError for a dtype that has no counterpart here, and for one of foreign byte order, as the order would be
+        lost.
         """
         import numpy as np
 
         if dtype is None:
             raise TypeError("None is not a dtype (NumPy would read it as float64)")
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
         member = cls._member_map_.get(found.name)
         if not isinstance(member, cls):
             raise ValueError(f"the NumPy dtype {found} has no counterpart among {', '.join(cls._member_map_)}")
@@ -161,7 +164,8 @@ class DType(Enum):
     def to_torch(self) -> torch.dtype:
         """The torch dtype. ValueError where torch has none; ImportError if torch is missing.
 
-        float4_e2m1fn becomes `torch.float4_e2m1fn_x2`, two elements in a byte: the last dimension of such a tensor is halved.
+        float4_e2m1fn becomes `torch.float4_e2m1fn_x2`, two elements in a byte: the last dimension of such a tensor is
+        halved.
         """
         name = "float4_e2m1fn_x2" if self is DType.float4_e2m1fn else self._name_
         if name.startswith("float6"):
@@ -189,7 +193,7 @@ class DType(Enum):
         return member
 
 
-class finfo:  # noqa: N801 (NumPy's and torch's name)
+class finfo:
     """The limits of a floating-point dtype, as `numpy.finfo` and `ml_dtypes.finfo` give them.
 
     Args:

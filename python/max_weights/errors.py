@@ -1,7 +1,7 @@
 """The exception classes. Each is a `WeightsError` and also the built-in class that callers of such code already catch.
 
-The messages are written by the Rust core, which also fills in the attributes; this module imports nothing of the package,
-so that the core can fetch it from anywhere.
+The messages are written by the Rust core, which also fills in the attributes; this module imports nothing of the
+package, so that the core can fetch it from anywhere.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeviceError(WeightsError, RuntimeError):
 
 
 class MissingFileError(WeightsError, FileNotFoundError, ValueError):
-    """A path that does not exist. Made as `MissingFileError(errno, message, filename)`, it has those three attributes."""
+    """A path that does not exist. Made as `MissingFileError(errno, message, filename)`, it has those attributes."""
 
 
 class ClosedError(WeightsError, ValueError):

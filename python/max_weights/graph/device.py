@@ -39,12 +39,12 @@ class DeviceRef:
         object.__setattr__(self, "id", number)
 
     @classmethod
-    def CPU(cls, id: int = 0) -> DeviceRef:  # noqa: N802 (MAX's name)
+    def CPU(cls, id: int = 0) -> DeviceRef:
         """The CPU."""
         return cls("cpu", id)
 
     @classmethod
-    def GPU(cls, id: int = 0) -> DeviceRef:  # noqa: N802 (MAX's name)
+    def GPU(cls, id: int = 0) -> DeviceRef:
         """The GPU of this number."""
         return cls("gpu", id)
 
@@ -53,16 +53,16 @@ class DeviceRef:
         """The reference to a device.
 
         Args:
-            device: A `DeviceRef` (given back as it is), a text such as `gpu`, `gpu:1` or `cuda:1`, or a driver device, which has
-                `label` and `id`.
+            device: A `DeviceRef` (given back as it is), a text such as `gpu`, `gpu:1` or `cuda:1`, or a driver device,
+                which has `label` and `id`.
         """
         if isinstance(device, DeviceRef):
             return device
         if isinstance(device, str):
-            kind, colon, number = device.lower().partition(":")
-            if colon and not (number.isascii() and number.isdigit()):
+            kind, colon, digits = device.lower().partition(":")
+            if colon and not (digits.isascii() and digits.isdigit()):
                 raise ValueError(f"a device is written such as 'cpu', 'gpu' or 'gpu:1', not {device!r}")
-            return cls("gpu" if kind == "cuda" else kind, int(number or "0"))
+            return cls("gpu" if kind == "cuda" else kind, int(digits or "0"))
         label, number = getattr(device, "label", None), getattr(device, "id", None)
         if label is None or number is None:
             raise TypeError(

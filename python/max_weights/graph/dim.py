@@ -1,7 +1,8 @@
 """`Dim`: one dimension of a shape, static (`3`), symbolic (`n`) or algebraic (`n + 1`).
 
-An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, kept as its sum of products. Two
-polynomials are the same exactly when their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no rules of their own.
+An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, kept as its sum of
+products. Two polynomials are the same exactly when their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no
+rules of their own.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ _MOST_INTERNED = 4096
 class Dim:
     """One dimension of a shape.
 
-    `Dim(3)` is a `StaticDim`, `Dim("n")` a `SymbolicDim`, and `+ - * //` of them give an `AlgebraicDim` where a symbol is left.
-    Dimensions are immutable; a static one equals its int, a symbolic one its name.
+    `Dim(3)` is a `StaticDim`, `Dim("n")` a `SymbolicDim`, and `+ - * //` of them give an `AlgebraicDim` where a symbol
+    is left. Dimensions are immutable; a static one equals its int, a symbolic one its name.
 
     Args:
-        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is given back as it is. ValueError for an int
-            out of range or a text that is no identifier, TypeError for anything else, floats and bools included.
+        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is given back as it is.
+            ValueError for an int out of range or a text that is no identifier, TypeError for anything else, floats and
+            bools included.
     """
 
     __slots__ = ()
@@ -196,8 +198,8 @@ class AlgebraicDim(Dim):
 
 DimLike: TypeAlias = int | str | Dim | SupportsIndex
 
-# A product of atoms in the order of their text, repeated for powers; empty for the constant. An atom is a symbol, or a floor division
-# as its two sides.
+# A product of atoms in the order of their text, repeated for powers; empty for the constant. An atom is a symbol, or a
+# floor division as its two sides.
 _Atom: TypeAlias = SymbolicDim | tuple[Dim, Dim]
 _Product: TypeAlias = tuple[_Atom, ...]
 # Products with their coefficients, none of which is 0.
@@ -242,7 +244,7 @@ def _int_of(value: object) -> int | None:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)
     except TypeError:
         return None
 

@@ -50,7 +50,7 @@ class Shape(list[Dim]):
             other = list(other)
         return super().__ne__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Dim: ...
@@ -94,7 +94,7 @@ class Shape(list[Dim]):
             return NotImplemented
         return Shape([*other, *self])
 
-    def __iadd__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override, misc]
+    def __iadd__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]
         self.extend(other)
         return self
 
