@@ -6,10 +6,12 @@
 //! of the data at which it shows.
 
 mod reader;
+mod visitors;
 
 use std::hash::{DefaultHasher, Hasher};
 
-use reader::{Reader, Record};
+use reader::Reader;
+use visitors::Record;
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
