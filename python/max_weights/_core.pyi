@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, TypeVar, final, overload
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 from max_weights.driver.device import Device
 from max_weights.driver.tensor import DLPackArray
@@ -20,15 +21,32 @@ _Index = int | slice | None
 _Array = np.ndarray[Any, np.dtype[Any]]
 _T = TypeVar("_T")
 
+__all__ = [
+    "RESERVED",
+    "Buffer",
+    "SafetensorWeights",
+    "WeightInfo",
+    "WeightsNode",
+    "__version__",
+    "buffers",
+    "export_dlpack",
+    "files",
+    "open_weights",
+    "tree",
+]
+
 __version__: str
 RESERVED: list[str]
-"""Names that a `Weights` keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`."""
+"""Names that a `Weights` keeps for itself, now or in a later version. A weight of such a name is reached by
+`weights["name"]`.
+"""
 
 @final
 class Buffer:
     """A tensor: dtype, shape, strides and device over memory that it keeps alive.
 
-    A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process. It reaches NumPy by
+    A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
+    It reaches NumPy by
     `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack, always without a copy.
     `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
     """
@@ -37,7 +55,8 @@ class Buffer:
 
     @classmethod
     def from_numpy(cls, array: _Array | np.generic) -> Buffer:
-        """The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are swapped into a copy.
+        """The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
+        swapped into a copy.
 
         Raises:
             TypeError: not an array.
@@ -119,7 +138,8 @@ class Buffer:
     def _data_ptr(self) -> int: ...
     def _memory(self) -> tuple[Buffer, int]: ...
     def to_numpy(self) -> _Array:
-        """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes.
+        """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
+        ml_dtypes.
 
         Raises:
             ImportError: ml_dtypes is needed and missing.
@@ -145,7 +165,8 @@ class Buffer:
         """This tensor if it is contiguous and aligned, else a copy that is."""
 
     def view(self, dtype: DType | str, shape: Sequence[int] | None = None) -> Buffer:
-        """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the sizes.
+        """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
+        sizes.
 
         Raises:
             ValueError: the bytes do not fit, or are not contiguous.
@@ -232,10 +253,12 @@ class WeightInfo:
     @overload
     def __getitem__(self, index: slice, /) -> Any: ...
 
+@disjoint_base
 class WeightsNode:
     """One node of the tree of names; see `max_weights.graph.weights.Weights`.
 
-    `len(node)` counts the weights at and below it, `name in node` asks for a weight below it, `dir(node)` lists its children.
+    `len(node)` counts the weights at and below it, `name in node` asks for a weight below it, `dir(node)` lists its
+    children.
     """
 
     @property
@@ -302,15 +325,14 @@ class WeightsNode:
         """Release the files. Tensors already taken stay valid; new ones cannot be taken."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, *_exception: type[BaseException] | BaseException | TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, _memo: Any, /) -> Self: ...
     def __dir__(self) -> list[str]: ...
     def _ipython_key_completions_(self) -> list[str]: ...
     def _repr_html_(self) -> str: ...
 
+@final
 class SafetensorWeights(WeightsNode):
     """Weights in safetensors files."""
 

@@ -17,7 +17,8 @@ def load_file(
 ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     """All tensors of a checkpoint, by name, in file order.
 
-    They are writable views of private pages of the file: nothing is read before it is used, and writing to them changes neither the file nor
+    They are writable views of private pages of the file: nothing is read before it is used, and writing to them
+    changes neither the file nor
     another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes.
 
     Raises:

@@ -17,7 +17,8 @@ def load_file(
 ) -> dict[str, torch.Tensor]:
     """All tensors of a checkpoint, by name, in file order.
 
-    On the CPU they are views of private pages of the file: nothing is read before it is used, writing to them changes neither the file nor
+    On the CPU they are views of private pages of the file: nothing is read before it is used, writing to them changes
+    neither the file nor
     another process, and they stay valid for as long as they are held. For another device they are copied there.
 
     Raises:

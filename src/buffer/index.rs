@@ -51,7 +51,9 @@ impl Buffer {
                     let dim = self.shape[axis];
                     let element = if at < 0 { at.saturating_add(dim) } else { at };
                     if !(0..dim).contains(&element) {
-                        return Err(Error::Index(format!("index {at} is out of bounds for axis {axis} of length {dim}")));
+                        return Err(Error::Index(format!(
+                            "index {at} is out of bounds for axis {axis} of length {dim}"
+                        )));
                     }
                     first = first.wrapping_add(element.wrapping_mul(self.strides[axis])); // wraps only where another axis is empty
                     axis += 1;
@@ -95,7 +97,8 @@ fn resolve(start: Option<i64>, stop: Option<i64>, step: i64, dim: i64) -> Result
         Some(at) if at < 0 => at.saturating_add(dim).clamp(low, high),
         Some(at) => at.clamp(low, high),
     };
-    let (begin, end) = if step > 0 { (bound(start, low), bound(stop, high)) } else { (bound(start, high), bound(stop, low)) };
+    let (begin, end) =
+        if step > 0 { (bound(start, low), bound(stop, high)) } else { (bound(start, high), bound(stop, low)) };
     let distance = if step > 0 { end - begin } else { begin - end };
     let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
     let len = if distance <= 0 { 0 } else { (distance - 1) / stride + 1 };

@@ -36,7 +36,13 @@ impl Buffer {
     }
 
     /// A tensor of any strides (in elements), every element of which must lie in the storage.
-    pub fn strided_at(storage: Arc<Storage>, offset: usize, dtype: DType, shape: &[i64], strides: &[i64]) -> Result<Self> {
+    pub fn strided_at(
+        storage: Arc<Storage>,
+        offset: usize,
+        dtype: DType,
+        shape: &[i64],
+        strides: &[i64],
+    ) -> Result<Self> {
         checked_size(dtype, shape)?;
         let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))? as i64;
         if shape.len() != strides.len() {
@@ -51,7 +57,9 @@ impl Buffer {
             }
             let at = |element: i64| element.checked_mul(item)?.checked_add(i64::try_from(offset).ok()?);
             let inside = at(first).is_some_and(|start| start >= 0)
-                && at(last).and_then(|start| start.checked_add(item)).is_some_and(|end| end as u64 <= storage.len() as u64);
+                && at(last)
+                    .and_then(|start| start.checked_add(item))
+                    .is_some_and(|end| end as u64 <= storage.len() as u64);
             if !inside {
                 return Err(outside(offset, usize::MAX, storage.len()));
             }
@@ -171,7 +179,9 @@ impl Buffer {
         let size = checked_size(dtype, &shape)?;
         if size != self.size() {
             let have = self.size();
-            return Err(Error::Argument(format!("view() as {dtype} of shape {shape:?} takes {size} bytes, but there are {have}")));
+            return Err(Error::Argument(format!(
+                "view() as {dtype} of shape {shape:?} takes {size} bytes, but there are {have}"
+            )));
         }
         Ok(Self { strides: row_major(&shape), shape, dtype, ..self.clone() })
     }
@@ -180,7 +190,9 @@ impl Buffer {
         let mut shape = self.shape.clone();
         let refuse = |have: &[i64]| {
             let from = self.dtype;
-            Error::Argument(format!("view(): the last dimension of {have:?} {from} does not divide into {dtype}; give a shape"))
+            Error::Argument(format!(
+                "view(): the last dimension of {have:?} {from} does not divide into {dtype}; give a shape"
+            ))
         };
         let last = shape.last_mut().ok_or_else(|| refuse(&self.shape))?;
         let bits = *last * self.dtype.bits() as i64;

@@ -59,9 +59,12 @@ impl Tree {
         if hidden > 0 {
             rows.truncate(rows.len() - hidden);
         }
-        let width = |column: fn(&Row) -> &str| rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count()).max();
+        let width = |column: fn(&Row) -> &str| {
+            rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count()).max()
+        };
         let label = width(|row| &row.label).unwrap_or(0);
-        let [dtype, shape] = [width(|row| &row.columns[0]), width(|row| &row.columns[1])].map(Option::unwrap_or_default);
+        let [dtype, shape] =
+            [width(|row| &row.columns[0]), width(|row| &row.columns[1])].map(Option::unwrap_or_default);
         let mut text = String::new();
         for row in &rows {
             let [first, second, third] = &row.columns;
@@ -88,7 +91,14 @@ impl Tree {
     }
 }
 
-fn branch(catalog: &Catalog, mut label: String, prefix: &str, range: Range<usize>, limits: Limits, depth: usize) -> Node {
+fn branch(
+    catalog: &Catalog,
+    mut label: String,
+    prefix: &str,
+    range: Range<usize>,
+    limits: Limits,
+    depth: usize,
+) -> Node {
     let (table, names) = (&catalog.table, &catalog.names);
     let own = range.clone().next().map(|position| names.entry(position)).filter(|&entry| table.name(entry) == prefix);
     let mut prefix = prefix.to_owned();
@@ -193,7 +203,11 @@ impl Row {
             Some(detail) => Self { label, columns: detail.clone(), is_weight: true },
             None => Self {
                 label,
-                columns: [String::new(), String::new(), format!("{}, {}", plural(node.weights, "weight"), size(node.bytes))],
+                columns: [
+                    String::new(),
+                    String::new(),
+                    format!("{}, {}", plural(node.weights, "weight"), size(node.bytes)),
+                ],
                 is_weight: false,
             },
         }

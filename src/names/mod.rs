@@ -81,7 +81,12 @@ impl NameIndex {
     }
 
     /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, however much lies below it.
-    pub fn children<'a>(&'a self, table: &'a TensorTable, prefix: &str, range: Range<usize>) -> impl Iterator<Item = Child<'a>> {
+    pub fn children<'a>(
+        &'a self,
+        table: &'a TensorTable,
+        prefix: &str,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = Child<'a>> {
         let skip = if prefix.is_empty() { 0 } else { prefix.len() + SEPARATOR.len_utf8() };
         let mut next = range.start;
         if !prefix.is_empty() && next < range.end && table.name(self.entry(next)).len() == prefix.len() {

@@ -22,7 +22,8 @@ const VISITS: usize = 40_000;
 
 /// Up to `count` names near `name`, the nearest first, ties by name.
 pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize) -> Vec<String> {
-    let query: Vec<Vec<char>> = name.split(SEPARATOR).take(COMPARED).map(|part| part.chars().take(COMPARED).collect()).collect();
+    let query: Vec<Vec<char>> =
+        name.split(SEPARATOR).take(COMPARED).map(|part| part.chars().take(COMPARED).collect()).collect();
     if count == 0 || index.is_empty() {
         return Vec::new();
     }

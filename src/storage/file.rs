@@ -68,12 +68,7 @@ impl SourceFile {
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            file,
-            fingerprint: Fingerprint::of(&metadata),
-            mapping: OnceLock::new(),
-        })
+        Ok(Self { path: path.to_path_buf(), file, fingerprint: Fingerprint::of(&metadata), mapping: OnceLock::new() })
     }
 
     /// The path that it was opened by.
@@ -112,7 +107,9 @@ impl SourceFile {
                 }
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io(&self.path, format!("read {} bytes at {at}", bytes.len() - done), error)),
+                Err(error) => {
+                    return Err(Error::io(&self.path, format!("read {} bytes at {at}", bytes.len() - done), error));
+                }
             }
         }
         Ok(())

@@ -69,7 +69,12 @@ impl Storage {
     ///
     /// # Safety
     /// `start` must stay valid for reads of `len` bytes (and for writes, if `writable`) for as long as `owner` lives, from any thread.
-    pub unsafe fn foreign(start: NonNull<u8>, len: usize, writable: bool, owner: Box<dyn Any + Send + Sync>) -> Arc<Self> {
+    pub unsafe fn foreign(
+        start: NonNull<u8>,
+        len: usize,
+        writable: bool,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new(Self { start, len, owner: Owner::Foreign { writable, _owner: owner } })
     }
 

@@ -18,12 +18,14 @@ Entry = tuple[str, list[int], bytes]
 def models() -> Path:
     """The folder of the real model files, as `tools/get_models.py --derive` leaves it."""
     folder = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
-    assert (folder / "derived").is_dir(), f"no model files in {folder}: run `make test`, or tools/get_models.py --derive"
+    assert (folder / "derived").is_dir(), (
+        f"no model files in {folder}: run `make test`, or tools/get_models.py --derive"
+    )
     return folder
 
 
 def safetensors_bytes(tensors: dict[str, Entry], metadata: dict[str, str] | None = None, pad: int = 8) -> bytes:
-    """A safetensors file by hand: {name: (dtype, shape, bytes)}; the header is padded to a multiple of `pad`, plus 0 if it is 1."""
+    """A safetensors file by hand: {name: (dtype, shape, bytes)}; the header is padded to a multiple of `pad`."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     data = b""
     for name, (dtype, shape, payload) in tensors.items():
@@ -37,7 +39,17 @@ def safetensors_bytes(tensors: dict[str, Entry], metadata: dict[str, str] | None
 @pytest.fixture
 def make_file(tmp_path: Path) -> Callable[..., Path]:
     """Write a small safetensors file of NumPy arrays (or raw entries) and give its path."""
-    names = {"f4": "F32", "f8": "F64", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8", "u1": "U8", "b1": "BOOL"}
+    names = {
+        "f4": "F32",
+        "f8": "F64",
+        "f2": "F16",
+        "i8": "I64",
+        "i4": "I32",
+        "i2": "I16",
+        "i1": "I8",
+        "u1": "U8",
+        "b1": "BOOL",
+    }
 
     def make(tensors: dict[str, Any], name: str = "model.safetensors", **options: Any) -> Path:
         entries = {}

@@ -53,7 +53,9 @@ def test_small_floats_reach_numpy_through_ml_dtypes_but_not_the_buffer_protocol(
     assert bytes(memoryview(buffer.view(DType.uint8))) == array.tobytes()
 
 
-@pytest.mark.parametrize("order", ["transposed", "reversed", "stepped", "record field", "other byte order", "0-d", "empty", "read-only"])
+@pytest.mark.parametrize(
+    "order", ["transposed", "reversed", "stepped", "record field", "other byte order", "0-d", "empty", "read-only"]
+)
 def test_arrays_of_every_layout_come_in(order: str) -> None:
     base = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
     record = np.zeros(5, dtype=[("a", "u1"), ("b", "f4")])
@@ -72,7 +74,9 @@ def test_arrays_of_every_layout_come_in(order: str) -> None:
     assert buffer.shape == np.shape(array)
     assert np.array_equal(buffer.to_numpy(), array)
     assert np.array_equal(buffer.contiguous().to_numpy(), array)
-    assert np.array_equal(torch.from_dlpack(buffer.contiguous()).numpy() if order != "reversed" else buffer.copy(), array)
+    assert np.array_equal(
+        torch.from_dlpack(buffer.contiguous()).numpy() if order != "reversed" else buffer.copy(), array
+    )
     assert buffer.is_writable == (order != "read-only")
 
 
@@ -92,7 +96,9 @@ index_parts = st.one_of(
 )
 
 
-@given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), st.lists(index_parts, max_size=5), st.booleans())
+@given(
+    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), st.lists(index_parts, max_size=5), st.booleans()
+)
 def test_basic_indexing_equals_numpys(shape: tuple[int, ...], key: list[Any], transposed: bool) -> None:
     array = np.arange(np.prod(shape, dtype=int), dtype=np.int16).reshape(shape)
     array = array.T if transposed else array
@@ -157,7 +163,12 @@ def test_views_of_other_dtypes() -> None:
     assert buffer.view("int32").shape == (2, 3)
     assert buffer.view(DType.uint16, (12,)).shape == (12,)
     assert buffer.view(DType.float64, (3,)).shape == (3,)
-    for dtype, shape in ((DType.float64, None), (DType.float32, (5,)), (DType.float32, (-6,)), (DType.float32, (2**62, 4))):
+    for dtype, shape in (
+        (DType.float64, None),
+        (DType.float32, (5,)),
+        (DType.float32, (-6,)),
+        (DType.float32, (2**62, 4)),
+    ):
         with pytest.raises(ValueError, match=r"view|negative|overflow"):
             buffer.view(dtype, shape)
     with pytest.raises(ValueError, match="contiguous"):

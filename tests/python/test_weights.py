@@ -19,7 +19,10 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def weights(make_file: Make) -> Any:
-    names = [f"model.layers.{i}.{kind}.weight" for i in (0, 1, 10) for kind in ("attn", "mlp")] + ["model.layers.1", "lm_head.weight"]
+    names = [f"model.layers.{i}.{kind}.weight" for i in (0, 1, 10) for kind in ("attn", "mlp")] + [
+        "model.layers.1",
+        "lm_head.weight",
+    ]
     return max_weights.load_weights(make_file({name: np.full((2, 3), i, np.float32) for i, name in enumerate(names)}))
 
 
@@ -112,7 +115,14 @@ def test_an_entry_of_the_listing_unpacks(make_file: Make) -> None:
     info = max_weights.load_weights(path).infos()[0]
     name, dtype, shape, size, file, offset, aligned = info
     assert (name, dtype, shape, size, file, aligned) == ("a", DType.float16, (2, 5), 20, str(path), True)
-    assert (info.name, info.dtype, info.shape, info.bytes, info.file, info.offset) == (name, dtype, shape, size, file, offset)
+    assert (info.name, info.dtype, info.shape, info.bytes, info.file, info.offset) == (
+        name,
+        dtype,
+        shape,
+        size,
+        file,
+        offset,
+    )
     assert info[-1] is True
     assert "name='a'" in repr(info)
 
@@ -139,7 +149,9 @@ def test_dir_lists_children_for_completion(weights: Any) -> None:
 
 
 def test_a_weight_of_a_reserved_name_is_reached_by_index(make_file: Make) -> None:
-    weights = max_weights.load_weights(make_file({f"x.{name}": np.zeros(1, np.float32) for name in (*RESERVED, "_hidden")}))
+    weights = max_weights.load_weights(
+        make_file({f"x.{name}": np.zeros(1, np.float32) for name in (*RESERVED, "_hidden")})
+    )
     for name in RESERVED:
         assert weights.x[name].exists(), name
         attribute = getattr(weights.x, name, None)
@@ -168,7 +180,9 @@ def test_allocate_records_the_value(weights: Any) -> None:
     assert repr(weight) == "Weight(lm_head.weight, DType.float32, [Dim(2), Dim(3)], gpu:1)"
     assert list(weights.allocated_weights) == ["lm_head.weight"]
     assert weights.model.allocated_weights is weights.allocated_weights
-    assert np.array_equal(np.asarray(weights.allocated_weights["lm_head.weight"]), np.asarray(weights.lm_head.weight.data()))
+    assert np.array_equal(
+        np.asarray(weights.allocated_weights["lm_head.weight"]), np.asarray(weights.lm_head.weight.data())
+    )
 
 
 def test_allocate_refuses_a_wrong_shape_and_records_nothing(weights: Any) -> None:

@@ -26,7 +26,10 @@ def test_writing_through_torch_changes_neither_the_file_nor_another_process(make
     assert np.asarray(weights.w.data())[0] == 42, "one tree, one memory"
     assert np.asarray(other.w.data())[0] == 0
     script = f"import max_weights, numpy as np; print(np.asarray(max_weights.load_weights({str(path)!r}).w.data())[0])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "0.0"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+        == "0.0"
+    )
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 
 
@@ -57,8 +60,14 @@ def test_a_sparse_file_larger_than_memory_opens(tmp_path: Path) -> None:
     assert int(tensor[-1]) == 7
 
 
-def test_reads_where_the_system_refuses_to_map_and_says_so_once(tmp_path: Path, make_file: Make) -> None:
-    path = make_file({"a": np.arange(4, dtype=np.float32), "b": np.arange(4, dtype=np.float32), "big": ("U8", [1 << 28], b"\0" * (1 << 28))})
+def test_reads_where_the_system_refuses_to_map_and_says_so_once(make_file: Make) -> None:
+    path = make_file(
+        {
+            "a": np.arange(4, dtype=np.float32),
+            "b": np.arange(4, dtype=np.float32),
+            "big": ("U8", [1 << 28], b"\0" * (1 << 28)),
+        }
+    )
     script = f"""
 import logging, resource, numpy, max_weights, max_weights.driver.doors
 logging.basicConfig(format="LOG %(name)s %(message)s")

@@ -60,7 +60,12 @@ impl Buffer {
     /// A new tensor of zeros.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype, device=None))]
-    fn zeros(py: Python<'_>, shape: Vec<i64>, dtype: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
+    fn zeros(
+        py: Python<'_>,
+        shape: Vec<i64>,
+        dtype: &Bound<'_, PyAny>,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Self> {
         if let Some(device) = device {
             require_cpu(device)?;
         }
@@ -81,7 +86,9 @@ impl Buffer {
         let shape: Vec<i64> = view.shape().iter().map(|&dim| dim as i64).collect();
         let strides: Vec<i64> = view.strides().iter().map(|&stride| stride as i64).collect();
         if strides.iter().zip(&shape).any(|(stride, &dim)| dim > 1 && stride % item as i64 != 0) {
-            return Err(PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into());
+            return Err(
+                PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into()
+            );
         }
         let (mut before, mut after) = (0i64, 0i64);
         for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !shape.contains(&0)) {
@@ -243,7 +250,9 @@ impl Buffer {
 
     fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
         if slf.get().tensor.elements() != 1 {
-            return Err(PyValueError::new_err("the truth value of a tensor of more or less than one element is ambiguous"));
+            return Err(PyValueError::new_err(
+                "the truth value of a tensor of more or less than one element is ambiguous",
+            ));
         }
         Self::item(slf)?.is_truthy()
     }
@@ -274,9 +283,13 @@ impl Buffer {
             return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
         }
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            return Err(PyBufferError::new_err(format!("the tensor is on the CPU and cannot be exported to {dl_device:?}")).into());
+            return Err(PyBufferError::new_err(format!(
+                "the tensor is on the CPU and cannot be exported to {dl_device:?}"
+            ))
+            .into());
         }
-        let version = if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
+        let version =
+            if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
         if copy == Some(true) {
             return Ok(dlpack::export_flagged(py, &py.detach(|| self.tensor.copy())?, version, true)?);
         }
@@ -338,7 +351,9 @@ impl Exported {
         }
         let fortran = asked(ffi::PyBUF_F_CONTIGUOUS) && tensor.shape().len() > 1;
         if fortran || (!asked(ffi::PyBUF_STRIDES) || asked(ffi::PyBUF_C_CONTIGUOUS)) && !tensor.is_contiguous() {
-            return Err(PyBufferError::new_err("the tensor does not lie in the order that was asked for; call contiguous() first"));
+            return Err(PyBufferError::new_err(
+                "the tensor does not lie in the order that was asked for; call contiguous() first",
+            ));
         }
         let item = dtype.bytes().unwrap_or(1) as isize;
         let shape = match dtype.bytes() {

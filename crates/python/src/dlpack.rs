@@ -121,12 +121,18 @@ pub(crate) fn export_flagged<'py>(
     let storage = tensor.storage().clone();
     match version {
         Version::Legacy => {
-            let head = ManagedLegacy { tensor: head, manager_ctx: std::ptr::null_mut(), deleter: Some(delete::<ManagedLegacy>) };
+            let head = ManagedLegacy {
+                tensor: head,
+                manager_ctx: std::ptr::null_mut(),
+                deleter: Some(delete::<ManagedLegacy>),
+            };
             let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
-            unsafe { PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), LEGACY, Some(drop_legacy)) }
+            unsafe {
+                PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), LEGACY, Some(drop_legacy))
+            }
         }
         Version::Versioned => {
             let flags = if writable { 0 } else { FLAG_READ_ONLY } | if copied { FLAG_IS_COPIED } else { 0 };
@@ -141,7 +147,14 @@ pub(crate) fn export_flagged<'py>(
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: as above.
-            unsafe { PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), VERSIONED, Some(drop_versioned)) }
+            unsafe {
+                PyCapsule::new_with_pointer_and_destructor(
+                    py,
+                    NonNull::from(block).cast(),
+                    VERSIONED,
+                    Some(drop_versioned),
+                )
+            }
         }
     }
 }
@@ -213,7 +226,8 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         }
         asked => asked?,
     };
-    let capsule = capsule.cast::<PyCapsule>().map_err(|_| PyBufferError::new_err("__dlpack__ did not return a capsule"))?;
+    let capsule =
+        capsule.cast::<PyCapsule>().map_err(|_| PyBufferError::new_err("__dlpack__ did not return a capsule"))?;
     if capsule.is_valid_checked(Some(VERSIONED)) {
         let managed = capsule.pointer_checked(Some(VERSIONED))?.cast::<ManagedVersioned>();
         // SAFETY: a capsule of this name holds this struct; the version stands first in every version of it.
@@ -226,7 +240,9 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         // SAFETY: the struct stays until `owner` calls its deleter.
         let (flags, tensor) = unsafe { ((*managed.as_ptr()).flags, &(*managed.as_ptr()).tensor) };
         if flags & FLAG_SUBBYTE_TYPE_PADDED != 0 {
-            return Err(PyBufferError::new_err("elements of less than a byte that are padded to a byte are not supported"));
+            return Err(PyBufferError::new_err(
+                "elements of less than a byte that are padded to a byte are not supported",
+            ));
         }
         // SAFETY: as above.
         return unsafe { borrowed(tensor, flags & FLAG_READ_ONLY == 0, owner) };
@@ -296,7 +312,8 @@ unsafe impl<M: Managed> Sync for Taken<M> {}
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
 unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Taken<M>) -> PyResult<Tensor> {
     let DlDataType { code, bits, lanes } = tensor.dtype;
-    let unsupported = || PyBufferError::new_err(format!("DLPack dtype (code {code}, {bits} bits, {lanes} lanes) is not supported"));
+    let unsupported =
+        || PyBufferError::new_err(format!("DLPack dtype (code {code}, {bits} bits, {lanes} lanes) is not supported"));
     let dtype = DType::from_dlpack(code, bits).ok_or_else(unsupported)?;
     let pairs = dtype == DType::Float4E2M1Fn && lanes == 2;
     if !pairs && (lanes != 1 || dtype.bytes().is_none()) {
@@ -304,7 +321,8 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     }
     let rank = usize::try_from(tensor.ndim).map_err(|_| PyBufferError::new_err("a negative rank"))?;
     // SAFETY: DLPack gives `ndim` entries in each; a null pointer means no entries (shape) or C order (strides).
-    let slice = |start: *mut i64| unsafe { if start.is_null() { &[][..] } else { std::slice::from_raw_parts(start, rank) } };
+    let slice =
+        |start: *mut i64| unsafe { if start.is_null() { &[][..] } else { std::slice::from_raw_parts(start, rank) } };
     let mut shape: Vec<i64> = slice(tensor.shape).to_vec();
     if shape.len() != rank || shape.iter().any(|&dim| dim < 0) {
         return Err(PyBufferError::new_err("a DLPack tensor without a valid shape"));
@@ -330,7 +348,8 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
         let side = if reach < 0 { &mut before } else { &mut after };
         *side = side.checked_add(reach).ok_or_else(overflow)?;
     }
-    let len = if empty { 0 } else { after.checked_sub(before).and_then(|len| len.checked_add(item)).ok_or_else(overflow)? };
+    let len =
+        if empty { 0 } else { after.checked_sub(before).and_then(|len| len.checked_add(item)).ok_or_else(overflow)? };
     let first = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize).wrapping_offset(before as isize);
     let start = NonNull::new(first).unwrap_or(NonNull::dangling());
     // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.

@@ -22,8 +22,25 @@ use crate::open::{open, options, paths};
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
 pub(crate) const RESERVED: [&str; 19] = [
-    "name", "exists", "items", "data", "allocate", "allocated_weights", "allocate_as_bytes", "close", "metadata", "infos",
-    "load", "plan", "stream", "lazy_state_dict", "objects", "aliases", "slice", "warnings", "renamed",
+    "name",
+    "exists",
+    "items",
+    "data",
+    "allocate",
+    "allocated_weights",
+    "allocate_as_bytes",
+    "close",
+    "metadata",
+    "infos",
+    "load",
+    "plan",
+    "stream",
+    "lazy_state_dict",
+    "objects",
+    "aliases",
+    "slice",
+    "warnings",
+    "renamed",
 ];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
@@ -63,7 +80,12 @@ pub(crate) struct SafetensorWeights;
 impl SafetensorWeights {
     #[new]
     #[pyo3(signature = (filepaths, *, backend="auto", strict=true))]
-    fn new(py: Python<'_>, filepaths: &Bound<'_, PyAny>, backend: &str, strict: bool) -> Outcome<PyClassInitializer<Self>> {
+    fn new(
+        py: Python<'_>,
+        filepaths: &Bound<'_, PyAny>,
+        backend: &str,
+        strict: bool,
+    ) -> Outcome<PyClassInitializer<Self>> {
         let checkpoint = open(py, &paths(filepaths)?, &options(backend, strict)?)?;
         Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint)).add_subclass(Self))
     }
@@ -110,7 +132,9 @@ impl WeightsNode {
             && !self.shared.refusal_logged.swap(true, Ordering::Relaxed)
         {
             let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", path.display());
-            py.import("logging")?.call_method1("getLogger", ("max_weights",))?.call_method1("warning", ("%s", message))?;
+            py.import("logging")?
+                .call_method1("getLogger", ("max_weights",))?
+                .call_method1("warning", ("%s", message))?;
         }
         Ok(Buffer::new(tensor))
     }
@@ -175,7 +199,9 @@ impl WeightsNode {
     }
 
     fn __iter__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err("weights are not iterable; use .items() for (name, weight) pairs or .infos() for a listing"))
+        Err(PyTypeError::new_err(
+            "weights are not iterable; use .items() for (name, weight) pairs or .infos() for a listing",
+        ))
     }
 
     fn exists(&self) -> bool {
@@ -334,7 +360,10 @@ pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buf
 
 /// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
 #[pyfunction]
-pub(crate) fn export_dlpack<'py>(node: &Bound<'py, WeightsNode>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
+pub(crate) fn export_dlpack<'py>(
+    node: &Bound<'py, WeightsNode>,
+    convert: &Bound<'py, PyAny>,
+) -> Outcome<Bound<'py, PyDict>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared.checkpoint()?;
     let tensors = PyDict::new(py);

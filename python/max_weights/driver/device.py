@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from max_weights.errors import DeviceError
 
 
@@ -12,8 +10,8 @@ class Device:
 
     __slots__ = ("id", "label")
 
-    label: Final[str]
-    id: Final[int]
+    label: str
+    id: int
 
     def __init__(self, label: str, id: int = 0) -> None:
         """Name a device; nothing is looked up.

@@ -28,11 +28,14 @@ def to_numpy(buffer: Buffer) -> Array:
     dtype = buffer.dtype
     if dtype in _PACKED:
         raise UnsupportedError(
-            f"NumPy has no packed {dtype!r}: an element takes {dtype.size_in_bits} bits; use view(DType.uint8) for the bytes"
+            f"NumPy has no packed {dtype!r}: an element takes {dtype.size_in_bits} bits; "
+            "use view(DType.uint8) for the bytes"
         )
     numpy_dtype = dtype.to_numpy()
+    memory: Any  # NumPy's stubs do not list every object that has the buffer protocol
     if buffer.is_contiguous:
-        return np.ndarray(buffer.shape, numpy_dtype, buffer)
+        memory = buffer
+        return np.ndarray(buffer.shape, numpy_dtype, memory)
     memory, offset = buffer._memory()
     strides = tuple(stride * numpy_dtype.itemsize for stride in buffer.strides)
     return np.ndarray(buffer.shape, numpy_dtype, memory, offset, strides)
@@ -62,7 +65,9 @@ def from_numpy(array: Any) -> Buffer:
     import numpy as np
 
     if not isinstance(array, np.ndarray | np.generic):
-        raise TypeError(f"from_numpy takes a NumPy array, not {type(array).__name__}; use from_dlpack for other tensors")
+        raise TypeError(
+            f"from_numpy takes a NumPy array, not {type(array).__name__}; use from_dlpack for other tensors"
+        )
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -23,7 +23,9 @@ def allocate(
     encoding: QuantizationEncoding | None,
     device: DeviceRef | None,
 ) -> Weight:
-    """Check what is asked against what the file has, then record the value. Nothing is recorded unless everything is valid."""
+    """Check what is asked against what the file has, then record the value. Nothing is recorded unless everything is
+    valid.
+    """
     value = node.data()
     if encoding is not None and encoding != value.quantization_encoding:
         stored = value.quantization_encoding
@@ -56,10 +58,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     if dtype is not None and DType(dtype) != value.dtype:
         raise ValueError(f"weight '{node.name}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
     buffer = value.to_buffer()
-    if not buffer.shape:
-        raw = buffer.view(DType.uint8, (buffer.nbytes,))
-    else:
-        raw = buffer.view(DType.uint8)
+    raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))
     weight = Weight(node.name, DType.uint8, raw.shape, DeviceRef.CPU(), align=_alignment(raw))
     node.allocated_weights[node.name] = raw
     return weight
@@ -71,7 +70,9 @@ def _require_shape(name: str, asked: Shape, found: Shape) -> None:
         not isinstance(want, StaticDim) or want == have for want, have in zip(asked, found, strict=True)
     )
     if not fits:
-        raise ValueError(f"weight '{name}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for")
+        raise ValueError(
+            f"weight '{name}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
+        )
 
 
 def _alignment(data: Any) -> int:

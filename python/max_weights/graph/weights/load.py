@@ -23,8 +23,10 @@ def load_weights(
     """Open checkpoint files as one tree of weights. Reads headers only.
 
     Args:
-        paths: One file, or several that belong to one checkpoint. The format is decided by the first bytes, not by the name.
-        backend: `mmap` maps the files, `read` reads each tensor into memory of its own when it is taken; `auto` maps, and reads
+        paths: One file, or several that belong to one checkpoint. The format is decided by the first bytes, not by the
+            name.
+        backend: `mmap` maps the files, `read` reads each tensor into memory of its own when it is taken; `auto` maps,
+            and reads
             where the system refuses to map.
         strict: Also refuse what other readers let pass, such as empty names; otherwise it is listed in `warnings`.
 

@@ -26,7 +26,8 @@ __all__ = ["RESERVED", "Weights", "WeightsAdapter"]
 class Weights(Protocol):
     """One node of a tree of weights.
 
-    `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component, and nothing is looked
+    `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
+    component, and nothing is looked
     up before a method is called. A node may be a weight, a prefix of others, both, or neither.
     """
 
@@ -89,4 +90,6 @@ class Weights(Protocol):
 
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
-"""Turns the weights of a checkpoint into a state dict: called with a mapping of names to weights, and keyword arguments of its own."""
+"""Turns the weights of a checkpoint into a state dict: called with a mapping of names to weights, and keyword
+arguments of its own.
+"""

@@ -75,7 +75,8 @@ class WeightData:
         """The weight over the memory of an array, with its dtype and shape.
 
         Args:
-            arr: An array of any rank, of NumPy's own dtypes or those of ml_dtypes; one of foreign byte order is converted,
+            arr: An array of any rank, of NumPy's own dtypes or those of ml_dtypes; one of foreign byte order is
+                converted,
                 which copies it. ValueError for a dtype that no `DType` stands for.
             name: The full name.
         """
@@ -118,7 +119,8 @@ class WeightData:
         if dtype is self.dtype:
             return self
         error = UnsupportedError(
-            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data as it "
+            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data as "
+            "it "
             "is, and convert it in your framework"
         )
         error.tensor = self.name
