@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from max_weights._core import RESERVED
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
     from max_weights.graph.weights.weight_data import WeightData
 
-__all__ = ["RESERVED", "Weights", "WeightsAdapter"]
+__all__ = ["Weights", "WeightsAdapter"]
 
 
 @runtime_checkable

@@ -119,9 +119,8 @@ class WeightData:
         if dtype is self.dtype:
             return self
         error = UnsupportedError(
-            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data as "
-            "it "
-            "is, and convert it in your framework"
+            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; "
+            "take the data as it is, and convert it in your framework"
         )
         error.tensor = self.name
         raise error
