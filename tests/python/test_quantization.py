@@ -28,7 +28,7 @@ def test_blocks_agree_with_gguf(encoding: QuantizationEncoding) -> None:
         return
     assert encoding.ggml_type == theirs.value
     if encoding.value not in STALE:
-        assert tuple(encoding.block_parameters) == gguf.GGML_QUANT_SIZES[theirs]
+        assert encoding.block_parameters == BlockParameters(*gguf.GGML_QUANT_SIZES[theirs])
 
 
 def test_every_quantized_type_of_gguf_is_known() -> None:
@@ -83,7 +83,10 @@ def test_config_is_frozen_and_compares_by_value() -> None:
     assert config == QuantizationConfig(quant_method="gptq", bits=4, group_size=128, desc_act=False, sym=False)
     assert config != QuantizationConfig("gptq", 4, 128, sym=True)
     assert config == pickle.loads(pickle.dumps(config))
-    with pytest.raises(AttributeError):
-        config.bits = 8  # type: ignore[misc]
-    with pytest.raises(AttributeError):
-        config.other = 8  # type: ignore[attr-defined]
+    assert len({config, copy.copy(config)}) == 1
+    assert repr(config) == "QuantizationConfig(quant_method='gptq', bits=4, group_size=128, desc_act=False, sym=False)"
+    for attribute in ("bits", "other"):
+        with pytest.raises(AttributeError, match="immutable"):
+            setattr(config, attribute, 8)
+    with pytest.raises(AttributeError, match="immutable"):
+        del config.bits
