@@ -3,18 +3,58 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding"]
 
 
-class BlockParameters(NamedTuple):
+class _Record:
+    """Fields that never change, compared by value. `dataclasses` takes too long to import."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in zip(self.__slots__, self._values(), strict=True))
+        return f"{type(self).__name__}({fields})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} is immutable; make another one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} is immutable; {name!r} cannot be deleted")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return type(self), self._values()
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def _set(self, *values: object) -> None:
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+
+class BlockParameters(_Record):
     """The size of one block of a quantized weight."""
+
+    __slots__ = ("elements_per_block", "block_size")  # noqa: RUF023 (the order of the arguments)
 
     elements_per_block: int
     """How many elements a block holds."""
     block_size: int
     """How many bytes a block takes."""
+
+    def __init__(self, elements_per_block: int, block_size: int) -> None:
+        self._set(elements_per_block, block_size)
 
 
 class QuantizationEncoding(enum.Enum):
@@ -133,8 +173,10 @@ _GGML = {
 }
 
 
-class QuantizationConfig(NamedTuple):
+class QuantizationConfig(_Record):
     """How a checkpoint was quantized as a whole, as its configuration file says."""
+
+    __slots__ = ("quant_method", "bits", "group_size", "desc_act", "sym")  # noqa: RUF023 (the order of the arguments)
 
     quant_method: str
     """The method, such as `gptq`."""
@@ -142,7 +184,12 @@ class QuantizationConfig(NamedTuple):
     """Bits of one packed element."""
     group_size: int
     """How many elements share a scale; -1 for a whole column."""
-    desc_act: bool = False
+    desc_act: bool
     """Whether columns were quantized in the order of falling activation (`act-order`)."""
-    sym: bool = False
+    sym: bool
     """Whether the quantization is symmetric around zero."""
+
+    def __init__(
+        self, quant_method: str, bits: int, group_size: int, desc_act: bool = False, sym: bool = False
+    ) -> None:
+        self._set(quant_method, bits, group_size, desc_act, sym)

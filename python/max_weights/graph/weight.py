@@ -19,8 +19,7 @@ class Weight:
     """A value of a graph that can be loaded at a later time, described by everything but its data.
 
     Equal only to itself. Everything that computes with it (arithmetic, comparison by order, indexing, `@`, `.T`) needs
-    a
-    graph around it, and raises ValueError without one.
+    a graph around it, and raises ValueError without one.
 
     Args:
         name: The name, without those of the modules around it.

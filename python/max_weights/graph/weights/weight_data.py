@@ -76,8 +76,7 @@ class WeightData:
 
         Args:
             arr: An array of any rank, of NumPy's own dtypes or those of ml_dtypes; one of foreign byte order is
-                converted,
-                which copies it. ValueError for a dtype that no `DType` stands for.
+                converted, which copies it. ValueError for a dtype that no `DType` stands for.
             name: The full name.
         """
         import numpy as np
@@ -119,8 +118,8 @@ class WeightData:
         if dtype is self.dtype:
             return self
         error = UnsupportedError(
-            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; "
-            "take the data as it is, and convert it in your framework"
+            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data "
+            "as it is, and convert it in your framework"
         )
         error.tensor = self.name
         raise error
@@ -154,7 +153,7 @@ class WeightData:
             bits *= dim
         size: float = -(-bits // 8)
         if size < 1024:
-            return f"{size} bytes"
+            return f"{size} byte" if size == 1 else f"{size} bytes"
         for unit in ("KiB", "MiB", "GiB"):
             size /= 1024
             if size < 1024:
