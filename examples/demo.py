@@ -114,7 +114,7 @@ def steps(path: Path, pickled: Path) -> dict[str, tuple[Step, dict[str, Step]]]:
                 mapped: lambda: list_pickled(pickled),
             },
         ),
-        "all tensors to NumPy": (
+        "all tensors to NumPy (we give views)": (
             lambda: max_weights.numpy.load_file(path),
             {in_numpy: lambda: safetensors.numpy.load_file(path)},
         ),
@@ -122,7 +122,7 @@ def steps(path: Path, pickled: Path) -> dict[str, tuple[Step, dict[str, Step]]]:
             lambda: max_weights.torch.load_file(path),
             {in_torch: lambda: safetensors.torch.load_file(path), mapped: lambda: load_pickled(pickled)},
         ),
-        "all tensors to torch, every page touched": (
+        "all tensors to torch, pages touched": (
             lambda: touch(max_weights.torch.load_file(path)),
             {
                 in_torch: lambda: touch(safetensors.torch.load_file(path)),

@@ -12,19 +12,20 @@ from report import Column, Report, Target, best, ratio
 
 TITLE = "Open and list"
 LIMIT = "read + json.loads of the header"
+READ = "max_weights, fields copied into tuples"
 RIVALS = ("safetensors, torch", "safetensors, NumPy")
 
 
 def _ours(path: Path) -> Callable[[], object]:
     import max_weights
 
-    def run() -> object:
-        weights = max_weights.load_weights(path)
-        listing = [(info.name, info.dtype, info.shape) for info in weights.infos()]
-        weights.close()
-        return listing
+    return lambda: max_weights.load_weights(path).infos()
 
-    return run
+
+def _ours_read(path: Path) -> Callable[[], object]:
+    import max_weights
+
+    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
 
 
 def _safetensors(path: Path, framework: str) -> Callable[[], object]:
@@ -54,11 +55,11 @@ def _by_hand(path: Path) -> Callable[[], object]:
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
         data = np.memmap(path, np.uint8, "c", offset=8 + length)
-        views = []
+        views = {}
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
-            views.append((name, data[begin:end].view(dtypes[entry["dtype"]]).reshape(entry["shape"])))
-        return [(name, view.dtype, view.shape) for name, view in views]
+            views[name] = data[begin:end].view(dtypes[entry["dtype"]]).reshape(entry["shape"])
+        return views
 
     return run
 
@@ -76,6 +77,7 @@ def _header_only(path: Path) -> Callable[[], object]:
 CASES: harness.Cases = {
     "open": {
         harness.OURS: _ours,
+        READ: _ours_read,
         "safetensors, torch": lambda path: _safetensors(path, "pt"),
         "safetensors, NumPy": lambda path: _safetensors(path, "np"),
         "json + np.memmap by hand": _by_hand,
@@ -103,5 +105,10 @@ def measure(folder: Path, small: bool) -> Report:
             Target(f"50,000 tensors: {rival_c} ÷ ours", ratio(warm_c, rival_c), 3.0, "at least"),
         ),
         limits=frozenset({LIMIT}),
+        notes=(
+            "Every loader ends with the whole listing in hand: max_weights' records from `load_weights(path).infos()`, "
+            "safetensors' tuples of name, `get_slice(name).get_dtype()` and `.get_shape()`. Copying our records into "
+            "such tuples is the second row.",
+        ),
         samples=samples,
     )
