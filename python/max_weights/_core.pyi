@@ -26,6 +26,7 @@ __all__ = [
     "Buffer",
     "SafetensorWeights",
     "WeightInfo",
+    "WeightInfos",
     "WeightsNode",
     "__version__",
     "buffers",
@@ -253,6 +254,17 @@ class WeightInfo:
     @overload
     def __getitem__(self, index: slice, /) -> Any: ...
 
+@final
+class WeightInfos:
+    """The weights at and below a node, in file order: a sequence that makes a record when it is asked for one."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[WeightInfo]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> WeightInfo: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> WeightInfos: ...
+
 @disjoint_base
 class WeightsNode:
     """One node of the tree of names; see `max_weights.graph.weights.Weights`.
@@ -288,7 +300,7 @@ class WeightsNode:
     def items(self) -> Iterator[tuple[str, Self]]:
         """This weight, if it is one, and all below it, as (full name, node), in file order."""
 
-    def infos(self) -> list[WeightInfo]:
+    def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
 
     def data(self) -> WeightData:

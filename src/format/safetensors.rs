@@ -8,8 +8,6 @@
 mod reader;
 mod visitors;
 
-use std::hash::{DefaultHasher, Hasher};
-
 use reader::Reader;
 use visitors::Record;
 
@@ -241,19 +239,24 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
     Ok(())
 }
 
+/// A quick hash whose upper half is well mixed. It need not resist an attacker: see [`first_duplicate`].
+fn hash(name: &str) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio: odd, and without a pattern in its bits
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
+    let (words, rest) = name.as_bytes().as_chunks::<8>();
+    let hash = words.iter().fold(name.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let last = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let hash = mix(hash, last);
+    mix(hash, hash >> 32)
+}
+
 /// The first of `count` names that was there before: (the former position, its own position).
 ///
 /// Positions are sorted by 32 bits of hash, which costs 8 bytes each; equal hashes are sorted by name, so that a file made of collisions
 /// costs a sort and no more.
 fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
     const POSITION: u64 = u32::MAX as u64;
-    let mut keys: Vec<u64> = (0..count)
-        .map(|position| {
-            let mut hasher = DefaultHasher::new();
-            hasher.write(name(position).as_bytes());
-            (hasher.finish() & !POSITION) | position as u64
-        })
-        .collect();
+    let mut keys: Vec<u64> = (0..count).map(|position| (hash(name(position)) & !POSITION) | position as u64).collect();
     keys.sort_unstable();
     let name_of = |key: u64| name((key & POSITION) as usize);
     let mut first: Option<(usize, usize)> = None;

@@ -127,6 +127,15 @@ def test_an_entry_of_the_listing_unpacks(make_file: Make) -> None:
     assert "name='a'" in repr(info)
 
 
+def test_the_listing_is_a_sequence(weights: Any) -> None:
+    infos = weights.infos()
+    assert [info.name for info in infos] == [infos[i].name for i in range(len(infos))]
+    assert infos[-1].name == [info.name for info in infos][-1]
+    assert [info.name for info in infos[::-2]] == [info.name for info in list(infos)[::-2]]
+    with pytest.raises(IndexError):
+        infos[len(infos)]
+
+
 def test_tools_that_probe_objects_are_not_answered_with_children(weights: Any) -> None:
     for name in ("__array_interface__", "__wrapped__", "_ipython_canary_method_should_not_exist_", "_repr_mimebundle_"):
         with pytest.raises(AttributeError):

@@ -1,13 +1,87 @@
-//! The light listing: what a weight is and where it lies, without making a tensor.
+//! The light listing: what weights are and where they lie, without making a tensor. The listing is a sequence that makes a record when it is
+//! asked for one, so that a quarter of a million weights cost a megabyte.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use max_weights::checkpoint::Catalog;
 use max_weights::tensor::TensorInfo;
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyTuple};
+use pyo3::types::{PyIterator, PySlice, PyTuple};
 
 use crate::convert::element_to_python;
+
+/// The weights at and below a node, in file order.
+#[pyclass(frozen, sequence, module = "max_weights._core")]
+pub(crate) struct WeightInfos {
+    catalog: Arc<Catalog>,
+    numbers: Vec<u32>,
+}
+
+impl WeightInfos {
+    pub(crate) fn new(catalog: Arc<Catalog>, numbers: Vec<u32>) -> Self {
+        Self { catalog, numbers }
+    }
+
+    fn record(&self, number: u32) -> WeightInfo {
+        WeightInfo { catalog: self.catalog.clone(), number }
+    }
+}
+
+#[pymethods]
+impl WeightInfos {
+    fn __len__(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let range = slice.indices(self.numbers.len() as isize)?;
+            let position = |i: isize| (range.start + i * range.step) as usize;
+            let numbers = (0..range.slicelength as isize).map(|i| self.numbers[position(i)]).collect();
+            return Ok(Bound::new(py, Self { catalog: self.catalog.clone(), numbers })?.into_any());
+        }
+        let at: isize = index.extract()?;
+        let len = self.numbers.len() as isize;
+        let at = if at < 0 { at + len } else { at };
+        let number = usize::try_from(at).ok().and_then(|at| self.numbers.get(at));
+        let number = number.ok_or_else(|| PyIndexError::new_err(format!("the listing has {len} weights")))?;
+        Ok(Bound::new(py, self.record(*number))?.into_any())
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> WeightInfosIterator {
+        WeightInfosIterator { infos: slf.unbind(), next: AtomicUsize::new(0) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<WeightInfos of {} weights>", self.numbers.len())
+    }
+}
+
+/// The iterator over a listing.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct WeightInfosIterator {
+    infos: Py<WeightInfos>,
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl WeightInfosIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<WeightInfo> {
+        let infos = self.infos.get();
+        let number = infos.numbers.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        Some(infos.record(*number))
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.infos.get().numbers.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+}
 
 /// One weight of a listing. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
 #[pyclass(frozen, sequence, module = "max_weights._core")]
@@ -17,10 +91,6 @@ pub(crate) struct WeightInfo {
 }
 
 impl WeightInfo {
-    pub(crate) fn new(catalog: Arc<Catalog>, number: u32) -> Self {
-        Self { catalog, number }
-    }
-
     fn info(&self) -> TensorInfo<'_> {
         self.catalog.table().get(self.number as usize)
     }

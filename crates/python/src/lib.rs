@@ -17,7 +17,7 @@ mod _core {
     #[pymodule_export]
     use crate::buffer::Buffer;
     #[pymodule_export]
-    use crate::infos::WeightInfo;
+    use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
     use crate::open::open_weights;
     #[pymodule_export]

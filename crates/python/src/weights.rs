@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, imported};
 use crate::dlpack;
 use crate::error::Outcome;
-use crate::infos::WeightInfo;
+use crate::infos::WeightInfos;
 use crate::open::{open, options, paths};
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
@@ -213,9 +213,8 @@ impl WeightsNode {
         Items { node: slf.clone().unbind(), numbers: std::sync::Mutex::new(numbers) }
     }
 
-    fn infos(&self) -> Vec<WeightInfo> {
-        let catalog = self.catalog();
-        catalog.walk(&self.name).into_iter().map(|number| WeightInfo::new(catalog.clone(), number)).collect()
+    fn infos(&self) -> WeightInfos {
+        WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
     }
 
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
