@@ -30,7 +30,10 @@ pub(super) enum Located {
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is a download that is not complete");
-        return Err(Fault::new("file.partial", cause).path(path).help("Wait for the download to end, or start it again").format());
+        return Err(Fault::new("file.partial", cause)
+            .path(path)
+            .help("Wait for the download to end, or start it again")
+            .format());
     }
     if path.is_dir() {
         return directory(path);
@@ -110,7 +113,10 @@ fn choose(path: &Path, candidates: &[&String], usual: &str) -> Result<PathBuf> {
         _ if candidates.iter().any(|name| *name == usual) => Ok(path.join(usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
-            Err(Fault::new("directory.ambiguous", cause).path(path).help("Give one of them, or a list of files").format())
+            Err(Fault::new("directory.ambiguous", cause)
+                .path(path)
+                .help("Give one of them, or a list of files")
+                .format())
         }
     }
 }
@@ -134,12 +140,21 @@ fn nothing(path: &Path, names: &[String]) -> Error {
     };
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
     if !partial.is_empty() {
-        let cause = format!("the directory holds no safetensors file, but downloads that are not complete: {}", listed(&partial));
-        return Fault::new("directory.partial", cause).path(path).help("Wait for the download, or start it again").format();
+        let cause = format!(
+            "the directory holds no safetensors file, but downloads that are not complete: {}",
+            listed(&partial)
+        );
+        return Fault::new("directory.partial", cause)
+            .path(path)
+            .help("Wait for the download, or start it again")
+            .format();
     }
     if !others.is_empty() {
         let cause = format!("the directory holds no safetensors file, but {}", listed(&others));
-        return Fault::new("directory.other-format", cause).path(path).help("Give the file that is meant").unsupported();
+        return Fault::new("directory.other-format", cause)
+            .path(path)
+            .help("Give the file that is meant")
+            .unsupported();
     }
     let what = if names.is_empty() { "it is empty".to_owned() } else { format!("it holds {}", listed(names)) };
     let cause = format!("the directory holds no weights: {what}");
@@ -174,10 +189,13 @@ mod tests {
 
     #[test]
     fn the_index_comes_before_the_shards_and_these_before_a_file() {
-        let (dir, located) = folder(&["model.safetensors.index.json", "model-00001-of-00001.safetensors", "config.json"]);
+        let (dir, located) =
+            folder(&["model.safetensors.index.json", "model-00001-of-00001.safetensors", "config.json"]);
         assert_eq!(located.expect("found"), Located::Index(dir.path().join("model.safetensors.index.json")));
-        let (dir, located) = folder(&["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors", "a.safetensors"]);
-        let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].map(|name| dir.path().join(name));
+        let (dir, located) =
+            folder(&["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors", "a.safetensors"]);
+        let shards =
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].map(|name| dir.path().join(name));
         assert_eq!(located.expect("found"), Located::Files(shards.to_vec()));
         let (dir, located) = folder(&["x.safetensors", "x.gguf", ".hidden.safetensors"]);
         assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("x.safetensors")]));
@@ -203,7 +221,12 @@ mod tests {
     fn shard_names() {
         let shard = ShardName::of("a-b-00002-of-00010.safetensors").expect("a shard");
         assert_eq!(shard, ShardName { stem: "a-b", number: 2, count: 10 });
-        for name in ["a-00003-of-00002.safetensors", "a-00000-of-00002.safetensors", "a-1-of-2.safetensors", "a-00001-of-00002.bin"] {
+        for name in [
+            "a-00003-of-00002.safetensors",
+            "a-00000-of-00002.safetensors",
+            "a-1-of-2.safetensors",
+            "a-00001-of-00002.bin",
+        ] {
             assert_eq!(ShardName::of(name), None, "{name}");
         }
     }

@@ -35,7 +35,8 @@ struct Contents {
 
 impl Contents {
     fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
-        let header = read_header(&file, &options.format, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+        let header =
+            read_header(&file, &options.format, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
@@ -83,9 +84,11 @@ fn open_files(paths: Vec<PathBuf>, options: &OpenOptions) -> Result<Checkpoint> 
 
 /// Says so if the files are shards of a set of more files.
 fn alone(paths: &[PathBuf]) -> Option<String> {
-    let names: Vec<String> = paths.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect();
+    let names: Vec<String> =
+        paths.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect();
     let first = ShardName::of(names.first()?)?;
-    let of_the_set = |name: &String| ShardName::of(name).is_some_and(|shard| (shard.stem, shard.count) == (first.stem, first.count));
+    let of_the_set =
+        |name: &String| ShardName::of(name).is_some_and(|shard| (shard.stem, shard.count) == (first.stem, first.count));
     if !names.iter().all(of_the_set) || names.len() >= first.count {
         return None;
     }

@@ -72,7 +72,12 @@ impl Disagreements {
             let expected = &index.shards[shard as usize];
             if found[entry] == NOWHERE {
                 found[entry] = number as u32;
-                self.add(OTHER_SHARD, place, format!("it is in this shard; the index puts it into {expected}"), WRITE_AGAIN);
+                self.add(
+                    OTHER_SHARD,
+                    place,
+                    format!("it is in this shard; the index puts it into {expected}"),
+                    WRITE_AGAIN,
+                );
             } else {
                 let cause = format!("it stands in a second shard, too; the index puts it into {expected}");
                 self.add(DUPLICATE_TENSOR, place, cause, WRITE_AGAIN);

@@ -55,14 +55,17 @@ impl ShardIndex {
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
     if bytes.len() as u64 > limits.header_bytes {
         let cause = format!("the index has {} bytes; at most {} are read", bytes.len(), limits.header_bytes);
-        return Err(Fault::new("index.too-long", cause).help("raise the limit on header bytes, if it is to be trusted").format());
+        return Err(Fault::new("index.too-long", cause)
+            .help("raise the limit on header bytes, if it is to be trusted")
+            .format());
     }
     let mut reader = Reader::default();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
     if let Err(error) = read {
         let offset = byte_offset(bytes, error.line(), error.column());
-        let fault = reader.fault.take().unwrap_or_else(|| Fault::new("index.json", format!("not a valid index: {error}")));
+        let fault =
+            reader.fault.take().unwrap_or_else(|| Fault::new("index.json", format!("not a valid index: {error}")));
         return Err(fault.help(WRITE_AGAIN).offset(offset).format());
     }
     if !reader.has_weight_map {
@@ -80,7 +83,8 @@ const WRITE_AGAIN: &str = "fetch the index again, or write it again with the lib
 
 /// The offset of a line and column, both counted from one, as serde_json counts them.
 fn byte_offset(bytes: &[u8], line: usize, column: usize) -> u64 {
-    let start = bytes.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
+    let start =
+        bytes.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
     (start + column.saturating_sub(1)).min(bytes.len()) as u64
 }
 
@@ -196,7 +200,8 @@ impl<'de> Deserialize<'de> for Metadata {
                 while let Some(Text(key)) = map.next_key()? {
                     if key == "total_size" {
                         let number: serde_json::Number = map.next_value()?;
-                        let whole = number.as_f64().filter(|size| size.fract() == 0.0 && (0.0..2f64.powi(63)).contains(size));
+                        let whole =
+                            number.as_f64().filter(|size| size.fract() == 0.0 && (0.0..2f64.powi(63)).contains(size));
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
                     } else {

@@ -231,7 +231,9 @@ impl Buffer {
         if elements != 1 {
             return Err(PyValueError::new_err(format!("item() needs a tensor of one element, this has {elements}")));
         }
-        Self::to_numpy(slf)?.call_method0(intern!(slf.py(), "item"))
+        // Out of a copy, which answers a truncated file with an error.
+        let copy = Bound::new(slf.py(), slf.get().copy(slf.py()).map_err(PyErr::from)?)?;
+        Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {

@@ -31,7 +31,7 @@ def find_in_cache(name: str) -> str | None:
         name: `ORG/MODEL`, or with `@REVISION` (a branch, a tag, a commit); the revision is `main` if it is left out.
 
     Raises:
-        MissingFileError: the model or the revision is not in the cache; the message names the command that downloads it.
+        MissingFileError: the model or the revision is not in the cache; the message names the command for it.
     """
     match = _NAME.fullmatch(name)
     if match is None or "/" not in match["repo"] or ".." in name:
