@@ -15,7 +15,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorView};
 
 /// What the crate accepts and we refuse, on purpose.
-const STRICTER: [&str; 10] = [
+const STRICTER: [&str; 9] = [
     "safetensors.duplicate-name", // the crate keeps the last; another reader may keep the first
     "safetensors.duplicate-metadata-key", // as above
     "safetensors.name-empty",     // strict only
@@ -24,7 +24,6 @@ const STRICTER: [&str; 10] = [
     "safetensors.shape-overflow", // the crate multiplies in order, so that a zero in time hides the overflow
     "safetensors.entry", // an entry as the list [dtype, shape, data_offsets]: an accident of the crate's derive
     "safetensors.dtype", // a dtype as the object {"F32": null}: as above
-    "safetensors.unknown-dtypes", // only unknown dtypes lead there, which the crate refuses at once
     "safetensors.metadata-entries", // the crate has no limit
 ];
 
@@ -252,7 +251,9 @@ proptest! {
         let length = header_length(&file, file.len() as u64, &Limits::default()).unwrap() as usize;
         let header = std::str::from_utf8(&file[8..8 + length]).unwrap();
         let starts: Vec<usize> = header.match_indices(['[', ',']).map(|(at, _)| at + 1).collect();
-        prop_assume!(!starts.is_empty());
+        if starts.is_empty() {
+            return Ok(());
+        }
         let at = starts[which.index(starts.len())];
         let digits = header[at..].bytes().take_while(u8::is_ascii_digit).count();
         let changed = format!("{}{number}{}", &header[..at], &header[at + digits..]);
