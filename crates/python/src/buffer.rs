@@ -53,7 +53,11 @@ impl Buffer {
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
-        let tensor = dlpack::import(array)?;
+        // A tensor of ours still knows its file, which a capsule would forget.
+        let tensor = match array.cast::<Self>() {
+            Ok(own) => own.get().tensor.clone(),
+            Err(_) => dlpack::import(array)?,
+        };
         Ok(Self { tensor: if copy == Some(true) { tensor.copy()? } else { tensor } })
     }
 
