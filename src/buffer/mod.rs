@@ -10,7 +10,7 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::storage::{Storage, no_memory};
 
 /// A tensor. Cloning it is cheap and shares the storage.
 #[derive(Debug, Clone)]
@@ -234,9 +234,4 @@ fn outside(offset: usize, bytes: usize, len: usize) -> Error {
 
 fn packed(dtype: DType, what: &str) -> Error {
     Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
-}
-
-pub(crate) fn no_memory(bytes: usize) -> Error {
-    let source = std::io::ErrorKind::OutOfMemory.into();
-    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }

@@ -1,8 +1,8 @@
 //! Elements out of a strided tensor, in C order.
 
-use super::{Buffer, no_memory};
+use super::Buffer;
 use crate::error::Result;
-use crate::storage::Storage;
+use crate::storage::{Storage, no_memory};
 
 /// In a mapping, shorter runs than this are not worth a range of the kernel's guarded copy each.
 const GUARDED_RUN: usize = 256;

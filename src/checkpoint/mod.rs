@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format;
 use crate::names::{NameIndex, nearest};
-use crate::storage::{SourceFile, Storage};
+use crate::storage::{Fingerprint, SourceFile, Storage};
 use crate::tensor::{Element, TensorInfo, TensorTable};
 
 /// How many near names an error gives.
@@ -34,6 +34,16 @@ pub enum Backend {
     Map,
     /// Read into memory of its own, tensor by tensor, when it is taken.
     Read,
+}
+
+impl Backend {
+    /// The name that Python knows it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "mmap",
+            Self::Read => "read",
+        }
+    }
 }
 
 /// How a checkpoint is opened.
@@ -123,7 +133,9 @@ pub struct Checkpoint {
     catalog: Arc<Catalog>,
     /// By number; none for a shard that an index names and that was not there.
     files: Vec<Option<SourceFile>>,
-    backend: Backend,
+    /// The paths that were asked for, from the root on, and how.
+    opened: Vec<PathBuf>,
+    options: OpenOptions,
     /// Tensors in memory of their own that somebody still holds, so that taking one twice gives the same memory.
     taken: Mutex<HashMap<usize, Weak<Storage>>>,
 }
@@ -139,9 +151,29 @@ impl Checkpoint {
         &self.catalog
     }
 
+    /// The paths that were asked for, from the root on: a directory or an index is not replaced by its files.
+    pub fn opened(&self) -> &[PathBuf] {
+        &self.opened
+    }
+
+    /// How tensors get into memory.
+    pub fn backend(&self) -> Backend {
+        self.options.backend
+    }
+
+    /// Whether disagreements were refused.
+    pub fn strict(&self) -> bool {
+        self.options.format.strict
+    }
+
+    /// What the files were when they were opened.
+    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        self.files.iter().flatten().map(|file| file.origin().fingerprint)
+    }
+
     /// Why the system refuses to map a file, if it was asked and refused.
     pub fn mapping_refused(&self, number: usize) -> Option<(&Path, &str)> {
-        if self.backend == Backend::Read {
+        if self.options.backend == Backend::Read {
             return None;
         }
         let file = self.files[self.catalog.table.get(number).file as usize].as_ref()?;
@@ -164,7 +196,7 @@ impl Checkpoint {
         let number_of_file = info.file as usize;
         let missing = || Error::MissingFile { path: self.catalog.paths[number_of_file].clone() };
         let file = self.files[number_of_file].as_ref().ok_or_else(missing)?;
-        if self.backend == Backend::Map
+        if self.options.backend == Backend::Map
             && info.is_aligned()
             && let Ok(mapping) = file.mapping()
         {

@@ -49,11 +49,19 @@ impl Contents {
         Ok(())
     }
 
-    fn finish(self, paths: Vec<PathBuf>, note: Option<String>, options: &OpenOptions) -> Result<Checkpoint> {
+    fn finish(
+        self,
+        paths: Vec<PathBuf>,
+        note: Option<String>,
+        opened: &[PathBuf],
+        options: &OpenOptions,
+    ) -> Result<Checkpoint> {
         let Self { files, table, metadata, findings } = self;
         let names = NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?;
         let catalog = Arc::new(Catalog { paths, table, names, metadata, findings, note });
-        Ok(Checkpoint { catalog, files, backend: options.backend, taken: super::Mutex::default() })
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
+        Ok(Checkpoint { catalog, files, opened, options, taken: super::Mutex::default() })
     }
 }
 
@@ -62,14 +70,14 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
         [path] => match locate(path)? {
-            Located::Files(files) => open_files(files, options),
-            Located::Index(index) => open_index(&index, options),
+            Located::Files(files) => open_files(files, paths, options),
+            Located::Index(index) => open_index(&index, paths, options),
         },
-        files => open_files(files.to_vec(), options),
+        files => open_files(files.to_vec(), paths, options),
     }
 }
 
-fn open_files(paths: Vec<PathBuf>, options: &OpenOptions) -> Result<Checkpoint> {
+fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let mut contents = Contents::default();
     for path in &paths {
         contents.add(SourceFile::open(path)?, options)?;
@@ -79,7 +87,7 @@ fn open_files(paths: Vec<PathBuf>, options: &OpenOptions) -> Result<Checkpoint> 
         let help = "Give the directory or the index to open all of them";
         contents.findings.push(Fault::new("checkpoint.shards-alone", note.clone()).path(&paths[0]).help(help));
     }
-    contents.finish(paths, note, options)
+    contents.finish(paths, note, opened, options)
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -98,7 +106,7 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
     })
 }
 
-fn open_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let file = SourceFile::open(path)?;
     let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len];
@@ -128,7 +136,7 @@ fn open_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
         disagreements.total_size(path, &index, &contents.table);
     }
     contents.findings.extend(disagreements.finish(options.format.strict)?);
-    contents.finish(paths, None, options)
+    contents.finish(paths, None, opened, options)
 }
 
 fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<Fault>) -> Result<Header> {

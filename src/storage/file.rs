@@ -44,6 +44,8 @@ impl Fingerprint {
 pub struct Origin {
     /// The path that it was opened by.
     pub path: PathBuf,
+    /// The same from the root on, for another process or after a change of folder.
+    pub absolute: PathBuf,
     /// What it was then.
     pub fingerprint: Fingerprint,
 }
@@ -65,6 +67,12 @@ impl Origin {
         }
         Err(changed(Fault::new("file.changed", "the file was written to since it was opened").path(&self.path)))
     }
+}
+
+/// The error for a path at which there is another file than there was.
+pub fn replaced(path: &Path) -> Error {
+    let cause = "the file is not the one that was opened before: its size or its time of modification is another";
+    changed(Fault::new("file.replaced", cause).path(path))
 }
 
 fn changed(fault: Fault) -> Error {
@@ -100,7 +108,8 @@ impl SourceFile {
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let origin = Origin { path: path.to_path_buf(), fingerprint: Fingerprint::of(&metadata) };
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let origin = Origin { path: path.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
         Ok(Self { origin: Arc::new(origin), file, mapping: OnceLock::new() })
     }
 
@@ -156,6 +165,11 @@ impl SourceFile {
             self.check_unchanged()
         };
         Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
+    }
+
+    /// The whole file, read into a new aligned block.
+    pub fn read_all(&self) -> Result<Arc<Storage>> {
+        self.read_span(Span::within(self.len(), 0, self.len())?)
     }
 
     /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.

@@ -16,7 +16,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use file::{Fingerprint, Origin, SourceFile};
+pub use file::{Fingerprint, Origin, SourceFile, replaced};
 use heap::HeapBlock;
 use memmap2::MmapMut;
 
@@ -66,6 +66,15 @@ impl Storage {
     pub fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Option<Result<Arc<Self>>> {
         let mut block = HeapBlock::zeros(len)?;
         Some(fill(block.as_mut_slice()).map(|()| Arc::new(Self::heap(block))))
+    }
+
+    /// A new block with a copy of these bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Arc<Self>> {
+        let copy = |block: &mut [u8]| {
+            block.copy_from_slice(bytes);
+            Ok(())
+        };
+        Self::filled(bytes.len(), copy).ok_or_else(|| no_memory(bytes.len()))?
     }
 
     /// Memory of somebody else, kept alive by `owner`.
@@ -144,6 +153,12 @@ impl Storage {
         // or foreign under the contract of `foreign`).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
+}
+
+/// The error for a block that there is not enough memory for.
+pub(crate) fn no_memory(bytes: usize) -> Error {
+    let source = std::io::ErrorKind::OutOfMemory.into();
+    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }
 
 impl fmt::Debug for Storage {

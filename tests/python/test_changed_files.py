@@ -83,9 +83,21 @@ def test_copies_of_a_mapped_tensor_equal_numpys_and_see_what_was_written(path: P
     expected = np.arange(ROWS * 64, dtype=np.float32).reshape(ROWS, 64)
     expected[5, 7] = -1
     buffer = value.data
-    for key in (..., np.s_[::3], np.s_[:, 3:60:7], np.s_[::-1, ::-1], np.s_[10:12, :], np.s_[:, 5], np.s_[0:0], (None, 3)):
+    for key in (
+        ...,
+        np.s_[::3],
+        np.s_[:, 3:60:7],
+        np.s_[::-1, ::-1],
+        np.s_[10:12, :],
+        np.s_[:, 5],
+        np.s_[0:0],
+        (None, 3),
+    ):
         assert np.array_equal(buffer[key].copy().to_numpy(), expected[key]), key
-    assert buffer.view(DType.uint8)[:, 200:201].copy().to_numpy().tobytes() == expected.view(np.uint8)[:, 200:201].tobytes()
+    assert (
+        buffer.view(DType.uint8)[:, 200:201].copy().to_numpy().tobytes()
+        == expected.view(np.uint8)[:, 200:201].tobytes()
+    )
 
 
 def test_views_of_a_truncated_file_are_the_documented_limit(path: Path) -> None:

@@ -17,6 +17,7 @@ use pyo3::{ffi, intern};
 use crate::convert::{dtype_from_python, dtype_to_python, imported, index_from_python};
 use crate::dlpack::{self, Version};
 use crate::error::Outcome;
+use crate::pickle;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
 #[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
@@ -211,6 +212,10 @@ impl Buffer {
 
     fn copy(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: py.detach(|| self.tensor.copy())? })
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
+        pickle::reduce_buffer(py, &self.tensor)
     }
 
     fn __copy__(&self) -> Self {
