@@ -13,7 +13,9 @@ const ROUNDS: usize = 9;
 
 /// The pairs that whole models are converted between.
 const PAIRS: [(DType, DType); 20] = {
-    use DType::{BFloat16 as Bf16, Float8E4M3Fn as E4m3, Float8E5M2 as E5m2, Float16 as F16, Float32 as F32, Float64 as F64};
+    use DType::{
+        BFloat16 as Bf16, Float8E4M3Fn as E4m3, Float8E5M2 as E5m2, Float16 as F16, Float32 as F32, Float64 as F64,
+    };
     [
         (Bf16, F32),
         (F16, F32),
@@ -104,13 +106,20 @@ fn main() {
     let values = weights(elements);
 
     println!("{elements} elements, one thread, level {level}; GB/s of input + output");
-    println!("{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}", "cast", "best", "median", "memcpy", "median", "best/", "med/");
-    let mut out = vec![0u8; elements * 8];
+    println!(
+        "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "cast", "best", "median", "memcpy", "median", "best/", "med/"
+    );
+    let mut room = vec![0u8; elements * 8 + 64];
+    // Aligned, as the outputs of the library are.
+    let start = room.as_ptr().align_offset(64);
+    let out = &mut room[start..start + elements * 8];
     for (from, to) in PAIRS {
-        let mut src = vec![0u8; elements * from.bits() / 8];
-        cast_at(level, DType::Float32, from, &values, &mut src, options).expect("a pair");
+        let mut src = vec![0u8; elements * from.bits() / 8 + 2048];
+        let src = &mut src[2048 - 16..][..elements * from.bits() / 8];
+        cast_at(level, DType::Float32, from, &values, src, options).expect("a pair");
         let out = &mut out[..elements * to.bits() / 8];
-        compare(&format!("{from} -> {to}"), &src, out, |src, out| {
+        compare(&format!("{from} -> {to}"), src, out, |src, out| {
             cast_at(level, from, to, src, out, options).expect("a pair");
         });
     }
@@ -137,7 +146,7 @@ fn main() {
             let name = format!("{dtype} x {scales_dtype} -> {out_dtype}");
             compare(&name, &data, out, |data, out| {
                 let matrix = BlockScaled { data, dtype, scales: &scales, scales_dtype, rows, cols, block };
-                scale_block_rows_at(level, &matrix, 0..rows, out, out_dtype).expect("a matrix");
+                scale_block_rows_at(level, &matrix, 0..rows, out, out_dtype, options).expect("a matrix");
             });
         }
     }

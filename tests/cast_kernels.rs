@@ -3,10 +3,11 @@
 mod cast_support;
 
 use cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
-use max_weights::cast::{CastOptions, Level, cast_at, cast_by_oracle, elements_per_group};
+use max_weights::cast::{CastOptions, Level, Stores, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;
 
-const BOTH: [CastOptions; 2] = [CastOptions { saturate: false }, CastOptions { saturate: true }];
+const BOTH: [CastOptions; 2] =
+    [CastOptions { saturate: false, stores: Stores::Auto }, CastOptions { saturate: true, stores: Stores::Auto }];
 
 fn assert_from(from: DType) {
     let src = covering(from);

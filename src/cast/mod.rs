@@ -24,6 +24,20 @@ use crate::error::{Error, Fault, Result};
 pub struct CastOptions {
     /// Give the largest finite value where a value is too large, instead of infinity or NaN.
     pub saturate: bool,
+    /// How to write the output.
+    pub stores: Stores,
+}
+
+/// How to write the output. The bytes are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stores {
+    /// Past the caches if the output of this call is too large for them.
+    #[default]
+    Auto,
+    /// Through the caches: for an output that is used at once, or whose pages have just been zeroed and are still in there.
+    Cached,
+    /// Past the caches: for a part of a large output.
+    Streamed,
 }
 
 /// True if elements of `from` can be converted to `to`.
@@ -48,14 +62,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 }
 
 /// [`cast`] with the instructions of a level, which must be available.
-pub fn cast_at(
-    level: Level,
-    from: DType,
-    to: DType,
-    src: &[u8],
-    dst: &mut [u8],
-    options: CastOptions,
-) -> Result<()> {
+pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
     check_level(level)?;
     if !is_supported(from, to) {
         return Err(Fault::new("cast.pair", format!("{from} cannot be converted to {to}"))
@@ -97,7 +104,10 @@ fn elements(dtype: DType, bytes: usize) -> Result<usize> {
     if bytes.is_multiple_of(group_bytes) {
         return Ok(bytes / group_bytes * group);
     }
-    Err(Error::Argument(format!("{bytes} bytes are not a whole number of {dtype} elements ({} bits each)", dtype.bits())))
+    Err(Error::Argument(format!(
+        "{bytes} bytes are not a whole number of {dtype} elements ({} bits each)",
+        dtype.bits()
+    )))
 }
 
 /// The conversion itself; everything was checked.

@@ -213,25 +213,23 @@ fn f64_to_odd(bits: u64) -> u32 {
     const INFINITY: u64 = 0x7ff << 52;
     let sign = (bits >> 32) as u32 & 0x8000_0000;
     let magnitude = bits & !(1 << 63);
-    let result = if magnitude > INFINITY {
-        0x7fc0_0000 | (magnitude >> 29) as u32 & 0x003f_ffff
-    } else if magnitude == INFINITY {
-        0x7f80_0000
-    } else {
-        let exponent = (magnitude >> 52) as i32 - 1023;
-        if exponent > 127 {
-            0x7f7f_ffff
-        } else if exponent >= -126 {
+    let exponent = (magnitude >> 52) as i32 - 1023;
+    let result = match exponent {
+        _ if magnitude > INFINITY => 0x7fc0_0000 | (magnitude >> 29) as u32 & 0x003f_ffff,
+        _ if magnitude == INFINITY => 0x7f80_0000,
+        _ if magnitude == 0 => 0,
+        128.. => 0x7f7f_ffff,
+        -126..128 => {
             // 29 bits of the mantissa go; the exponent is rebiased from 1023 to 127.
             let kept = ((magnitude >> 29) - (896 << 23)) as u32;
             kept | u32::from(magnitude << 35 != 0)
-        } else {
+        }
+        _ => {
             // A denormal of f32; anything below all of them is the smallest one, so that it is not taken for zero.
             let digits = magnitude & ((1 << 52) - 1) | 1 << 52;
             let shift = (29 - 126 - exponent).min(63);
             let kept = digits >> shift;
-            let lost = kept << shift != digits && magnitude != 0;
-            if magnitude == 0 { 0 } else { kept as u32 | u32::from(lost) }
+            kept as u32 | u32::from(kept << shift != digits)
         }
     };
     sign | result

@@ -30,8 +30,8 @@ pub struct BlockScaled<'a> {
 }
 
 /// Dequantises the whole matrix into `out`, elements of `out_dtype`.
-pub fn scale_blocks(matrix: &BlockScaled<'_>, out: &mut [u8], out_dtype: DType) -> Result<()> {
-    scale_block_rows(matrix, 0..matrix.rows, out, out_dtype)
+pub fn scale_blocks(matrix: &BlockScaled<'_>, out: &mut [u8], out_dtype: DType, options: CastOptions) -> Result<()> {
+    scale_block_rows(matrix, 0..matrix.rows, out, out_dtype, options)
 }
 
 /// Dequantises some rows into `out`, which has room for these rows alone: so that several threads can each do a part.
@@ -40,8 +40,9 @@ pub fn scale_block_rows(
     rows: Range<usize>,
     out: &mut [u8],
     out_dtype: DType,
+    options: CastOptions,
 ) -> Result<()> {
-    scale_block_rows_at(Level::chosen()?, matrix, rows, out, out_dtype)
+    scale_block_rows_at(Level::chosen()?, matrix, rows, out, out_dtype, options)
 }
 
 /// [`scale_block_rows`] with the instructions of a level, which must be available.
@@ -51,25 +52,33 @@ pub fn scale_block_rows_at(
     rows: Range<usize>,
     out: &mut [u8],
     out_dtype: DType,
+    options: CastOptions,
 ) -> Result<()> {
     super::check_level(level)?;
     let plan = Plan::new(matrix, &rows, out.len(), out_dtype)?;
     if plan.row_bytes == 0 || rows.is_empty() {
         return Ok(());
     }
-    let data = matrix.data.get(rows.start * plan.row_bytes..rows.end * plan.row_bytes).unwrap_or_default();
+    let target = Target { level, dtype: out_dtype, saturate: options.saturate, stream: streams(options, out) };
     let mut stripe = Stripe::default();
-    let numbered = rows.zip(data.chunks_exact(plan.row_bytes).zip(out.chunks_exact_mut(plan.out_row_bytes)));
-    for (row, (src, dst)) in numbered {
-        let index = row / matrix.block.0;
-        if stripe.index != Some(index) {
-            // All rows of a stripe share their scales; a last stripe may have fewer rows than a block.
-            let rows_left = (matrix.block.0 - row % matrix.block.0).min(matrix.rows - row);
-            let bytes = plan.scales_per_stripe * plan.scale_bytes;
-            let scales = matrix.scales.get(index * bytes..(index + 1) * bytes).unwrap_or_default();
-            stripe = Stripe::new(level, matrix, out_dtype, (index, rows_left), scales, stripe);
-        }
-        stripe.row(level, matrix, src, dst, out_dtype);
+    let mut out = out;
+    let mut start = rows.start;
+    while start < rows.end {
+        // All rows of a stripe, a row of blocks, share their scales.
+        let index = start / matrix.block.0;
+        let end = rows.end.min((index + 1).saturating_mul(matrix.block.0));
+        let bytes = plan.scales_per_stripe * plan.scale_bytes;
+        let scales = matrix.scales.get(index * bytes..(index + 1) * bytes).unwrap_or_default();
+        let src = matrix.data.get(start * plan.row_bytes..end * plan.row_bytes).unwrap_or_default();
+        let (dst, rest) = out.split_at_mut((end - start) * plan.out_row_bytes);
+        stripe = Stripe::new(matrix, target, end - start, scales, stripe);
+        stripe.rows(matrix, target, src, dst);
+        out = rest;
+        start = end;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if target.stream {
+        super::x86::fence();
     }
     Ok(())
 }
@@ -95,9 +104,10 @@ impl Plan {
         if FloatFormat::of(out_dtype).is_none() {
             return unsupported(format!("dequantisation gives a floating-point type, not {out_dtype}"));
         }
-        let scale_bytes = matrix.scales_dtype.bytes().filter(|_| {
-            FloatFormat::of(matrix.scales_dtype).is_some() && is_exact_in_f32(matrix.scales_dtype)
-        });
+        let scale_bytes = matrix
+            .scales_dtype
+            .bytes()
+            .filter(|_| FloatFormat::of(matrix.scales_dtype).is_some() && is_exact_in_f32(matrix.scales_dtype));
         let Some(scale_bytes) = scale_bytes else {
             return unsupported(format!("scales of {} are not supported", matrix.scales_dtype));
         };
@@ -147,24 +157,33 @@ fn is_exact_in_f32(dtype: DType) -> bool {
     !matches!(dtype, Bool | Complex64 | Float64 | Int32 | Int64 | UInt32 | UInt64)
 }
 
+/// How the output is made.
+#[derive(Clone, Copy)]
+struct Target {
+    level: Level,
+    dtype: DType,
+    saturate: bool,
+    stream: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+use super::x86::streams;
+
+#[cfg(not(target_arch = "x86_64"))]
+fn streams(_: CastOptions, _: &[u8]) -> bool {
+    false
+}
+
 /// What the rows of one row of blocks share.
 #[derive(Default)]
 struct Stripe {
-    index: Option<usize>,
     scales: Vec<f32>,
     #[cfg(target_arch = "x86_64")]
     tables: Option<super::x86::ScaleTables>,
 }
 
 impl Stripe {
-    fn new(
-        level: Level,
-        matrix: &BlockScaled<'_>,
-        out_dtype: DType,
-        (index, rows): (usize, usize),
-        bytes: &[u8],
-        before: Self,
-    ) -> Self {
+    fn new(matrix: &BlockScaled<'_>, target: Target, rows: usize, bytes: &[u8], before: Self) -> Self {
         // The allocation is used again: a stripe may be a single row.
         let mut scales = before.scales;
         scales.clear();
@@ -173,47 +192,59 @@ impl Stripe {
         let scale_bytes = matrix.scales_dtype.bits() / 8;
         for (bytes, scales) in bytes.chunks(SEGMENT * scale_bytes).zip(scales.chunks_mut(SEGMENT)) {
             let buffer = &mut buffer[..4 * scales.len()];
-            convert(level, matrix.scales_dtype, DType::Float32, bytes, buffer, CastOptions::default());
+            convert(target.level, matrix.scales_dtype, DType::Float32, bytes, buffer, CastOptions::default());
             for (scale, bytes) in scales.iter_mut().zip(buffer.as_chunks::<4>().0) {
                 *scale = quieted(f32::from_le_bytes(*bytes));
             }
         }
         #[cfg(target_arch = "x86_64")]
-        let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS)
-            .then(|| super::x86::ScaleTables::new(level, matrix.dtype, out_dtype, &scales))
+        let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS && !target.saturate)
+            .then(|| super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales))
             .flatten();
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (rows, out_dtype);
+        let _ = rows;
         Self {
-            index: Some(index),
             scales,
             #[cfg(target_arch = "x86_64")]
             tables,
         }
     }
 
-    fn row(&self, level: Level, matrix: &BlockScaled<'_>, src: &[u8], dst: &mut [u8], out_dtype: DType) {
+    fn rows(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tables) = &self.tables {
+            tables.rows((matrix.block.1, matrix.cols), src, dst, target.stream);
+            return;
+        }
+        let row_bytes = matrix.cols * matrix.dtype.bits() / 8;
+        let out_row_bytes = matrix.cols * target.dtype.bits() / 8;
+        for (src, dst) in src.chunks_exact(row_bytes).zip(dst.chunks_exact_mut(out_row_bytes)) {
+            self.row(matrix, target, src, dst);
+        }
+    }
+
+    fn row(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         {
-            if let Some(tables) = &self.tables {
-                tables.row(matrix.block.1, src, dst);
-                return;
-            }
-            if super::x86::scale_row(level, (matrix.dtype, src), (out_dtype, dst), matrix.block.1, &self.scales) {
+            let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
+            if !target.saturate
+                && super::x86::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.stream)
+            {
                 return;
             }
         }
         let mut buffer = [0u8; 4 * SEGMENT];
-        let (src_bytes, dst_bytes) = (SEGMENT * matrix.dtype.bits() / 8, SEGMENT * out_dtype.bits() / 8);
+        let (src_bytes, dst_bytes) = (SEGMENT * matrix.dtype.bits() / 8, SEGMENT * target.dtype.bits() / 8);
         let segments = src.chunks(src_bytes).zip(dst.chunks_mut(dst_bytes));
         for (start, (src, dst)) in (0..).step_by(SEGMENT).zip(segments) {
             let buffer = &mut buffer[..src.len() * 8 / matrix.dtype.bits() * 4];
-            convert(level, matrix.dtype, DType::Float32, src, buffer, CastOptions::default());
+            convert(target.level, matrix.dtype, DType::Float32, src, buffer, CastOptions::default());
             for (col, value) in (start..).zip(buffer.as_chunks_mut::<4>().0) {
                 let scale = self.scales.get(col / matrix.block.1).copied().unwrap_or(f32::NAN);
                 *value = product(f32::from_le_bytes(*value), scale).to_le_bytes();
             }
-            convert(level, DType::Float32, out_dtype, buffer, dst, CastOptions::default());
+            let options = CastOptions { saturate: target.saturate, ..CastOptions::default() };
+            convert(target.level, DType::Float32, target.dtype, buffer, dst, options);
         }
     }
 }

@@ -208,11 +208,7 @@ impl FloatFormat {
                 let digits = round_to_even(significand, quantum - exponent);
                 // A carry out of the digits lands in the exponent field, where it belongs; so does the implicit bit.
                 let code = (((quantum - lowest) as u64) << self.mantissa_bits) + digits;
-                if code > self.largest() {
-                    self.overflow(negative, saturate)
-                } else {
-                    self.with_sign(code, negative)
-                }
+                if code > self.largest() { self.overflow(negative, saturate) } else { self.with_sign(code, negative) }
             }
         }
     }
@@ -298,7 +294,9 @@ mod tests {
     fn largest_values_are_those_of_the_standards() {
         let largest = |dtype| {
             let format = FloatFormat::of(dtype).expect("a float");
-            f64::from_bits(FloatFormat::of(DType::Float64).expect("a float").encode(format.decode(format.largest()), false))
+            f64::from_bits(
+                FloatFormat::of(DType::Float64).expect("a float").encode(format.decode(format.largest()), false),
+            )
         };
         let known = [
             (DType::Float4E2M1Fn, 6.0),
@@ -324,7 +322,10 @@ mod tests {
         assert_eq!(f16.encode(Number::from_integer(2049), false), 0x6800);
         let bf16 = FloatFormat::of(DType::BFloat16).expect("a float");
         let tie = (0x101i128 << 40) | 1;
-        assert_eq!(bf16.encode(Number::from_integer(tie), false), bf16.encode(Number::from_integer(0x102i128 << 40), false));
+        assert_eq!(
+            bf16.encode(Number::from_integer(tie), false),
+            bf16.encode(Number::from_integer(0x102i128 << 40), false)
+        );
         assert_eq!(f16.encode(Number::from_integer(70000), false), 0x7c00);
         assert_eq!(f16.encode(Number::from_integer(-70000), true), 0xfbff);
     }
@@ -332,7 +333,8 @@ mod tests {
     #[test]
     fn floats_truncate_and_saturate_to_integers() {
         let f64_format = FloatFormat::of(DType::Float64).expect("a float");
-        let cases = [1.9, -1.9, 1e30, -1e30, f64::NAN, f64::INFINITY, 9.3e18, 1.8e19, 0.3, 2f64.powi(63), 2f64.powi(62)];
+        let cases =
+            [1.9, -1.9, 1e30, -1e30, f64::NAN, f64::INFINITY, 9.3e18, 1.8e19, 0.3, 2f64.powi(63), 2f64.powi(62)];
         for value in cases {
             let number = f64_format.decode(value.to_bits());
             assert_eq!(number.to_integer(i64::MIN.into(), i64::MAX.into()), i128::from(value as i64), "{value}");

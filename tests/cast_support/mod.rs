@@ -25,7 +25,7 @@ pub fn real_dtypes() -> impl Iterator<Item = DType> {
 
 /// Elements of `dtype` that cover it: every code of the types of up to 16 bits, else boundaries and noise. A whole number of groups.
 pub fn covering(dtype: DType) -> Vec<u8> {
-    let mut bytes = match dtype.bits() {
+    let mut bytes: Vec<u8> = match dtype.bits() {
         4 | 8 => (0..=u8::MAX).collect(),
         // Every byte triple that holds one code four times over, and with its complement.
         6 => (0..64u32)
@@ -35,7 +35,9 @@ pub fn covering(dtype: DType) -> Vec<u8> {
         16 => (0..=u16::MAX).flat_map(u16::to_le_bytes).collect(),
         32 if dtype == DType::Float32 => f32_boundaries().into_iter().flat_map(u32::to_le_bytes).collect(),
         64 if dtype == DType::Float64 => f64_boundaries().into_iter().flat_map(u64::to_le_bytes).collect(),
-        bits => integer_boundaries().into_iter().flat_map(|word| word.to_le_bytes().into_iter().take(bits / 8)).collect(),
+        bits => {
+            integer_boundaries().into_iter().flat_map(|word| word.to_le_bytes().into_iter().take(bits / 8)).collect()
+        }
     };
     let elements = bytes.len() * 8 / dtype.bits();
     bytes.truncate(elements / 4 * 4 * dtype.bits() / 8);

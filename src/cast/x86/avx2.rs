@@ -53,13 +53,21 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn load_4(src: *const u8) -> Self {
+    unsafe fn load_8_signed(src: *const u8) -> Self {
+        unsafe {
+            Self(
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.cast())),
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.add(8).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
         unsafe {
             let bytes = _mm_loadl_epi64(src.cast());
-            let low = _mm_and_si128(bytes, _mm_set1_epi8(15));
-            let high = _mm_and_si128(_mm_srli_epi16::<4>(bytes), _mm_set1_epi8(15));
-            let nibbles = _mm_unpacklo_epi8(low, high);
-            Self(_mm256_cvtepu8_epi32(nibbles), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(nibbles)))
+            let nibbles = _mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes));
+            let (low, high) = (_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8)));
+            Self(lookup_8(low, high, nibbles), lookup_8(low, high, _mm_srli_si128::<8>(nibbles)))
         }
     }
     #[inline(always)]
@@ -74,9 +82,9 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
         unsafe {
-            let quarter = |index: usize| quarter_from_f64::<SATURATE>(src.add(32 * index));
-            let first = _mm256_set_m128(quarter(1), quarter(0));
-            let second = _mm256_set_m128(quarter(3), quarter(2));
+            let first = _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(32)), quarter_from_f64::<SATURATE>(src));
+            let second =
+                _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(96)), quarter_from_f64::<SATURATE>(src.add(64)));
             Self(_mm256_castps_si256(first), _mm256_castps_si256(second))
         }
     }
@@ -155,10 +163,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn to_f32(self) -> Self {
         unsafe {
-            Self(
-                _mm256_castps_si256(_mm256_cvtepi32_ps(self.0)),
-                _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)),
-            )
+            Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)))
         }
     }
 
@@ -174,6 +179,18 @@ impl Avx2 {
     unsafe fn words(self) -> __m256i {
         // `packus` works on halves of registers; the permutation puts its four quarters in order.
         unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(self.0, self.1)) }
+    }
+}
+
+/// The values of eight nibbles, in the low bytes of `nibbles`.
+#[inline(always)]
+unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
+    unsafe {
+        let index = _mm256_cvtepu8_epi32(nibbles);
+        // The permutations look at the low three bits of an index; the fourth, moved to the sign, chooses between them.
+        let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+        let (low, high) = (_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index));
+        _mm256_castps_si256(_mm256_blendv_ps(low, high, choice))
     }
 }
 

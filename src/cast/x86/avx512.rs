@@ -40,12 +40,17 @@ impl Lanes for Avx512 {
         unsafe { Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_4(src: *const u8) -> Self {
+    unsafe fn load_8_signed(src: *const u8) -> Self {
+        unsafe { Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
         unsafe {
             let bytes = _mm_loadl_epi64(src.cast());
-            let low = _mm_and_si128(bytes, _mm_set1_epi8(15));
-            let high = _mm_and_si128(_mm_srli_epi16::<4>(bytes), _mm_set1_epi8(15));
-            Self(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(low, high)))
+            // The permutation looks at the low four bits of an index, so only the odd elements need work.
+            let nibbles = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes)));
+            let values = _mm512_loadu_ps(values.as_ptr());
+            Self(_mm512_castps_si512(_mm512_permutexvar_ps(nibbles, values)))
         }
     }
     #[inline(always)]
@@ -57,7 +62,10 @@ impl Lanes for Avx512 {
         unsafe {
             let first = half_from_f64::<SATURATE>(src);
             let second = half_from_f64::<SATURATE>(src.add(64));
-            Self(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm256_castps_si256(first)), _mm256_castps_si256(second)))
+            Self(_mm512_inserti64x4::<1>(
+                _mm512_castsi256_si512(_mm256_castps_si256(first)),
+                _mm256_castps_si256(second),
+            ))
         }
     }
 
@@ -103,7 +111,8 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
         unsafe {
-            let words = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_castsi512_ps(self.0));
+            let words =
+                _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_castsi512_ps(self.0));
             store_256::<STREAM>(dst, words);
         }
     }

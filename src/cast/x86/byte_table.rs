@@ -19,10 +19,16 @@ pub(super) enum Output {
     UpperHalf,
 }
 
+/// 256 words, or their planes, each register of which lies in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Table(pub(super) [u8; 512]);
+
 const STEP: usize = 64;
 
 impl Plane {
     /// The bytes of index `2 * i + odd` of 512 bytes.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn of_words(table: &[u8; 512], odd: bool) -> Self {
         let mut indices = [0u8; 64];
@@ -37,6 +43,7 @@ impl Plane {
         Self(plane)
     }
 
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn lookup(self, codes: __m512i) -> __m512i {
         let [a, b, c, d] = self.0;
@@ -46,6 +53,7 @@ impl Plane {
     }
 }
 
+#[inline]
 #[target_feature(enable = "avx512f")]
 fn load(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: 64 bytes are read from an array of 64.
@@ -89,10 +97,10 @@ pub(super) fn bytes_to_words(table: &[u8; 512], src: &[u8], dst: &mut [u8], outp
     // SAFETY: `to` is writable for `STEP * width` bytes for each step; it is a multiple of 64 where it is streamed to.
     unsafe {
         match (output, streams) {
-            (Output::Word, false) => words::<false>(planes, steps, to),
-            (Output::Word, true) => words::<true>(planes, steps, to),
-            (Output::UpperHalf, false) => upper_halves::<false>(planes, steps, to),
-            (Output::UpperHalf, true) => upper_halves::<true>(planes, steps, to),
+            (Output::Word, false) => words::<false>(&planes, steps, to),
+            (Output::Word, true) => words::<true>(&planes, steps, to),
+            (Output::UpperHalf, false) => upper_halves::<false>(&planes, steps, to),
+            (Output::UpperHalf, true) => upper_halves::<true>(&planes, steps, to),
         }
         if streams {
             // Streamed stores become visible to other threads in order only after a fence.
@@ -117,6 +125,7 @@ fn one_by_one(table: &[u8; 512], src: &[u8], dst: &mut [u8], output: Output) {
 }
 
 /// The words of 64 bytes, in order.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn lookup_words((low, high): (Plane, Plane), codes: &[u8; STEP]) -> (__m512i, __m512i) {
     // The unpacking below works on quarters of a register, and takes the lower half of each first.
@@ -128,6 +137,7 @@ fn lookup_words((low, high): (Plane, Plane), codes: &[u8; STEP]) -> (__m512i, __
 
 /// # Safety
 /// `dst` must be writable for 64 bytes, and aligned to them if `STREAM`.
+#[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
     // SAFETY: the caller's promise.
@@ -142,10 +152,11 @@ unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
 
 /// # Safety
 /// `dst` must be writable for 128 bytes a step, and aligned to 64 if `STREAM`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-unsafe fn words<const STREAM: bool>(planes: (Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
+unsafe fn words<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
     for (index, codes) in steps.iter().enumerate() {
-        let (first, second) = lookup_words(planes, codes);
+        let (first, second) = lookup_words(*planes, codes);
         // SAFETY: the caller's promise.
         unsafe {
             let to = dst.add(index * 2 * STEP);
@@ -157,8 +168,9 @@ unsafe fn words<const STREAM: bool>(planes: (Plane, Plane), steps: &[[u8; STEP]]
 
 /// # Safety
 /// `dst` must be writable for 256 bytes a step, and aligned to 64 if `STREAM`.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-unsafe fn upper_halves<const STREAM: bool>(planes: (Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
+unsafe fn upper_halves<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
     const ODD_WORDS: u32 = 0xaaaa_aaaa;
     let mut spread = [0u8; 64];
     for (i, index) in (0u8..).zip(spread.iter_mut().step_by(2)) {
@@ -167,7 +179,7 @@ unsafe fn upper_halves<const STREAM: bool>(planes: (Plane, Plane), steps: &[[u8;
     let lower = load(&spread);
     let upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
     for (index, codes) in steps.iter().enumerate() {
-        let (first, second) = lookup_words(planes, codes);
+        let (first, second) = lookup_words(*planes, codes);
         // SAFETY: the caller's promise.
         unsafe {
             let to = dst.add(index * 4 * STEP);
@@ -179,16 +191,45 @@ unsafe fn upper_halves<const STREAM: bool>(planes: (Plane, Plane), steps: &[[u8;
     }
 }
 
-/// One row of bytes looked up in a table for each block of columns; the tables are those of [`into_planes`].
+/// Rows of `cols` bytes looked up in a table for each block of `block` columns; the tables are those of [`into_planes`]. With `stream`,
+/// a fence is needed afterwards.
+///
+/// Several rows at a time share the loading of a table, which is as much work as looking up in it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn row_by_tables(tables: &[[u8; 512]], block: usize, src: &[u8], dst: &mut [u8]) {
-    for ((table, src), dst) in tables.iter().zip(src.chunks(block)).zip(dst.chunks_mut(2 * block)) {
-        let planes = (Plane::of_planes(table, 0), Plane::of_planes(table, 1));
-        let (steps, rest) = src.as_chunks::<STEP>();
-        // SAFETY: `dst` has two bytes for each byte of `src`.
-        unsafe { words::<false>(planes, steps, dst.as_mut_ptr()) };
-        for (byte, to) in rest.iter().zip(dst[steps.len() * STEP * 2..].as_chunks_mut::<2>().0) {
-            *to = [table[usize::from(*byte)], table[256 + usize::from(*byte)]];
+pub(super) fn rows_by_tables(
+    tables: &[Table],
+    (block, cols): (usize, usize),
+    src: &[u8],
+    dst: &mut [u8],
+    stream: bool,
+) {
+    const TOGETHER: usize = 8;
+    // Whole blocks of whole steps, and whole rows of them, keep the alignment that the destination begins with.
+    let whole = block.is_multiple_of(STEP) && cols.is_multiple_of(STEP);
+    let streams = stream && whole && dst.as_ptr().addr().is_multiple_of(64);
+    for (src, dst) in src.chunks(TOGETHER * cols).zip(dst.chunks_mut(TOGETHER * cols * 2)) {
+        for (table, start) in tables.iter().zip((0..cols).step_by(block)) {
+            let planes = (Plane::of_planes(&table.0, 0), Plane::of_planes(&table.0, 1));
+            let end = cols.min(start + block);
+            for (src, dst) in src.chunks_exact(cols).zip(dst.chunks_exact_mut(cols * 2)) {
+                let (steps, rest) = src[start..end].as_chunks::<STEP>();
+                let (to_steps, to_rest) = dst[start * 2..end * 2].split_at_mut(steps.len() * STEP * 2);
+                for step in steps {
+                    // The next rows: the jumps between rows hide them from the processor's own prefetching.
+                    _mm_prefetch::<_MM_HINT_T0>(step.as_ptr().wrapping_add(TOGETHER * cols).cast());
+                }
+                // SAFETY: `to_steps` has two bytes for each byte of `steps`, and is aligned to 64 if `streams`.
+                unsafe {
+                    if streams {
+                        words::<true>(&planes, steps, to_steps.as_mut_ptr());
+                    } else {
+                        words::<false>(&planes, steps, to_steps.as_mut_ptr());
+                    }
+                }
+                for (byte, to) in rest.iter().zip(to_rest.as_chunks_mut::<2>().0) {
+                    *to = [table.0[usize::from(*byte)], table.0[256 + usize::from(*byte)]];
+                }
+            }
         }
     }
 }
@@ -205,6 +246,7 @@ pub(super) fn into_planes(table: &mut [u8; 512]) {
 
 impl Plane {
     /// The first or second half of a table that [`into_planes`] rearranged.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     fn of_planes(table: &[u8; 512], which: usize) -> Self {
         let (registers, _) = table.as_chunks::<64>();

@@ -18,6 +18,8 @@ const NAN: u32 = INFINITY | QUIET;
 pub(super) trait Load {
     /// Bits of one element.
     const BITS: usize;
+    /// Whether an element can be NaN.
+    const HAS_NAN: bool = true;
     unsafe fn load<V: Lanes>(src: *const u8) -> V;
 }
 
@@ -37,6 +39,10 @@ pub(super) struct F32;
 pub(super) struct F64<const SATURATE: bool>;
 /// bf16; `SATURATE` gives the largest value for what is too large, and matters to stores alone.
 pub(super) struct Bf16<const SATURATE: bool>;
+/// bf16 whose signalling NaNs stay what they are, for a store that makes them quiet.
+pub(super) struct RawBf16;
+/// bf16 stored from what it holds exactly, with quiet NaNs: nothing is left to round.
+pub(super) struct ExactBf16;
 /// IEEE f16.
 pub(super) struct F16<const SATURATE: bool>;
 /// A format of eight bits with a sign.
@@ -119,7 +125,15 @@ impl<const SATURATE: bool> Load for Bf16<SATURATE> {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        unsafe { quieted(V::load_16(src).shl::<16>()) }
+        unsafe { quieted(RawBf16::load::<V>(src)) }
+    }
+}
+
+impl Load for RawBf16 {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_16(src).shl::<16>() }
     }
 }
 
@@ -135,6 +149,14 @@ impl<const SATURATE: bool> Store for Bf16<SATURATE> {
             let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
             rounded.shr::<16>().store_16::<STREAM>(dst);
         }
+    }
+}
+
+impl Store for ExactBf16 {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe { value.shr::<16>().store_16::<STREAM>(dst) }
     }
 }
 
@@ -226,7 +248,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
             let all = value.and(V::splat(MAGNITUDE));
             // In each of these formats the code after that of the largest value is what overflow gives, and for all but e5m2 it is NaN
             // too; so limiting the magnitude to the value that the code would have next disposes of everything above.
-            let limit = Self::LARGEST + if SATURATE { 0 } else { 1 };
+            let limit = Self::LARGEST + u32::from(!SATURATE);
             let magnitude = all.min(V::splat(Self::normal(limit)));
 
             let odd = Self::shift_down(magnitude).and(V::splat(1));
@@ -279,21 +301,18 @@ impl Load for E8m0 {
 
 impl Load for E2m1 {
     const BITS: usize = 4;
+    const HAS_NAN: bool = false;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        unsafe {
-            let code = V::load_4(src);
-            let magnitude = code.and(V::splat(7));
-            let sign = code.and(V::splat(8)).shl::<28>();
-            let normal = magnitude.shl::<22>().add(V::splat(126 << 23));
-            let value = normal.replace(magnitude.equal(V::splat(1)), V::splat(0.5f32.to_bits()));
-            value.replace(magnitude.equal(V::splat(0)), magnitude).or(sign)
-        }
+        const VALUES: [f32; 16] =
+            [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+        unsafe { V::lookup_4(src, &VALUES) }
     }
 }
 
 impl Load for U8 {
     const BITS: usize = 8;
+    const HAS_NAN: bool = false;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
         unsafe { V::load_8(src).to_f32() }
@@ -302,12 +321,9 @@ impl Load for U8 {
 
 impl Load for I8 {
     const BITS: usize = 8;
+    const HAS_NAN: bool = false;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        unsafe {
-            let code = V::load_8(src);
-            // 128..=255 stand for -128..=-1.
-            code.replace(code.greater(V::splat(127)), code.sub(V::splat(256))).to_f32()
-        }
+        unsafe { V::load_8_signed(src).to_f32() }
     }
 }

@@ -18,8 +18,10 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_16(src: *const u8) -> Self;
     /// Sixteen bytes, extended with zeros.
     unsafe fn load_8(src: *const u8) -> Self;
-    /// Sixteen packed nibbles, the low one of each byte first, extended with zeros.
-    unsafe fn load_4(src: *const u8) -> Self;
+    /// Sixteen bytes, extended with their signs.
+    unsafe fn load_8_signed(src: *const u8) -> Self;
+    /// The values of sixteen packed nibbles, the low one of each byte first.
+    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self;
     /// Sixteen f16 as f32; NaNs become quiet.
     unsafe fn load_f16(src: *const u8) -> Self;
 

@@ -3,6 +3,9 @@
 //! Every kernel gives the same bits as the oracle. Three kinds: `formats` written over `lanes` (AVX2 and AVX-512), tables of bytes
 //! (`byte_table`, AVX-512), and both of these with a scale for each block of columns.
 
+#![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
+#![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
+
 mod avx2;
 mod avx512;
 mod byte_table;
@@ -10,13 +13,14 @@ mod drive;
 mod environment;
 mod formats;
 mod lanes;
+mod words_to_bytes;
 
-use byte_table::Output;
+use byte_table::{Output, Table};
 use drive::{Kernel, ScaleKernel, pair, scaled_pair};
 use environment::with_default_rounding;
-use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, F16, F32, F64, I8, Store, U8};
+use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8};
 
-use crate::cast::{CastOptions, Level, table};
+use crate::cast::{CastOptions, Level, Stores, table};
 use crate::dtype::DType;
 
 /// Outputs from this size on are written past the caches: they would not fit in there, and memory then need not be read before it is
@@ -24,15 +28,8 @@ use crate::dtype::DType;
 const STREAM_FROM: usize = 8 << 20;
 
 /// Converts, if there is a kernel for the pair. The lengths and the level were checked.
-pub(super) fn convert(
-    level: Level,
-    from: DType,
-    to: DType,
-    src: &[u8],
-    dst: &mut [u8],
-    options: CastOptions,
-) -> bool {
-    let stream = dst.len() >= STREAM_FROM;
+pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
+    let stream = streams(options, dst);
     if level == Level::Avx512 && from.bits() == 8 && convert_bytes(from, to, src, dst, options, stream) {
         return true;
     }
@@ -49,6 +46,15 @@ pub(super) fn convert(
     true
 }
 
+/// Whether to write this output past the caches.
+pub(super) fn streams(options: CastOptions, dst: &[u8]) -> bool {
+    match options.stores {
+        Stores::Auto => dst.len() >= STREAM_FROM,
+        Stores::Cached => false,
+        Stores::Streamed => true,
+    }
+}
+
 /// By table, if the pair allows it.
 fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions, stream: bool) -> bool {
     // bf16 holds every value of eight bits, and is the upper half of f32.
@@ -57,16 +63,26 @@ fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: Ca
     // SAFETY: the level AVX-512 is available, so its instructions are.
     #[allow(unsafe_code)]
     unsafe {
-        if let Ok(table) = table.try_into() {
+        if let Some(table) = table.first_chunk::<256>().filter(|_| to.bits() == 8) {
             byte_table::bytes_to_bytes(table, src, dst);
-        } else if let Ok(table) = table.try_into() {
+            return true;
+        }
+        if let Some(table) = table.first_chunk::<512>().filter(|_| through.bits() == 16) {
             let output = if to == DType::Float32 { Output::UpperHalf } else { Output::Word };
             byte_table::bytes_to_words(table, src, dst, output, stream);
-        } else {
-            return false;
+            return true;
         }
     }
-    true
+    false
+}
+
+/// Makes streamed stores visible to other threads in order.
+pub(super) fn fence() {
+    // SAFETY: SSE is part of x86-64.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
 }
 
 /// One row times the scales of its blocks of columns, if there is a kernel for the pair.
@@ -76,6 +92,7 @@ pub(super) fn scale_row(
     (to, dst): (DType, &mut [u8]),
     block: usize,
     scales: &[f32],
+    stream: bool,
 ) -> bool {
     let Some(kernel) = scale_kernel(level, from, to) else { return false };
     let elements = src.len() * 8 / from.bits();
@@ -86,14 +103,14 @@ pub(super) fn scale_row(
         // SAFETY: the caller checked the level; both slices hold `elements` elements, and do not overlap.
         #[allow(unsafe_code)]
         unsafe {
-            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, block, scales);
+            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, block, scales, stream);
         }
     });
     true
 }
 
 /// The tables that make a scaled row of a byte row, one for each scale.
-pub(super) struct ScaleTables(Vec<[u8; 512]>);
+pub(super) struct ScaleTables(Vec<Table>);
 
 impl ScaleTables {
     /// The tables, if this level looks bytes up and the pair is one of bytes to words.
@@ -102,36 +119,45 @@ impl ScaleTables {
             return None;
         }
         let codes: [u8; 256] = std::array::from_fn(|code| code as u8);
-        let mut tables = vec![[0; 512]; scales.len()];
+        let mut tables = vec![Table([0; 512]); scales.len()];
         for (table, scale) in tables.iter_mut().zip(scales) {
-            if !scale_row(level, (from, &codes), (to, table), codes.len(), std::slice::from_ref(scale)) {
+            if !scale_row(level, (from, &codes), (to, &mut table.0), codes.len(), std::slice::from_ref(scale), false) {
                 return None;
             }
             // SAFETY: the level AVX-512 is available, so its instructions are.
             #[allow(unsafe_code)]
             unsafe {
-                byte_table::into_planes(table);
+                byte_table::into_planes(&mut table.0);
             }
         }
         Some(Self(tables))
     }
 
-    /// One row, in blocks of `block` columns.
-    pub(super) fn row(&self, block: usize, src: &[u8], dst: &mut [u8]) {
+    /// Rows of `cols` elements, in blocks of `block` columns. With `stream`, [`fence`] is needed afterwards.
+    pub(super) fn rows(&self, (block, cols): (usize, usize), src: &[u8], dst: &mut [u8], stream: bool) {
         // SAFETY: the tables were made at the level AVX-512, so its instructions are available.
         #[allow(unsafe_code)]
         unsafe {
-            byte_table::row_by_tables(&self.0, block, src, dst);
+            byte_table::rows_by_tables(&self.0, (block, cols), src, dst, stream);
         }
     }
 }
 
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+    if level == Level::Avx512
+        && let Some(kernel) = words_to_bytes::kernel(from, to, saturate)
+    {
+        return Some(kernel);
+    }
     match (to, saturate) {
         (DType::Float32, false) if from == DType::Float64 => pair::<F64<false>, F32>(level),
         (DType::Float32, true) if from == DType::Float64 => pair::<F64<true>, F32>(level),
+        // The one pair whose NaNs must be made quiet by hand; everywhere else the store does it.
+        (DType::Float32, _) if from == DType::BFloat16 => pair::<Bf16<false>, F32>(level),
         (DType::Float32, _) => from_any::<F32>(level, from),
         (DType::Float64, _) => from_any::<F64<false>>(level, from),
+        // bf16 holds every value of eight bits, and of four.
+        (DType::BFloat16, _) if from.bits() <= 8 => from_any::<ExactBf16>(level, from),
         (DType::BFloat16, false) => from_any::<Bf16<false>>(level, from),
         (DType::BFloat16, true) => from_any::<Bf16<true>>(level, from),
         (DType::Float16, false) => from_any::<F16<false>>(level, from),
@@ -165,7 +191,7 @@ fn from_any<S: Store>(level: Level, from: DType) -> Option<Kernel> {
 fn from_wide<S: Store>(level: Level, from: DType) -> Option<Kernel> {
     match from {
         DType::Float16 => pair::<F16<false>, S>(level),
-        DType::BFloat16 => pair::<Bf16<false>, S>(level),
+        DType::BFloat16 => pair::<RawBf16, S>(level),
         DType::Float32 => pair::<F32, S>(level),
         _ => None,
     }
@@ -190,7 +216,7 @@ fn scale_from<S: Store>(level: Level, from: DType) -> Option<ScaleKernel> {
         DType::Int8 => scaled_pair::<I8, S>(level),
         DType::UInt8 => scaled_pair::<U8, S>(level),
         DType::Float16 => scaled_pair::<F16<false>, S>(level),
-        DType::BFloat16 => scaled_pair::<Bf16<false>, S>(level),
+        DType::BFloat16 => scaled_pair::<RawBf16, S>(level),
         DType::Float32 => scaled_pair::<F32, S>(level),
         _ => None,
     }
