@@ -143,6 +143,9 @@ pub enum Error {
     /// An argument that makes no sense.
     #[error("{0}")]
     Argument(String),
+    /// An index beyond an axis.
+    #[error("{0}")]
+    Index(String),
     /// The checkpoint was closed.
     #[error("{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open", path.display())]
     Closed {

@@ -1,0 +1,132 @@
+# Every verb does its own set-up: a machine needs Python >= 3.11, cargo and a C linker, and nothing installed by hand.
+#   PYTHON  the interpreter to make the environment from   (the first of python3, python3.14 … python3.11 that is new enough)
+#   VENV    the environment everything runs in             (.venv)
+#   MODELS  where the real model files are kept            (.models)
+#   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
+# A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+endif
+VENV ?= .venv
+MODELS ?= .models
+BENCH ?=
+
+venv := $(abspath $(VENV))
+bin := $(venv)/bin
+stamps := $(venv)/.stamps
+
+# The binding crate asks this interpreter for its version; without it, cargo takes whichever python3 comes first.
+export PYO3_PYTHON := $(bin)/python
+export VIRTUAL_ENV := $(venv)
+export PATH := $(bin):$(PATH)
+export MAX_WEIGHTS_MODELS := $(abspath $(MODELS))
+# Large wheels over slow lines: uv gives up after 30 s without this.
+export UV_HTTP_TIMEOUT ?= 300
+export RUSTDOCFLAGS ?= -D warnings
+
+.PHONY: help
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- set-up ------------------------------------------------------------------------------------------------------------
+
+$(stamps)/venv:
+	@test -n "$(PYTHON)" || { echo "max_weights needs Python 3.11 or newer, and none was found: install it" \
+		"(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3.12"; exit 1; } >&2
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is" \
+		"$$("$(PYTHON)" --version 2>&1 || true), and max_weights needs Python 3.11 or newer:" \
+		"name one: make PYTHON=/path/to/python3.12"; exit 1; } >&2
+	@"$(PYTHON)" -m venv "$(venv)" || { echo "$(PYTHON) cannot make a virtual environment with pip in $(venv):" \
+		"on Debian and Ubuntu install python3-venv"; exit 1; } >&2
+	@"$(bin)/python" -m pip install --quiet --disable-pip-version-check uv
+	@mkdir -p $(stamps) && touch $@
+
+.PHONY: need-cargo
+need-cargo:
+	@command -v cargo >/dev/null || { echo "cargo is not installed, and max_weights is built with it: install Rust with" \
+		"rustup (https://rustup.rs), open a new shell, and run this again"; exit 1; } >&2
+	@command -v cc >/dev/null || { echo "no C linker (cc) was found, and cargo links with it:" \
+		"on Debian and Ubuntu install gcc and libc6-dev"; exit 1; } >&2
+
+# What the demo and the benches import: the rivals, and maturin to build with.
+$(stamps)/bench-packages: pyproject.toml | $(stamps)/venv
+	@echo "installing the packages of the demo and the benches into $(VENV) (torch is large)"
+	@uv pip install --quiet maturin -r pyproject.toml --extra bench
+	@touch $@
+
+$(stamps)/test-packages: pyproject.toml | $(stamps)/bench-packages
+	@echo "installing the packages of the tests into $(VENV)"
+	@uv pip install --quiet -r pyproject.toml --extra test
+	@touch $@
+
+rust_sources := $(shell find src crates -name '*.rs') Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
+
+$(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/bench-packages | need-cargo
+	@echo "building the extension (release)"
+	@maturin develop --release --uv --quiet
+	@touch $@
+
+$(MODELS)/minilm.safetensors: | $(stamps)/venv
+	@python tools/get_models.py $(MODELS) --only minilm
+
+$(stamps)/models: tools/get_models.py $(stamps)/test-packages
+	@python tools/get_models.py $(MODELS) --derive
+	@touch $@
+
+# --- verbs -------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: need-cargo $(stamps)/extension $(MODELS)/minilm.safetensors ## fetch a real model, show its tree, load it, time the rivals
+	@python examples/demo.py $(MODELS)/minilm.safetensors
+
+.PHONY: test
+test: lint rust-tests python-tests ## everything that CI runs: lints, Rust tests, Python tests
+
+.PHONY: rust-tests
+rust-tests: need-cargo $(stamps)/models
+	cargo test --workspace
+
+# Last in `make test`, so that pytest's closing line is the last line of its output.
+.PHONY: python-tests
+python-tests: need-cargo $(stamps)/extension $(stamps)/models
+	@python -m pytest
+
+.PHONY: lint
+lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, stubs against the extension, links
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
+		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	ruff check
+	ruff format --check
+	mypy
+	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
+	python tools/check_links.py
+
+.PHONY: bench
+bench: need-cargo $(stamps)/extension ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
+	@python benches/python $(BENCH) --docs docs/benchmarks.md
+
+.PHONY: docs
+docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every link in the Markdown pages
+	cargo doc --no-deps --package max-weights
+	python tools/check_links.py
+
+.PHONY: wheel
+wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
+	maturin build --release --out dist
+
+.PHONY: clean
+clean: ## remove what was built; the environment and the models stay
+	rm -rf target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f $(stamps)/extension python/max_weights/_core*.so
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# --- fuzzing -----------------------------------------------------------------------------------------------------------

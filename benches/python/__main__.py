@@ -1,0 +1,95 @@
+"""Run the benches of this folder and publish what they found.
+
+    python benches/python [NAME...] [--dir DIR] [--docs docs/benchmarks.md] [--results bench-results] [--small]
+
+Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
+folder (2 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards. `--docs` rewrites the tables between
+their markers and the chart beside the page; without it the tables are printed. `--small` runs everything once on small
+files, to show that it runs: its figures say nothing, and it refuses `--docs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import report
+from harness import BenchError, load_module
+
+HERE = Path(__file__).resolve().parent
+# The order of the chart; a bench that is not named here comes after them.
+ORDER = ("import_time", "open_list", "to_torch", "names")
+
+
+def order(name: str) -> int:
+    """Return the place of a bench in runs and in the chart."""
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+def discover() -> dict[str, ModuleType]:
+    """Return the benches of this folder by name, in their order."""
+    modules = {
+        path.stem: load_module(path) for path in HERE.glob("*.py") if path.stem not in ("__main__", "harness", "report")
+    }
+    found = [name for name, module in modules.items() if hasattr(module, "measure")]
+    return {name: modules[name] for name in sorted(found, key=lambda name: (order(name), name))}
+
+
+def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
+    """Run the benches in `folder` and publish each one as it ends; whether every target was met."""
+    benches = discover()
+    unknown = [name for name in names if name not in benches]
+    if unknown:
+        raise BenchError(f"there is no bench {', '.join(unknown)}; there are {', '.join(benches)}")
+    found = report.environment()
+    met = True
+    for name in names or benches:
+        print(f"{name}: {benches[name].TITLE}", flush=True)
+        result: report.Report = benches[name].measure(folder, options.small)
+        report.write_json(result, options.results, found)
+        body = report.markdown(result, report.environment_line(found))
+        if options.docs is None:
+            print(body, flush=True)
+        else:
+            page = options.docs.read_text(encoding="utf-8")
+            options.docs.write_text(report.replace_table(page, name, body), encoding="utf-8")
+            print(report.summary(result), flush=True)
+        met = met and all(target.met for target in result.targets)
+    if options.docs is not None:
+        drawing = options.docs.with_suffix(".svg")
+        report.chart(options.results, drawing, order)
+        page = options.docs.read_text(encoding="utf-8")
+        image = f"![Each loader's time as a multiple of max_weights']({drawing.name})"
+        options.docs.write_text(report.replace_table(page, "chart", image), encoding="utf-8")
+    return met
+
+
+def main() -> int:
+    """Run the command line; return 1 when a bench could not run. A missed target is said, not an error."""
+    parser = argparse.ArgumentParser(
+        prog="benches/python", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--dir", type=Path, help="where the temporary folder is made (default: the system's)")
+    parser.add_argument("--docs", type=Path, help="the page whose tables are rewritten")
+    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="where the JSON files go")
+    parser.add_argument("--small", action="store_true", help="one run on small files")
+    options = parser.parse_args()
+    if options.small and options.docs is not None:
+        parser.error("--small measures nothing worth publishing: leave --docs away")
+    try:
+        with tempfile.TemporaryDirectory(prefix="max-weights-bench-", dir=options.dir) as folder:
+            met = run(options.names, Path(folder), options)
+    except (BenchError, report.MarkerError) as error:
+        print(f"benches: {error}", file=sys.stderr)
+        return 1
+    if not met and not options.small:
+        print("some targets were missed: the tables say which")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""How the benches time: one process per loader, the rivals taking turns, medians, and memory from fresh processes.
+
+A bench is a module of this folder with `TITLE`, `CASES` and `measure(folder, small) -> Report`. `CASES` maps a case
+(what is done) to loaders by name; a loader takes the file's path, does what is not to be timed (imports, opening where
+opening is not the subject), and returns the function that is timed.
+
+Three rules keep the figures honest. The loaders of a case run in processes of their own that keep their heap
+(`MALLOC_MMAP_MAX_=0`), because first-touched memory is the loudest noise on virtual machines. They alternate, so that a
+slow second of the machine meets all of them. What a run returns is dropped after the clock has stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib.util
+import json
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Final, Self
+
+Loader = Callable[[Path], Callable[[], object]]
+Cases = dict[str, dict[str, Loader]]
+
+OURS: Final = "max_weights"
+RETAINED_HEAP: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
+_BURST_SECONDS: Final = 0.05
+_BURST_MOST: Final = 200
+
+
+class BenchError(Exception):
+    """A loader failed or the machine cannot be measured as asked; the message names the loader and its error."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a case is measured: rounds of all loaders until `seconds` have gone, within [least, most] rounds."""
+
+    least: int = 5
+    most: int = 25
+    seconds: float = 12.0
+
+
+QUICK: Final = Effort(least=1, most=1, seconds=0.0)
+
+
+@dataclass
+class Timing:
+    """What was measured of one loader: seconds per round (each the median of a burst of calls)."""
+
+    loader: str
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Median seconds over the rounds."""
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one call added to a fresh process, in bytes: at its peak, and of the process's own pages while held."""
+
+    loader: str
+    peak: int
+    own: int
+
+
+def load_module(path: Path) -> ModuleType:
+    """Import a bench module by its path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise BenchError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Worker:
+    """A process that holds one loader ready and runs it on request."""
+
+    def __init__(self, bench: Path, case: str, loader: str, target: Path, *, retain_heap: bool = True) -> None:
+        self.loader = loader
+        self._name = f"{bench.stem}: {case}: {loader}"
+        environment = os.environ | (RETAINED_HEAP if retain_heap else {})
+        command = [sys.executable, str(Path(__file__).resolve()), str(bench), case, loader, str(target)]
+        # A file, because a pipe that nobody reads would stop a talkative library.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the worker)
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def ask(self, request: str) -> dict[str, object]:
+        """Send one request and return the answer; a loader that fails is a BenchError with its last words."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(request + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            said = [text for text in self._errors.read().splitlines() if text.strip()]
+            last = said[-1] if said else f"exit status {self._process.returncode}"
+            raise BenchError(f"{self._name} failed: {last}")
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+    def time(self, burst: int) -> list[float]:
+        """Run `burst` times and return the seconds of each run."""
+        seconds = self.ask(f"time {burst}")["seconds"]
+        assert isinstance(seconds, list)
+        return seconds
+
+    def memory(self) -> Memory:
+        """Run once and return what that added; only a process that has not run before gives a true figure."""
+        answer = self.ask("memory")
+        peak, own = answer["peak"], answer["own"]
+        assert isinstance(peak, int)
+        assert isinstance(own, int)
+        return Memory(self.loader, peak, own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._errors.close()
+
+
+def alternate(
+    bench: Path, case: str, loaders: Iterable[str], target: Path, *, effort: Effort, cold: bool = False
+) -> dict[str, Timing]:
+    """Time the loaders of a case on `target`, in turns; `cold` empties the page cache of the file before each run."""
+    workers = [Worker(bench, case, loader, target) for loader in loaders]
+    timings = {worker.loader: Timing(worker.loader) for worker in workers}
+    try:
+        bursts: dict[str, int] = {}
+        for worker in workers:  # one run that does not count, for imports on first use and a warm heap
+            first = worker.time(2)[-1]
+            bursts[worker.loader] = 1 if cold else max(1, min(_BURST_MOST, int(_BURST_SECONDS / max(first, 1e-9))))
+        began = time.perf_counter()
+        for turn in range(effort.most):
+            if turn >= effort.least and time.perf_counter() - began > effort.seconds:
+                break
+            for worker in workers if turn % 2 == 0 else reversed(workers):
+                if cold:
+                    evict(target)
+                timings[worker.loader].seconds.append(statistics.median(worker.time(bursts[worker.loader])))
+    finally:
+        for worker in workers:
+            worker.__exit__(None, None, None)
+    return timings
+
+
+def peak_memory(bench: Path, case: str, loaders: Iterable[str], target: Path, *, runs: int = 3) -> dict[str, Memory]:
+    """Return the median memory of each loader over fresh processes with an ordinary heap."""
+    result: dict[str, Memory] = {}
+    for loader in loaders:
+        samples: list[Memory] = []
+        for _ in range(runs):
+            with Worker(bench, case, loader, target, retain_heap=False) as worker:
+                samples.append(worker.memory())
+        peak, own = (int(statistics.median(values)) for values in zip(*((s.peak, s.own) for s in samples), strict=True))
+        result[loader] = Memory(loader, peak, own)
+    return result
+
+
+def cached_fraction(path: Path) -> float:
+    """Return the part of a file that is in the page cache, between 0 and 1."""
+    size = path.stat().st_size
+    pages = -(-size // mmap.PAGESIZE)
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapping:
+        view = ctypes.c_char.from_buffer(mapping)
+        resident = (ctypes.c_ubyte * pages)()
+        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(size), resident)
+        del view
+    if failed:
+        raise BenchError(f"{path}: mincore: {os.strerror(ctypes.get_errno())}")
+    return sum(byte & 1 for byte in bytes(resident)) / pages
+
+
+def evict(path: Path) -> None:
+    """Drop a file from the page cache; BenchError where the file system keeps it (a RAM disk, a live mapping)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    left = cached_fraction(path)
+    if left > 0.02:
+        raise BenchError(f"{path}: {left:.0%} of it stays in the page cache: name a folder on a disk with --dir")
+
+
+def _status(*names: str) -> list[int]:
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return [int(fields[name].split()[0]) * 1024 for name in names]
+
+
+def _timed(call: Callable[[], object], burst: int) -> list[float]:
+    seconds: list[float] = []
+    for _ in range(burst):
+        start = time.perf_counter()
+        result = call()
+        seconds.append(time.perf_counter() - start)
+        del result
+    return seconds
+
+
+def _measured(call: Callable[[], object]) -> dict[str, int]:
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    resident, own_before = _status("VmRSS", "RssAnon")
+    result = call()
+    peak, own_after = _status("VmHWM", "RssAnon")
+    del result
+    return {"peak": max(0, peak - resident), "own": max(0, own_after - own_before)}
+
+
+def _serve(bench: str, case: str, loader: str, target: str) -> None:
+    cases: Cases = load_module(Path(bench)).CASES
+    call = cases[case][loader](Path(target))
+    for line in sys.stdin:
+        request, *arguments = line.split()
+        gc.collect()
+        answer = {"seconds": _timed(call, int(arguments[0]))} if request == "time" else _measured(call)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    _serve(*sys.argv[1:])

@@ -1,0 +1,253 @@
+"""What a bench found, and its three outlets: Markdown tables in docs/benchmarks.md, JSON, and the chart."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from harness import OURS
+
+END: Final = "<!-- end -->"
+PACKAGES: Final = ("max-weights", "safetensors", "torch", "numpy")
+
+# Units by name: how many of the unit one base unit (second, byte, or the figure itself) holds.
+UNITS: Final = {"s": 1.0, "ms": 1e3, "µs": 1e6, "MB": 1e-6, "x": 1.0}
+
+
+class MarkerError(ValueError):
+    """A page's table markers do not pair up."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measured thing of a table: values by row in base units (seconds or bytes), shown in `unit`."""
+
+    label: str
+    unit: str
+    values: Mapping[str, float]
+    charted: bool = True  # memory and the like stay out of the chart, which compares times
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure to reach: `value` must be at least or at most `bound`, both in `unit`."""
+
+    label: str
+    value: float
+    bound: float
+    sense: Literal["at least", "at most"]
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is reached."""
+        return self.value >= self.bound if self.sense == "at least" else self.value <= self.bound
+
+    def write(self, value: float) -> str:
+        """Write a value of this target with its unit."""
+        return f"{number(value)}{'' if self.unit in ('', 'x') else ' '}{self.unit}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of one bench: a table (loaders by columns), which rows are limits, and the targets."""
+
+    name: str
+    columns: Sequence[Column]
+    targets: Sequence[Target] = ()
+    limits: frozenset[str] = frozenset()
+    notes: Sequence[str] = ()
+    samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[str]:
+        """Every loader, ours first and the limits last, in the order they were measured."""
+        found = list(dict.fromkeys(row for column in self.columns for row in column.values))
+        return sorted(found, key=lambda row: (row != OURS, row in self.limits))
+
+
+def ratio(values: Mapping[str, float], rival: str) -> float:
+    """Return how many times our figure the rival's is."""
+    return values[rival] / values[OURS]
+
+
+def best(values: Mapping[str, float], rivals: Sequence[str]) -> str:
+    """Return the rival with the smallest figure: a target against several is a target against the best."""
+    return min(rivals, key=lambda rival: values[rival])
+
+
+def number(value: float) -> str:
+    """Write a figure with three significant digits and no exponent."""
+    if value == 0:
+        return "0"
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def markdown(report: Report, line: str) -> str:
+    """Return the report's tables in Markdown, and `line` (the environment) below them."""
+    heads = ["loader"]
+    for column in report.columns:
+        heads += [f"{column.label}, {column.unit}", "÷ ours"] if column.charted else [f"{column.label}, {column.unit}"]
+    rows = [heads, ["---"] + ["---:"] * (len(heads) - 1)]
+    for row in report.rows:
+        label = f"**{row}**" if row == OURS else f"*limit: {row}*" if row in report.limits else row
+        cells = [label]
+        for column in report.columns:
+            value = column.values.get(row)
+            ours = column.values.get(OURS)
+            cells.append("" if value is None else number(value * UNITS[column.unit]))
+            if column.charted:
+                cells.append("" if value is None or not ours or row == OURS else number(value / ours))
+        rows.append(cells)
+    parts = [_table(rows)]
+    if report.targets:
+        figures = [["figure", "target", "measured", "met"], ["---", "---:", "---:", "---"]]
+        for target in report.targets:
+            met = "yes" if target.met else "**no**"
+            figures.append(
+                [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value), met]
+            )
+        parts.append(_table(figures))
+    return "\n\n".join([*parts, *report.notes, f"*{line}*"])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+
+
+def replace_table(page: str, name: str, body: str) -> str:
+    """Return `page` with `body` between `<!-- table: name -->` and `<!-- end -->`; a name it lacks gets a section."""
+    begin = f"<!-- table: {name} -->"
+    if page.count(begin) > 1:
+        raise MarkerError(f"the page has {begin} {page.count(begin)} times; it may stand there once")
+    block = f"{begin}\n{body}\n{END}"
+    if begin not in page:
+        return f"{page.rstrip()}\n\n## {name}\n\n{block}\n"
+    before, rest = page.split(begin)
+    inside, found, after = rest.partition(END)
+    if not found or "<!-- table:" in inside:
+        raise MarkerError(f"the page has {begin} without {END} after it")
+    return before + block + after
+
+
+def environment() -> dict[str, Any]:
+    """Return what the figures depend on: processor, cores, memory, kernel, Python, and the packages' versions."""
+    processor = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    versions: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30),
+        "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def environment_line(found: Mapping[str, Any]) -> str:
+    """Return the environment as one sentence for below a table."""
+    versions = ", ".join(f"{package} {version}" for package, version in found["packages"].items())
+    return (
+        f"{found['processor']}, {found['cores']} cores, {found['memory_gib']} GiB, {found['kernel']}, "
+        f"Python {found['python']}; {versions}; medians of one run."
+    )
+
+
+def write_json(report: Report, folder: Path, found: Mapping[str, Any]) -> Path:
+    """Write everything that was measured, single samples included, and return the path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{report.name}.json"
+    content = {
+        "bench": report.name,
+        "environment": found,
+        "columns": [asdict(column) for column in report.columns],
+        "limits": sorted(report.limits),
+        "targets": [{**asdict(target), "met": target.met} for target in report.targets],
+        "samples_seconds": report.samples,
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False, default=_plain) + "\n", encoding="utf-8")
+    return path
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no place in a report")
+
+
+def chart(folder: Path, target: Path, order: Callable[[str], int]) -> None:
+    """Draw every JSON of `folder` into one SVG: each loader's time as a multiple of ours, a group per column."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    # Text stays text and ids do not depend on the run, so the file is small and its differences are the figures'.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "max_weights", "font.size": 8})
+    groups: list[tuple[str, list[tuple[str, float, bool]]]] = []
+    for path in sorted(folder.glob("*.json"), key=lambda path: (order(path.stem), path.stem)):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for column in content["columns"]:
+            values: dict[str, float] = column["values"]
+            if not column["charted"] or OURS not in values:
+                continue
+            bars = [
+                (row, value / values[OURS], row in content["limits"]) for row, value in values.items() if row != OURS
+            ]
+            if bars:
+                groups.append((f"{content['bench']}: {column['label']}", sorted(bars, key=lambda bar: bar[1])))
+    if not groups:
+        raise MarkerError(f"{folder} holds no results to draw")
+    rows = sum(len(bars) + 1.6 for _, bars in groups)
+    figure, axes = plt.subplots(figsize=(8.0, 0.17 * rows + 0.9))
+    position, ticks, labels = 0.0, [], []
+    for title, bars in groups:
+        axes.text(0.0, position, title, transform=axes.get_yaxis_transform(), va="center", weight="bold")
+        for row, multiple, is_limit in bars:
+            position += 1.0
+            axes.barh(position, multiple - 1.0, left=1.0, height=0.8, color="#b8b8b8" if is_limit else "#3b6ea8")
+            axes.text(max(multiple, 1.0) * 1.04, position, f"{number(multiple)}x", va="center")
+            ticks.append(position)
+            labels.append(row)
+        position += 1.6
+    axes.set_xscale("log")
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks(ticks, labels)
+    axes.set_ylim(position, -1.0)
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right * 2)
+    axes.set_xlabel("time as a multiple of max_weights' (log scale; right of the line is slower; grey rows are limits)")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(target, format="svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+
+
+def summary(report: Report) -> str:
+    """Return the targets of a report as lines for the terminal."""
+    return "\n".join(
+        f"  {'met ' if target.met else 'MISS'} {target.label}: {target.write(target.value)} "
+        f"({target.sense} {target.write(target.bound)})"
+        for target in report.targets
+    )

@@ -1,0 +1,374 @@
+//! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack as its doors.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::dtype::DType;
+use max_weights::storage::Storage;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyTuple, PyType};
+use pyo3::{ffi, intern};
+
+use crate::convert::{dtype_from_python, dtype_to_python, imported, index_from_python};
+use crate::dlpack::{self, Version};
+use crate::error::Outcome;
+
+/// A tensor: dtype, shape, strides and device over memory that it keeps alive.
+#[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
+#[derive(Clone)]
+pub(crate) struct Buffer {
+    tensor: Tensor,
+}
+
+impl Buffer {
+    pub(crate) fn new(tensor: Tensor) -> Self {
+        Self { tensor }
+    }
+
+    pub(crate) fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+}
+
+/// The function `name` of the Python side's doors to the frameworks.
+fn door<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
+    imported(py, cell, "max_weights.driver.doors", name)
+}
+
+#[pymethods]
+impl Buffer {
+    /// The tensor of an array, sharing its memory.
+    #[classmethod]
+    fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        door(class.py(), &DOOR, "from_numpy")?.call1((array,))
+    }
+
+    /// The tensor of any DLPack producer, sharing its memory.
+    #[staticmethod]
+    #[pyo3(signature = (array, *, copy=None))]
+    fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
+        let tensor = dlpack::import(array)?;
+        Ok(Self { tensor: if copy == Some(true) { tensor.copy()? } else { tensor } })
+    }
+
+    /// A new tensor of zeros.
+    #[staticmethod]
+    #[pyo3(signature = (shape, dtype, device=None))]
+    fn zeros(
+        py: Python<'_>,
+        shape: Vec<i64>,
+        dtype: &Bound<'_, PyAny>,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Self> {
+        if let Some(device) = device {
+            require_cpu(device)?;
+        }
+        let dtype = dtype_from_python(dtype)?;
+        let tensor = py.detach(|| Tensor::zeros(dtype, &shape))?;
+        Ok(Self { tensor })
+    }
+
+    /// The tensor over the memory of a buffer-protocol object, whose items are taken as `dtype` (of the same size).
+    #[staticmethod]
+    fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
+        let dtype = dtype_from_python(dtype)?;
+        let view = PyUntypedBuffer::get(object)?;
+        let item = dtype.bytes().filter(|&item| item == view.item_size());
+        let Some(item) = item else {
+            return Err(PyValueError::new_err(format!("items of {} bytes cannot be {dtype}", view.item_size())).into());
+        };
+        let shape: Vec<i64> = view.shape().iter().map(|&dim| dim as i64).collect();
+        let strides: Vec<i64> = view.strides().iter().map(|&stride| stride as i64).collect();
+        if strides.iter().zip(&shape).any(|(stride, &dim)| dim > 1 && stride % item as i64 != 0) {
+            return Err(
+                PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into()
+            );
+        }
+        let (mut before, mut after) = (0i64, 0i64);
+        for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !shape.contains(&0)) {
+            let reach = (dim - 1) * stride; // both come from memory that exists
+            *(if reach < 0 { &mut before } else { &mut after }) += reach;
+        }
+        let len = if shape.contains(&0) { 0 } else { (after - before) as usize + item };
+        let first = view.buf_ptr().cast::<u8>().wrapping_offset(before as isize);
+        let start = NonNull::new(first).unwrap_or(NonNull::dangling());
+        let writable = !view.readonly();
+        // SAFETY: the exporter vouches for every element of the view, which `view` keeps alive; these are the bytes from the lowest element
+        // to the highest.
+        let storage = unsafe { Storage::foreign(start, len, writable, Box::new(view)) };
+        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
+        Ok(Self { tensor: Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)? })
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype_to_python(py, self.tensor.dtype()).cloned()
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.tensor.shape())
+    }
+
+    /// In elements.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.tensor.strides())
+    }
+
+    #[getter]
+    fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let device = self.tensor.device();
+        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id))
+    }
+
+    #[getter]
+    fn rank(&self) -> usize {
+        self.tensor.shape().len()
+    }
+
+    #[getter]
+    fn num_elements(&self) -> usize {
+        self.tensor.elements()
+    }
+
+    #[getter]
+    fn element_size(&self) -> PyResult<usize> {
+        let dtype = self.tensor.dtype();
+        dtype.bytes().ok_or_else(|| PyValueError::new_err(format!("an element of {dtype} is {} bits", dtype.bits())))
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.tensor.size()
+    }
+
+    #[getter]
+    fn is_contiguous(&self) -> bool {
+        self.tensor.is_contiguous()
+    }
+
+    /// True if the first element is aligned for its dtype.
+    #[getter]
+    fn aligned(&self) -> bool {
+        self.tensor.is_aligned()
+    }
+
+    /// True if writing changes memory of this process (a mapped file is never changed).
+    #[getter]
+    fn is_writable(&self) -> bool {
+        self.tensor.storage().is_writable()
+    }
+
+    /// True for a view of a mapped file.
+    #[getter]
+    fn is_mapped(&self) -> bool {
+        self.tensor.storage().is_mapped()
+    }
+
+    /// The address of the first element.
+    fn _data_ptr(&self) -> usize {
+        self.tensor.as_ptr() as usize
+    }
+
+    /// All memory that the elements lie in, as bytes, and the byte at which the first element starts.
+    fn _memory(&self) -> Outcome<(Self, usize)> {
+        let storage = self.tensor.storage();
+        let bytes = Tensor::contiguous_at(storage.clone(), 0, DType::UInt8, &[storage.len() as i64])?;
+        Ok((Self { tensor: bytes }, self.tensor.offset()))
+    }
+
+    fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        door(slf.py(), &DOOR, "to_numpy")?.call1((slf,))
+    }
+
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        door(slf.py(), &DOOR, "array")?.call1((slf, dtype, copy))
+    }
+
+    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        require_cpu(device)?;
+        Ok(slf)
+    }
+
+    fn copy(&self, py: Python<'_>) -> Outcome<Self> {
+        Ok(Self { tensor: py.detach(|| self.tensor.copy())? })
+    }
+
+    fn __copy__(&self) -> Self {
+        self.clone()
+    }
+
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.copy(py)
+    }
+
+    fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
+        Ok(Self { tensor: py.detach(|| self.tensor.contiguous())? })
+    }
+
+    #[pyo3(signature = (dtype, shape=None))]
+    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Vec<i64>>) -> Outcome<Self> {
+        Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape.as_deref())? })
+    }
+
+    fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let elements = slf.get().tensor.elements();
+        if elements != 1 {
+            return Err(PyValueError::new_err(format!("item() needs a tensor of one element, this has {elements}")));
+        }
+        Self::to_numpy(slf)?.call_method0(intern!(slf.py(), "item"))
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
+        Ok(Self { tensor: self.tensor.index(&index_from_python(key)?)? })
+    }
+
+    fn __setitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        door(slf.py(), &DOOR, "assign")?.call1((slf, key, value)).map(drop)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.tensor.shape().first();
+        first.map(|&dim| dim as usize).ok_or_else(|| PyTypeError::new_err("len() of a tensor of rank 0"))
+    }
+
+    fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        if slf.get().tensor.elements() != 1 {
+            return Err(PyValueError::new_err(
+                "the truth value of a tensor of more or less than one element is ambiguous",
+            ));
+        }
+        Self::item(slf)?.is_truthy()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Buffer({:?})", self.tensor.shape())
+    }
+
+    fn __str__(&self) -> String {
+        let tensor = &self.tensor;
+        format!("Buffer({:?}, DType.{}, {})", tensor.shape(), tensor.dtype(), tensor.device())
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (dlpack::CPU, 0)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> Outcome<Bound<'py, PyCapsule>> {
+        if stream.is_some() {
+            return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
+        }
+        if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
+            return Err(PyBufferError::new_err(format!(
+                "the tensor is on the CPU and cannot be exported to {dl_device:?}"
+            ))
+            .into());
+        }
+        let version =
+            if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
+        if copy == Some(true) {
+            return Ok(dlpack::export_flagged(py, &py.detach(|| self.tensor.copy())?, version, true)?);
+        }
+        Ok(dlpack::export(py, &self.tensor, version)?)
+    }
+
+    /// Fills a view for the buffer protocol.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let Some(mut view) = NonNull::new(view) else {
+            return Err(PyBufferError::new_err("the view is null"));
+        };
+        let tensor = slf.get().tensor.clone();
+        let exported = Exported::new(&tensor, flags)?;
+        // SAFETY: Python passes a view that is ours to fill.
+        let view = unsafe { view.as_mut() };
+        let asked = |flag: c_int| flags & flag == flag;
+        view.buf = tensor.as_ptr().cast::<c_void>();
+        view.len = tensor.size() as isize;
+        view.readonly = c_int::from(!tensor.storage().is_writable());
+        view.itemsize = tensor.dtype().bytes().unwrap_or(1) as isize;
+        view.ndim = if asked(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
+        // The protocol's `format` is not written to; its type lacks the const.
+        let format = tensor.dtype().buffer_format().filter(|_| asked(ffi::PyBUF_FORMAT));
+        view.format = format.map_or(std::ptr::null_mut(), |format| format.as_ptr().cast_mut());
+        let exported = Box::leak(Box::new(exported));
+        view.shape = if asked(ffi::PyBUF_ND) { exported.shape.as_mut_ptr() } else { std::ptr::null_mut() };
+        view.strides = if asked(ffi::PyBUF_STRIDES) { exported.strides.as_mut_ptr() } else { std::ptr::null_mut() };
+        view.suboffsets = std::ptr::null_mut();
+        view.internal = std::ptr::from_mut(exported).cast();
+        view.obj = slf.into_any().into_ptr();
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: `internal` was leaked by `__getbuffer__` for this view, which Python releases once.
+        unsafe { drop(Box::from_raw((*view).internal.cast::<Exported>())) }
+    }
+}
+
+/// The arrays that a view of the buffer protocol points to.
+struct Exported {
+    shape: Box<[isize]>,
+    /// In bytes.
+    strides: Box<[isize]>,
+}
+
+impl Exported {
+    /// Refuses what the consumer asks for and this tensor is not.
+    fn new(tensor: &Tensor, flags: c_int) -> PyResult<Self> {
+        let dtype = tensor.dtype();
+        let asked = |flag: c_int| flags & flag == flag;
+        if asked(ffi::PyBUF_FORMAT) && dtype.buffer_format().is_none() {
+            return Err(PyBufferError::new_err(format!(
+                "the buffer protocol has no word for {dtype}; use view(DType.uint8) for the bytes, or to_numpy() with ml_dtypes"
+            )));
+        }
+        if asked(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
+            return Err(PyBufferError::new_err("this memory is read-only"));
+        }
+        let fortran = asked(ffi::PyBUF_F_CONTIGUOUS) && tensor.shape().len() > 1;
+        if fortran || (!asked(ffi::PyBUF_STRIDES) || asked(ffi::PyBUF_C_CONTIGUOUS)) && !tensor.is_contiguous() {
+            return Err(PyBufferError::new_err(
+                "the tensor does not lie in the order that was asked for; call contiguous() first",
+            ));
+        }
+        let item = dtype.bytes().unwrap_or(1) as isize;
+        let shape = match dtype.bytes() {
+            Some(_) => tensor.shape().iter().map(|&dim| dim as isize).collect(),
+            None => [tensor.size() as isize].into(), // packed elements go as bytes
+        };
+        let strides = match dtype.bytes() {
+            Some(_) => tensor.strides().iter().map(|&stride| stride as isize * item).collect(),
+            None => [1].into(),
+        };
+        Ok(Self { shape, strides })
+    }
+}
+
+fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    imported(device.py(), &FUNCTION, "max_weights.driver.device", "require_cpu")?.call1((device,)).map(drop)
+}

@@ -1,0 +1,99 @@
+//! Arguments and results: dtypes, shapes, index expressions.
+
+use max_weights::buffer::Index;
+use max_weights::dtype::DType;
+use max_weights::tensor::Element;
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
+
+/// A function or class of the package's Python side, imported when it is first needed.
+pub(crate) fn imported<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyAny>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    cell.get_or_try_init(py, || Ok(py.import(module)?.getattr(name)?.unbind())).map(|object| object.bind(py))
+}
+
+/// The member of the Python enum for `dtype`.
+pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'_, PyAny>> {
+    static MEMBERS: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
+    let members = MEMBERS.get_or_try_init(py, || {
+        let class = py.import("max_weights.dtype")?.getattr("DType")?;
+        DType::all().map(|dtype| Ok(class.call1((dtype as u8,))?.unbind())).collect::<PyResult<_>>()
+    })?;
+    Ok(members[dtype.index()].bind(py))
+}
+
+/// The dtype that a member of the Python enum, or a name that the enum understands, stands for.
+pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let class = imported(py, &CLASS, "max_weights.dtype", "DType")?;
+    let number: u8 = class.call1((value,))?.getattr(intern!(py, "value"))?.extract()?;
+    DType::from_value(number).ok_or_else(|| PyTypeError::new_err(format!("the value {number} is no dtype")))
+}
+
+/// A dtype, or the file's own name for a type that this version does not know.
+pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> PyResult<Bound<'py, PyAny>> {
+    match element {
+        Element::Plain(dtype) => dtype_to_python(py, dtype).cloned(),
+        Element::Unknown(name) => Ok(PyString::new(py, name).into_any()),
+    }
+}
+
+/// NumPy's basic indices: integers, slices, `...`, `None`, and tuples of them.
+pub(crate) fn index_from_python(key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
+    match key.cast::<PyTuple>() {
+        Ok(parts) => parts.iter().map(|part| index_part(&part)).collect(),
+        Err(_) => Ok(vec![index_part(key)?]),
+    }
+}
+
+fn index_part(part: &Bound<'_, PyAny>) -> PyResult<Index> {
+    let py = part.py();
+    if part.is_none() {
+        return Ok(Index::NewAxis);
+    }
+    if part.is_instance_of::<PyEllipsis>() {
+        return Ok(Index::Ellipsis);
+    }
+    if let Ok(slice) = part.cast::<PySlice>() {
+        let bound = |name| -> PyResult<Option<i64>> {
+            let value = slice.getattr(name)?;
+            if value.is_none() { Ok(None) } else { clamped(&value).map(Some) }
+        };
+        let step = bound(intern!(py, "step"))?.unwrap_or(1);
+        return Ok(Index::Slice { start: bound(intern!(py, "start"))?, stop: bound(intern!(py, "stop"))?, step });
+    }
+    if part.is_instance_of::<pyo3::types::PyBool>() || !part.hasattr(intern!(py, "__index__"))? {
+        return Err(not_basic(part)?);
+    }
+    match part.extract() {
+        Ok(at) => Ok(Index::At(at)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+            Err(PyIndexError::new_err("the index does not fit into 64 bits"))
+        }
+        Err(_) => Err(not_basic(part)?),
+    }
+}
+
+fn not_basic(part: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    Ok(PyTypeError::new_err(format!(
+        "basic indices are integers, slices, '...' and None, not {}; use to_numpy() for NumPy's advanced indexing",
+        part.get_type().name()?
+    )))
+}
+
+/// A slice's bound may be any integer; what does not fit into 64 bits is beyond every axis anyway.
+fn clamped(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let integer = value.call_method0(intern!(value.py(), "__index__"))?;
+    match integer.extract() {
+        Ok(number) => Ok(number),
+        Err(_) => Ok(if integer.lt(0)? { i64::MIN } else { i64::MAX }),
+    }
+}

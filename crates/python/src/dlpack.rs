@@ -1,0 +1,363 @@
+//! DLPack: tensors out of and into this package without a copy (specification version 1.1, and the older unversioned capsules).
+//!
+//! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. Whoever takes the capsule renames it
+//! to `used_…` and calls the deleter when done; a capsule that nobody took is freed by its own destructor.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::dtype::DType;
+use max_weights::storage::Storage;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::{ffi, intern};
+
+const LEGACY: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const USED_LEGACY: &CStr = c"used_dltensor";
+const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
+
+/// `kDLCPU`, and `kDLCUDAHost`: pinned host memory, which is host memory all the same.
+pub(crate) const CPU: i32 = 1;
+const CUDA_HOST: i32 = 3;
+const FLAG_READ_ONLY: u64 = 1;
+const FLAG_IS_COPIED: u64 = 2;
+const FLAG_SUBBYTE_TYPE_PADDED: u64 = 4;
+const MAJOR: u32 = 1;
+const MINOR: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlDevice {
+    device_type: i32,
+    device_id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: DlDevice,
+    ndim: i32,
+    dtype: DlDataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct ManagedLegacy {
+    tensor: DlTensor,
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    version: [u32; 2],
+    manager_ctx: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+/// Which struct a capsule holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Legacy,
+    Versioned,
+}
+
+/// A managed tensor with everything that it points to. `head` comes first, so that its address is the block's.
+#[repr(C)]
+struct Block<H> {
+    head: H,
+    shape: Box<[i64]>,
+    strides: Box<[i64]>,
+    _storage: Arc<Storage>,
+}
+
+/// A capsule for `tensor`, which keeps its storage alive.
+pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) -> PyResult<Bound<'py, PyCapsule>> {
+    export_flagged(py, tensor, version, false)
+}
+
+/// As `export`; `copied` tells the consumer that the memory is nobody else's.
+pub(crate) fn export_flagged<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    version: Version,
+    copied: bool,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (shape, strides, lanes) = layout(tensor)?;
+    let writable = tensor.storage().is_writable();
+    if version == Version::Legacy && !writable {
+        return Err(PyBufferError::new_err(
+            "this memory is read-only, which an unversioned DLPack capsule cannot say; ask for max_version=(1, 0) or copy() first",
+        ));
+    }
+    let dtype = DlDataType { code: tensor.dtype().dlpack_code(), bits: tensor.dtype().bits() as u8, lanes };
+    let device = DlDevice { device_type: CPU, device_id: 0 };
+    let head = DlTensor {
+        data: tensor.as_ptr().cast(),
+        device,
+        ndim: shape.len() as i32,
+        dtype,
+        shape: std::ptr::null_mut(),
+        strides: std::ptr::null_mut(),
+        byte_offset: 0,
+    };
+    let storage = tensor.storage().clone();
+    match version {
+        Version::Legacy => {
+            let head = ManagedLegacy {
+                tensor: head,
+                manager_ctx: std::ptr::null_mut(),
+                deleter: Some(delete::<ManagedLegacy>),
+            };
+            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            block.head.tensor.shape = block.shape.as_mut_ptr();
+            block.head.tensor.strides = block.strides.as_mut_ptr();
+            // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
+            unsafe {
+                PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), LEGACY, Some(drop_legacy))
+            }
+        }
+        Version::Versioned => {
+            let flags = if writable { 0 } else { FLAG_READ_ONLY } | if copied { FLAG_IS_COPIED } else { 0 };
+            let head = ManagedVersioned {
+                version: [MAJOR, MINOR],
+                manager_ctx: std::ptr::null_mut(),
+                deleter: Some(delete::<ManagedVersioned>),
+                flags,
+                tensor: head,
+            };
+            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            block.head.tensor.shape = block.shape.as_mut_ptr();
+            block.head.tensor.strides = block.strides.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe {
+                PyCapsule::new_with_pointer_and_destructor(
+                    py,
+                    NonNull::from(block).cast(),
+                    VERSIONED,
+                    Some(drop_versioned),
+                )
+            }
+        }
+    }
+}
+
+/// Shape, strides (in elements) and lanes.
+type DlLayout = (Box<[i64]>, Box<[i64]>, u16);
+
+/// The layout as DLPack says it. Four-bit elements go in pairs, as torch's `float4_e2m1fn_x2` has them.
+fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
+    if tensor.dtype().bytes().is_some() {
+        return Ok((tensor.shape().into(), tensor.strides().into(), 1));
+    }
+    if tensor.dtype() == DType::Float4E2M1Fn
+        && let Some((last, rest)) = tensor.shape().split_last()
+        && last % 2 == 0
+    {
+        let shape: Box<[i64]> = rest.iter().copied().chain([last / 2]).collect();
+        let strides = max_weights::buffer::row_major(&shape);
+        return Ok((shape, strides, 2));
+    }
+    Err(PyBufferError::new_err(format!(
+        "{} of shape {:?} is packed, which DLPack consumers do not take; use view(DType.uint8) for the bytes",
+        tensor.dtype(),
+        tensor.shape()
+    )))
+}
+
+unsafe extern "C" fn delete<H>(managed: *mut H) {
+    if !managed.is_null() {
+        // SAFETY: `managed` is the head, and so the address, of a `Block<H>` leaked by `export`; a deleter is called once.
+        drop(unsafe { Box::from_raw(managed.cast::<Block<H>>()) });
+    }
+}
+
+unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
+    // SAFETY: called by Python with the capsule; a taken capsule has another name, and then nothing is freed here.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
+            delete::<ManagedLegacy>(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());
+        }
+    }
+}
+
+unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete::<ManagedVersioned>(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+/// The tensor of another library, by its `__dlpack__`; shares its memory.
+pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let py = object.py();
+    let device: (i32, i32) = object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    if !matches!(device.0, CPU | CUDA_HOST) {
+        return Err(PyBufferError::new_err(format!(
+            "the tensor lies on DLPack device {device:?}, and this build reads host memory only; move it to the CPU first"
+        )));
+    }
+    let arguments = PyDict::new(py);
+    arguments.set_item("max_version", (MAJOR, MINOR))?;
+    let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
+    let capsule = match asked {
+        // Producers from before version 1 do not know the argument.
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+            object.call_method0(intern!(py, "__dlpack__"))?
+        }
+        asked => asked?,
+    };
+    let capsule =
+        capsule.cast::<PyCapsule>().map_err(|_| PyBufferError::new_err("__dlpack__ did not return a capsule"))?;
+    if capsule.is_valid_checked(Some(VERSIONED)) {
+        let managed = capsule.pointer_checked(Some(VERSIONED))?.cast::<ManagedVersioned>();
+        // SAFETY: a capsule of this name holds this struct; the version stands first in every version of it.
+        let major = unsafe { (*managed.as_ptr()).version[0] };
+        if major != MAJOR {
+            return Err(PyBufferError::new_err(format!("DLPack version {major} is not supported, only {MAJOR}")));
+        }
+        take_name(capsule, USED_VERSIONED)?;
+        let owner = Taken(managed);
+        // SAFETY: the struct stays until `owner` calls its deleter.
+        let (flags, tensor) = unsafe { ((*managed.as_ptr()).flags, &(*managed.as_ptr()).tensor) };
+        if flags & FLAG_SUBBYTE_TYPE_PADDED != 0 {
+            return Err(PyBufferError::new_err(
+                "elements of less than a byte that are padded to a byte are not supported",
+            ));
+        }
+        // SAFETY: as above.
+        return unsafe { borrowed(tensor, flags & FLAG_READ_ONLY == 0, owner) };
+    }
+    let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
+    take_name(capsule, USED_LEGACY)?;
+    let owner = Taken(managed);
+    // SAFETY: the struct stays until `owner` calls its deleter.
+    unsafe { borrowed(&(*managed.as_ptr()).tensor, true, owner) }
+}
+
+fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
+    // SAFETY: `capsule` is a capsule and the name is static.
+    match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(capsule.py())),
+    }
+}
+
+/// A managed tensor that we took from its capsule; dropping it calls its deleter.
+struct Taken<M: Managed>(NonNull<M>);
+
+trait Managed {
+    /// # Safety
+    /// `this` must be a live struct that was taken from its capsule, and must not be used afterwards.
+    unsafe fn delete(this: NonNull<Self>);
+}
+
+impl Managed for ManagedLegacy {
+    unsafe fn delete(this: NonNull<Self>) {
+        // SAFETY: by the contract of the trait.
+        unsafe {
+            if let Some(deleter) = (*this.as_ptr()).deleter {
+                deleter(this.as_ptr());
+            }
+        }
+    }
+}
+
+impl Managed for ManagedVersioned {
+    unsafe fn delete(this: NonNull<Self>) {
+        // SAFETY: by the contract of the trait.
+        unsafe {
+            if let Some(deleter) = (*this.as_ptr()).deleter {
+                deleter(this.as_ptr());
+            }
+        }
+    }
+}
+
+impl<M: Managed> Drop for Taken<M> {
+    fn drop(&mut self) {
+        // The deleters of Python libraries release Python objects.
+        Python::attach(|_| {
+            // SAFETY: the struct was taken from its capsule, and this is its only owner.
+            unsafe { M::delete(self.0) }
+        });
+    }
+}
+
+// SAFETY: DLPack lets any thread call the deleter, and nothing else is done with the pointer.
+unsafe impl<M: Managed> Send for Taken<M> {}
+// SAFETY: as above.
+unsafe impl<M: Managed> Sync for Taken<M> {}
+
+/// # Safety
+/// `tensor` must describe memory that stays valid until `owner` is dropped.
+unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Taken<M>) -> PyResult<Tensor> {
+    let DlDataType { code, bits, lanes } = tensor.dtype;
+    let unsupported =
+        || PyBufferError::new_err(format!("DLPack dtype (code {code}, {bits} bits, {lanes} lanes) is not supported"));
+    let dtype = DType::from_dlpack(code, bits).ok_or_else(unsupported)?;
+    let pairs = dtype == DType::Float4E2M1Fn && lanes == 2;
+    if !pairs && (lanes != 1 || dtype.bytes().is_none()) {
+        return Err(unsupported());
+    }
+    let rank = usize::try_from(tensor.ndim).map_err(|_| PyBufferError::new_err("a negative rank"))?;
+    // SAFETY: DLPack gives `ndim` entries in each; a null pointer means no entries (shape) or C order (strides).
+    let slice =
+        |start: *mut i64| unsafe { if start.is_null() { &[][..] } else { std::slice::from_raw_parts(start, rank) } };
+    let mut shape: Vec<i64> = slice(tensor.shape).to_vec();
+    if shape.len() != rank || shape.iter().any(|&dim| dim < 0) {
+        return Err(PyBufferError::new_err("a DLPack tensor without a valid shape"));
+    }
+    let contiguous = max_weights::buffer::row_major(&shape);
+    let strides: Vec<i64> = if tensor.strides.is_null() { contiguous.to_vec() } else { slice(tensor.strides).to_vec() };
+    if pairs {
+        if *strides != *contiguous {
+            return Err(PyBufferError::new_err("packed four-bit elements must be contiguous"));
+        }
+        if let Some(last) = shape.last_mut() {
+            *last *= 2;
+        }
+    }
+    let overflow = || PyBufferError::new_err("a DLPack tensor whose size overflows");
+    let item = dtype.bytes().unwrap_or(1) as i64;
+    let empty = shape.contains(&0);
+    // Bytes before and after the first element that the strides reach.
+    let (mut before, mut after) = (0i64, 0i64);
+    for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !empty) {
+        let dim = if pairs && stride == 1 { dim / 2 } else { dim };
+        let reach = (dim - 1).checked_mul(stride).and_then(|reach| reach.checked_mul(item)).ok_or_else(overflow)?;
+        let side = if reach < 0 { &mut before } else { &mut after };
+        *side = side.checked_add(reach).ok_or_else(overflow)?;
+    }
+    let len =
+        if empty { 0 } else { after.checked_sub(before).and_then(|len| len.checked_add(item)).ok_or_else(overflow)? };
+    let first = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize).wrapping_offset(before as isize);
+    let start = NonNull::new(first).unwrap_or(NonNull::dangling());
+    // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
+    let storage = unsafe { Storage::foreign(start, len as usize, writable, Box::new(owner)) };
+    let made = if pairs {
+        Tensor::contiguous_at(storage, 0, dtype, &shape)
+    } else {
+        Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)
+    };
+    made.map_err(crate::error::to_python)
+}

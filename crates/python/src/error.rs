@@ -1,0 +1,86 @@
+//! The core's one error type as the Python classes of `max_weights.errors`.
+
+use max_weights::error::{Error, Fault};
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+/// The classes live in Python, because each has two bases; they are imported when the first error is raised.
+mod classes {
+    #![allow(missing_docs)]
+    pyo3::import_exception!(max_weights.errors, ClosedError);
+    pyo3::import_exception!(max_weights.errors, DeviceError);
+    pyo3::import_exception!(max_weights.errors, FileChangedError);
+    pyo3::import_exception!(max_weights.errors, FormatError);
+    pyo3::import_exception!(max_weights.errors, MissingFileError);
+    pyo3::import_exception!(max_weights.errors, UnsupportedError);
+    pyo3::import_exception!(max_weights.errors, WeightNotFoundError);
+}
+
+/// What a function of the binding fails with: an error of the core, or one of Python's own.
+pub(crate) enum Failure {
+    Core(Error),
+    Python(PyErr),
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Core(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Core(error) => to_python(error),
+            Failure::Python(error) => error,
+        }
+    }
+}
+
+/// The one place where an error of the core becomes a Python exception.
+pub(crate) fn to_python(error: Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Format(fault) => with_attributes(classes::FormatError::new_err(message), &fault),
+        Error::Unsupported(fault) => with_attributes(classes::UnsupportedError::new_err(message), &fault),
+        Error::FileChanged(fault) => with_attributes(classes::FileChangedError::new_err(message), &fault),
+        Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
+        Error::MissingFile { path } => {
+            const ENOENT: i32 = 2;
+            classes::MissingFileError::new_err((ENOENT, "No such file or directory", path))
+        }
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(message),
+        Error::Io { path, action, source } => match source.raw_os_error() {
+            // OSError picks its own subclass (PermissionError …) by the number.
+            Some(number) => PyOSError::new_err((number, format!("cannot {action}: {source}"), path)),
+            None => PyOSError::new_err(message),
+        },
+        Error::Argument(_) => PyValueError::new_err(message),
+        Error::Index(_) => PyIndexError::new_err(message),
+        Error::Closed { .. } => classes::ClosedError::new_err(message),
+        Error::Device(_) => classes::DeviceError::new_err(message),
+    }
+}
+
+/// Puts what is known about the place on the exception, for programs that want more than the message.
+fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
+    Python::attach(|py| {
+        let value = error.value(py);
+        let path = fault.path.as_deref().map(std::path::Path::to_string_lossy);
+        // An attribute that cannot be set must not hide the error itself.
+        let _ = value.setattr("rule", fault.rule);
+        let _ = value.setattr("path", path);
+        let _ = value.setattr("tensor", fault.tensor.as_deref());
+        let _ = value.setattr("offset", fault.offset);
+        let _ = value.setattr("help", fault.help.as_deref());
+    });
+    error
+}

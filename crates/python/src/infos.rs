@@ -1,0 +1,178 @@
+//! The light listing: what weights are and where they lie, without making a tensor. The listing is a sequence that makes a record when it is
+//! asked for one, so that a quarter of a million weights cost a megabyte.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use max_weights::checkpoint::Catalog;
+use max_weights::tensor::TensorInfo;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PySlice, PyTuple};
+
+use crate::convert::element_to_python;
+
+/// The weights at and below a node, in file order.
+#[pyclass(frozen, sequence, module = "max_weights._core")]
+pub(crate) struct WeightInfos {
+    catalog: Arc<Catalog>,
+    numbers: Vec<u32>,
+}
+
+impl WeightInfos {
+    pub(crate) fn new(catalog: Arc<Catalog>, numbers: Vec<u32>) -> Self {
+        Self { catalog, numbers }
+    }
+
+    fn record(&self, number: u32) -> WeightInfo {
+        WeightInfo { catalog: self.catalog.clone(), number }
+    }
+}
+
+#[pymethods]
+impl WeightInfos {
+    fn __len__(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let range = slice.indices(self.numbers.len() as isize)?;
+            let position = |i: isize| (range.start + i * range.step) as usize;
+            let numbers = (0..range.slicelength as isize).map(|i| self.numbers[position(i)]).collect();
+            return Ok(Bound::new(py, Self { catalog: self.catalog.clone(), numbers })?.into_any());
+        }
+        let at: isize = index.extract()?;
+        let len = self.numbers.len() as isize;
+        let at = if at < 0 { at + len } else { at };
+        let number = usize::try_from(at).ok().and_then(|at| self.numbers.get(at));
+        let number = number.ok_or_else(|| PyIndexError::new_err(format!("the listing has {len} weights")))?;
+        Ok(Bound::new(py, self.record(*number))?.into_any())
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> WeightInfosIterator {
+        WeightInfosIterator { infos: slf.unbind(), next: AtomicUsize::new(0) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<WeightInfos of {} weights>", self.numbers.len())
+    }
+}
+
+/// The iterator over a listing.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct WeightInfosIterator {
+    infos: Py<WeightInfos>,
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl WeightInfosIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<WeightInfo> {
+        let infos = self.infos.get();
+        let number = infos.numbers.get(self.next.fetch_add(1, Ordering::Relaxed))?;
+        Some(infos.record(*number))
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.infos.get().numbers.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+}
+
+/// One weight of a listing. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
+#[pyclass(frozen, sequence, module = "max_weights._core")]
+pub(crate) struct WeightInfo {
+    catalog: Arc<Catalog>,
+    number: u32,
+}
+
+impl WeightInfo {
+    fn info(&self) -> TensorInfo<'_> {
+        self.catalog.table().get(self.number as usize)
+    }
+}
+
+#[pymethods]
+impl WeightInfo {
+    #[getter]
+    fn name(&self) -> &str {
+        self.info().name
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        element_to_python(py, self.info().element)
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.info().shape)
+    }
+
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.info().span.len()
+    }
+
+    #[getter]
+    fn file(&self) -> std::borrow::Cow<'_, str> {
+        self.catalog.paths()[self.info().file as usize].to_string_lossy()
+    }
+
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.info().span.start()
+    }
+
+    #[getter]
+    fn aligned(&self) -> bool {
+        self.info().is_aligned()
+    }
+
+    fn __len__(&self) -> usize {
+        FIELDS
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.tuple(py)?.try_iter()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        self.tuple(py)?.as_any().get_item(index)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let info = self.info();
+        Ok(format!(
+            "WeightInfo(name={}, dtype={}, shape={}, bytes={}, offset={}, aligned={})",
+            pyo3::types::PyString::new(py, info.name).repr()?,
+            info.element,
+            self.shape(py)?.repr()?,
+            info.span.len(),
+            info.span.start(),
+            if info.is_aligned() { "True" } else { "False" },
+        ))
+    }
+}
+
+const FIELDS: usize = 7;
+
+impl WeightInfo {
+    fn tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let info = self.info();
+        let fields = (
+            info.name,
+            element_to_python(py, info.element)?,
+            PyTuple::new(py, info.shape)?,
+            info.span.len(),
+            self.file(),
+            info.span.start(),
+            info.is_aligned(),
+        );
+        fields.into_pyobject(py)
+    }
+}

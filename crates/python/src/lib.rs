@@ -1,0 +1,33 @@
+//! The binding: it converts arguments, results and errors, and does nothing else. One small file per subject.
+#![allow(clippy::unused_self)] // Python's methods take `self`, whether they look at it or not
+
+mod buffer;
+mod convert;
+mod dlpack;
+mod error;
+mod infos;
+mod open;
+mod weights;
+
+use pyo3::prelude::*;
+
+/// The compiled part of `max_weights`. Its names are re-exported where people look for them.
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::infos::{WeightInfo, WeightInfos};
+    #[pymodule_export]
+    use crate::open::open_weights;
+    #[pymodule_export]
+    use crate::weights::{SafetensorWeights, WeightsNode, buffers, export_dlpack, files, tree};
+
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("RESERVED", crate::weights::RESERVED)
+    }
+}

@@ -1,0 +1,392 @@
+//! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks nothing up.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
+use max_weights::error::Error;
+use max_weights::names::join;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::convert::{dtype_to_python, imported};
+use crate::dlpack;
+use crate::error::Outcome;
+use crate::infos::WeightInfos;
+use crate::open::{open, options, paths};
+
+/// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
+pub(crate) const RESERVED: [&str; 19] = [
+    "name",
+    "exists",
+    "items",
+    "data",
+    "allocate",
+    "allocated_weights",
+    "allocate_as_bytes",
+    "close",
+    "metadata",
+    "infos",
+    "load",
+    "plan",
+    "stream",
+    "lazy_state_dict",
+    "objects",
+    "aliases",
+    "slice",
+    "warnings",
+    "renamed",
+];
+/// Lines of a printed tree.
+const TREE_LINES: usize = 60;
+/// Tensors between two looks for Ctrl-C in a loop over all of them.
+const SIGNAL_INTERVAL: usize = 1024;
+
+/// What all nodes of one opened checkpoint share.
+struct Shared {
+    catalog: Arc<Catalog>,
+    /// None once closed.
+    checkpoint: RwLock<Option<Arc<Checkpoint>>>,
+    /// Name -> value, of the weights that were allocated.
+    allocated: Py<PyDict>,
+    refusal_logged: AtomicBool,
+}
+
+impl Shared {
+    fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
+        let checkpoint = self.checkpoint.read().unwrap_or_else(PoisonError::into_inner);
+        let closed = || Error::Closed { path: self.catalog.paths().first().cloned().unwrap_or_default() };
+        checkpoint.clone().ok_or_else(closed)
+    }
+}
+
+/// One node of the tree of names; the formats' classes derive from it.
+#[pyclass(frozen, subclass, mapping, module = "max_weights._core")]
+pub(crate) struct WeightsNode {
+    shared: Arc<Shared>,
+    name: String,
+}
+
+/// Weights in safetensors files.
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+pub(crate) struct SafetensorWeights;
+
+#[pymethods]
+impl SafetensorWeights {
+    #[new]
+    #[pyo3(signature = (filepaths, *, backend="auto", strict=true))]
+    fn new(
+        py: Python<'_>,
+        filepaths: &Bound<'_, PyAny>,
+        backend: &str,
+        strict: bool,
+    ) -> Outcome<PyClassInitializer<Self>> {
+        let checkpoint = open(py, &paths(filepaths)?, &options(backend, strict)?)?;
+        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint)).add_subclass(Self))
+    }
+}
+
+/// The tree of an opened checkpoint, as the class of its format.
+pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint) -> Outcome<Bound<'_, WeightsNode>> {
+    Ok(WeightsNode::root(py, checkpoint).into_python(py)?)
+}
+
+impl WeightsNode {
+    fn root(py: Python<'_>, checkpoint: Checkpoint) -> Self {
+        let shared = Shared {
+            catalog: checkpoint.catalog().clone(),
+            checkpoint: RwLock::new(Some(Arc::new(checkpoint))),
+            allocated: PyDict::new(py).unbind(),
+            refusal_logged: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), name: String::new() }
+    }
+
+    fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
+        let node = PyClassInitializer::from(self).add_subclass(SafetensorWeights);
+        Ok(Bound::new(py, node)?.into_super())
+    }
+
+    fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
+        self.named(py, join(&self.name, key))
+    }
+
+    fn named<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, Self>> {
+        Self { shared: self.shared.clone(), name }.into_python(py)
+    }
+
+    fn catalog(&self) -> &Arc<Catalog> {
+        &self.shared.catalog
+    }
+
+    /// The tensor of a weight. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
+    fn buffer(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize) -> Outcome<Buffer> {
+        let tensor = py.detach(|| checkpoint.tensor(number))?;
+        if !tensor.storage().is_mapped()
+            && let Some((path, reason)) = checkpoint.mapping_refused(number)
+            && !self.shared.refusal_logged.swap(true, Ordering::Relaxed)
+        {
+            let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", path.display());
+            py.import("logging")?
+                .call_method1("getLogger", ("max_weights",))?
+                .call_method1("warning", ("%s", message))?;
+        }
+        Ok(Buffer::new(tensor))
+    }
+
+    /// The name below which the node's methods work, for messages.
+    fn title(&self) -> String {
+        let files = self.catalog().paths();
+        let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
+        format!("{first}{more}")
+    }
+
+    fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
+        Tree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
+    }
+}
+
+#[pymethods]
+impl WeightsNode {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
+        if matches!(key, "__dlpack__" | "__dlpack_device__" | "__array__") && self.exists() {
+            return Ok(self.data(py)?.getattr(key)?);
+        }
+        if key.starts_with('_') && self.catalog().range(&join(&self.name, key)).is_empty() {
+            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight of that name")).into());
+        }
+        if RESERVED.contains(&key) {
+            let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
+            return Err(PyAttributeError::new_err(message).into());
+        }
+        Ok(self.child(py, key)?.into_any())
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        if let Ok(text) = key.cast::<PyString>() {
+            return self.child(py, &text.to_string_lossy());
+        }
+        if key.is_instance_of::<PyInt>() || key.hasattr(intern!(py, "__index__"))? {
+            return self.child(py, &key.call_method0(intern!(py, "__index__"))?.str()?.to_string_lossy());
+        }
+        Err(PyTypeError::new_err(format!("a child's key is an int or a str, not {}", key.get_type().name()?)))
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if !key.is_instance_of::<PyInt>() && !key.is_instance_of::<PyString>() {
+            return Ok(false);
+        }
+        Ok(self.catalog().find(&join(&self.name, &key.str()?.to_string_lossy())).is_some())
+    }
+
+    fn __len__(&self) -> usize {
+        self.catalog().range(&self.name).len()
+    }
+
+    fn __bool__(&self) -> bool {
+        true // an empty prefix is still a node
+    }
+
+    fn __iter__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "weights are not iterable; use .items() for (name, weight) pairs or .infos() for a listing",
+        ))
+    }
+
+    fn exists(&self) -> bool {
+        self.catalog().find(&self.name).is_some()
+    }
+
+    fn items(slf: &Bound<'_, Self>) -> Items {
+        let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
+        Items { node: slf.clone().unbind(), numbers: std::sync::Mutex::new(numbers) }
+    }
+
+    fn infos(&self) -> WeightInfos {
+        WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
+    }
+
+    fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let checkpoint = self.shared.checkpoint()?;
+        let number = self.catalog().require(&self.name)?;
+        let buffer = self.buffer(py, &checkpoint, number)?;
+        let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
+        let shape = PyTuple::new(py, buffer.tensor().shape())?;
+        let class = imported(py, &CLASS, "max_weights.graph.weights.weight_data", "WeightData")?;
+        Ok(class.call1((buffer, &self.name, dtype, shape))?)
+    }
+
+    #[pyo3(signature = (dtype=None, shape=None, quantization_encoding=None, device=None))]
+    fn allocate<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        shape: Option<Bound<'py, PyAny>>,
+        quantization_encoding: Option<Bound<'py, PyAny>>,
+        device: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.allocate", "allocate")?;
+        function.call1((slf, dtype, shape, quantization_encoding, device))
+    }
+
+    #[pyo3(signature = (dtype=None))]
+    fn allocate_as_bytes<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.allocate", "allocate_as_bytes")?;
+        function.call1((slf, dtype))
+    }
+
+    #[getter]
+    fn allocated_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
+        self.shared.allocated.bind(py).clone()
+    }
+
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let metadata = PyDict::new(py);
+        self.catalog().metadata().try_for_each(|(key, value)| metadata.set_item(key, value))?;
+        Ok(metadata)
+    }
+
+    #[getter]
+    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.catalog().findings().iter().map(ToString::to_string))
+    }
+
+    fn close(&self) {
+        self.shared.checkpoint.write().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf // a node is immutable, so a copy is the node itself
+    }
+
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
+
+    fn __dir__(slf: &Bound<'_, Self>) -> PyResult<Vec<String>> {
+        let own = slf.get_type().call_method0("mro")?;
+        let mut names = std::collections::BTreeSet::new();
+        for class in own.try_iter()? {
+            for name in class?.getattr("__dict__")?.try_iter()? {
+                names.insert(name?.extract::<String>()?);
+            }
+        }
+        let node = slf.get();
+        names.extend(node.catalog().children(&node.name).map(str::to_owned));
+        Ok(names.into_iter().collect())
+    }
+
+    fn _ipython_key_completions_(&self) -> Vec<String> {
+        self.catalog().children(&self.name).map(str::to_owned).collect()
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let node = slf.get();
+        Ok(format!("{} of {}\n{}", slf.get_type().name()?, node.title(), node.tree(Some(TREE_LINES), true).text()))
+    }
+
+    fn _repr_html_(&self) -> String {
+        self.tree(Some(TREE_LINES * 4), true).html()
+    }
+}
+
+/// The iterator of `items()`: a walk in file order.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct Items {
+    node: Py<WeightsNode>,
+    numbers: std::sync::Mutex<std::vec::IntoIter<u32>>,
+}
+
+#[pymethods]
+impl Items {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, WeightsNode>)>> {
+        let Some(number) = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+            return Ok(None);
+        };
+        let node = self.node.get();
+        let name = node.catalog().table().name(number as usize);
+        Ok(Some((PyString::new(py, name), node.named(py, name.to_owned())?)))
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
+#[pyfunction]
+pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared.checkpoint()?;
+    let numbers = node.catalog().walk(&node.name);
+    let mut pairs = Vec::with_capacity(numbers.len());
+    for (i, number) in numbers.into_iter().enumerate() {
+        if i % SIGNAL_INTERVAL == 0 {
+            py.check_signals()?;
+        }
+        let number = number as usize;
+        pairs.push((node.catalog().table().name(number).to_owned(), node.buffer(py, &checkpoint, number)?));
+    }
+    Ok(pairs)
+}
+
+/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
+#[pyfunction]
+pub(crate) fn export_dlpack<'py>(
+    node: &Bound<'py, WeightsNode>,
+    convert: &Bound<'py, PyAny>,
+) -> Outcome<Bound<'py, PyDict>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared.checkpoint()?;
+    let tensors = PyDict::new(py);
+    for (i, number) in node.catalog().walk(&node.name).into_iter().enumerate() {
+        if i % SIGNAL_INTERVAL == 0 {
+            py.check_signals()?;
+        }
+        let number = number as usize;
+        let buffer = node.buffer(py, &checkpoint, number)?;
+        let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
+        tensors.set_item(node.catalog().table().name(number), convert.call1((capsule,))?)?;
+    }
+    Ok(tensors)
+}
+
+/// The text of the tree at a node; `lines` none for all of it.
+#[pyfunction]
+#[pyo3(signature = (node, *, lines=None, fold=true))]
+pub(crate) fn tree(node: &Bound<'_, WeightsNode>, lines: Option<usize>, fold: bool) -> String {
+    node.get().tree(lines, fold).text()
+}
+
+/// The files that a node's checkpoint consists of.
+#[pyfunction]
+pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<PathBuf> {
+    node.get().catalog().paths().to_vec()
+}

@@ -1,0 +1,373 @@
+"""The compiled part of `max_weights`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self, TypeVar, final, overload
+
+import numpy as np
+from typing_extensions import disjoint_base
+
+from max_weights.driver.device import Device
+from max_weights.driver.tensor import DLPackArray
+from max_weights.dtype import DType
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.dim import Dim
+from max_weights.graph.quantization import QuantizationEncoding
+from max_weights.graph.weight import Weight
+from max_weights.graph.weights.weight_data import WeightData
+
+_Index = int | slice | None
+_Array = np.ndarray[Any, np.dtype[Any]]
+_T = TypeVar("_T")
+
+__all__ = [
+    "RESERVED",
+    "Buffer",
+    "SafetensorWeights",
+    "WeightInfo",
+    "WeightInfos",
+    "WeightsNode",
+    "__version__",
+    "buffers",
+    "export_dlpack",
+    "files",
+    "open_weights",
+    "tree",
+]
+
+__version__: str
+RESERVED: list[str]
+"""Names that a `Weights` keeps for itself, now or in a later version. A weight of such a name is reached by
+`weights["name"]`.
+"""
+
+@final
+class Buffer:
+    """A tensor: dtype, shape, strides and device over memory that it keeps alive.
+
+    A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
+    It reaches NumPy by
+    `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack, always without a copy.
+    `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
+    """
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    @classmethod
+    def from_numpy(cls, array: _Array | np.generic) -> Buffer:
+        """The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
+        swapped into a copy.
+
+        Raises:
+            TypeError: not an array.
+            ValueError: a dtype that no `DType` stands for.
+        """
+
+    @staticmethod
+    def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
+        """The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true.
+
+        Raises:
+            BufferError: another device, or an element type that no `DType` stands for.
+        """
+
+    @staticmethod
+    def zeros(shape: Sequence[int], dtype: DType | str, device: Device | DeviceRef | None = None) -> Buffer:
+        """A new tensor of zeros, aligned to 64 bytes.
+
+        Raises:
+            ValueError: a negative dimension, or a size that overflows.
+            MemoryError: there is not enough memory.
+            DeviceError: a device other than the CPU.
+        """
+
+    @staticmethod
+    def _from_memory(object: Any, dtype: DType) -> Buffer: ...
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The strides, in elements."""
+
+    @property
+    def device(self) -> Device:
+        """Where the bytes live."""
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+
+    @property
+    def num_elements(self) -> int:
+        """The product of the shape."""
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of one element.
+
+        Raises:
+            ValueError: a packed dtype, of less than a byte an element.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, without the gaps that strides leave."""
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements lie in C order without gaps."""
+
+    @property
+    def aligned(self) -> bool:
+        """True if the first element is aligned for its dtype."""
+
+    @property
+    def is_writable(self) -> bool:
+        """False only for memory of others that they gave read-only."""
+
+    @property
+    def is_mapped(self) -> bool:
+        """True for a view of a mapped file."""
+
+    def _data_ptr(self) -> int: ...
+    def _memory(self) -> tuple[Buffer, int]: ...
+    def to_numpy(self) -> _Array:
+        """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
+        ml_dtypes.
+
+        Raises:
+            ImportError: ml_dtypes is needed and missing.
+            UnsupportedError: a packed dtype; view the bytes instead.
+        """
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
+    def to(self, device: Device | DeviceRef | str) -> Buffer:
+        """This tensor on a device; itself, if it is there.
+
+        Raises:
+            DeviceError: a device other than the CPU.
+        """
+
+    def copy(self) -> Buffer:
+        """A contiguous copy in memory of its own, which no change of the file can reach.
+
+        Raises:
+            MemoryError: there is not enough memory.
+        """
+
+    def contiguous(self) -> Buffer:
+        """This tensor if it is contiguous and aligned, else a copy that is."""
+
+    def view(self, dtype: DType | str, shape: Sequence[int] | None = None) -> Buffer:
+        """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
+        sizes.
+
+        Raises:
+            ValueError: the bytes do not fit, or are not contiguous.
+        """
+
+    def item(self) -> Any:
+        """The value of a tensor of one element.
+
+        Raises:
+            ValueError: it has more or fewer.
+        """
+
+    def __getitem__(self, key: _Index | tuple[Any, ...], /) -> Buffer:
+        """A view by NumPy's basic indexing: integers, slices, `...`, `None`.
+
+        Raises:
+            IndexError: out of bounds, or too many indices.
+            TypeError: advanced indexing.
+        """
+
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __copy__(self) -> Buffer: ...
+    def __deepcopy__(self, _memo: Any, /) -> Buffer: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule, versioned if the consumer asks for version 1 or later.
+
+        Raises:
+            BufferError: a stream, another device, or elements that DLPack cannot describe.
+        """
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The buffer protocol.
+
+        Raises:
+            BufferError: a dtype that the protocol has no word for (bfloat16, 8-bit floats), if the format is asked for.
+        """
+
+@final
+class WeightInfo:
+    """One weight of a listing, without its tensor. Unpacks as (name, dtype, shape, bytes, file, offset, aligned)."""
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+
+    @property
+    def dtype(self) -> DType | str:
+        """The dtype, or the file's own name for a type that this version does not know."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in the file."""
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+
+    @property
+    def offset(self) -> int:
+        """The first byte in the file."""
+
+    @property
+    def aligned(self) -> bool:
+        """True if the file has it at a multiple of its dtype's alignment, so that it needs no copy."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Any: ...
+
+@final
+class WeightInfos:
+    """The weights at and below a node, in file order: a sequence that makes a record when it is asked for one."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[WeightInfo]: ...
+    @overload
+    def __getitem__(self, index: int, /) -> WeightInfo: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> WeightInfos: ...
+
+@disjoint_base
+class WeightsNode:
+    """One node of the tree of names; see `max_weights.graph.weights.Weights`.
+
+    `len(node)` counts the weights at and below it, `name in node` asks for a weight below it, `dir(node)` lists its
+    children.
+    """
+
+    @property
+    def name(self) -> str:
+        """The full name; empty at the root."""
+
+    @property
+    def allocated_weights(self) -> dict[str, DLPackArray]:
+        """The values of all weights that `allocate` made, by full name."""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The text metadata of all files; where files disagree on a key, the first has it."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was accepted although it is not quite right."""
+
+    def __getattr__(self, key: str, /) -> Any: ...
+    def __getitem__(self, key: int | str, /) -> Self: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> Literal[True]: ...
+    def exists(self) -> bool:
+        """True if there is a weight of exactly this name."""
+
+    def items(self) -> Iterator[tuple[str, Self]]:
+        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+
+    def infos(self) -> WeightInfos:
+        """What `items` walks, as a light listing: no tensors are made."""
+
+    def data(self) -> WeightData:
+        """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor alone.
+
+        Raises:
+            WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
+            ClosedError: the checkpoint was closed.
+        """
+
+    def allocate(
+        self,
+        dtype: DType | None = None,
+        shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | None = None,
+        device: DeviceRef | None = None,
+    ) -> Weight:
+        """A `Weight` of this name; its value is recorded in `allocated_weights`.
+
+        Raises:
+            WeightNotFoundError: there is no such weight.
+            ValueError: the shape (symbolic dimensions match anything) or the encoding is another one.
+        """
+
+    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
+        """A uint8 `Weight` over the bytes: the last dimension times the item size.
+
+        Raises:
+            WeightNotFoundError: there is no such weight.
+            ValueError: its dtype is not `dtype`.
+        """
+
+    def close(self) -> None:
+        """Release the files. Tensors already taken stay valid; new ones cannot be taken."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: Any, /) -> Self: ...
+    def __dir__(self) -> list[str]: ...
+    def _ipython_key_completions_(self) -> list[str]: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class SafetensorWeights(WeightsNode):
+    """Weights in safetensors files."""
+
+    def __new__(
+        cls,
+        filepaths: str | PathLike[str] | Iterable[str | PathLike[str]],
+        *,
+        backend: Literal["auto", "mmap", "read"] = "auto",
+        strict: bool = True,
+    ) -> Self:
+        """Open files as one checkpoint; the arguments are those of `load_weights`."""
+
+def open_weights(
+    paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True
+) -> WeightsNode: ...
+def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
+    """Every tensor at and below a node, in file order."""
+
+def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
+    """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""
+
+def files(node: WeightsNode) -> list[str]:
+    """The paths of the files that a node's checkpoint consists of."""
+
+def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str:
+    """The tree below a node as text; `lines` none for all of it."""

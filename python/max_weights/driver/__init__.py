@@ -1,0 +1,9 @@
+"""Tensors and devices: `Buffer` (also as `Tensor`), `Device`, `CPU`, `DLPackArray`."""
+
+from max_weights._core import Buffer
+from max_weights.driver.device import CPU, Device
+from max_weights.driver.tensor import DLPackArray
+
+Tensor = Buffer
+
+__all__ = ["CPU", "Buffer", "DLPackArray", "Device", "Tensor"]

@@ -1,0 +1,73 @@
+"""The exception classes. Each is a `WeightsError` and also the built-in class that callers of such code already catch.
+
+The messages are written by the Rust core, which also fills in the attributes; this module imports nothing of the
+package, so that the core can fetch it from anywhere.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "ClosedError",
+    "DeviceError",
+    "FileChangedError",
+    "FormatError",
+    "MissingFileError",
+    "UnsupportedError",
+    "WeightNotFoundError",
+    "WeightsError",
+]
+
+
+class WeightsError(Exception):
+    """The base of every error that this package raises by itself.
+
+    The attributes say as data what the message says in words; each is None where it is not known.
+    """
+
+    rule: str | None = None
+    """The stable id of the broken rule, such as `safetensors.overlap`."""
+    path: str | None = None
+    """The file."""
+    tensor: str | None = None
+    """The full name of the tensor."""
+    offset: int | None = None
+    """The byte offset in the file."""
+    help: str | None = None
+    """What to do about it."""
+
+
+class WeightNotFoundError(WeightsError, KeyError):
+    """No weight of this name."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument, which quotes and escapes a sentence.
+        return Exception.__str__(self)
+
+
+class FormatError(WeightsError, ValueError):
+    """Bytes that break the rules of their file format."""
+
+
+class UnsupportedError(WeightsError, NotImplementedError):
+    """Legal, but nothing here can do it."""
+
+
+class FileChangedError(WeightsError, OSError):
+    """The file is no longer the one that was opened."""
+
+
+class DeviceError(WeightsError, RuntimeError):
+    """A device that is absent, or not able to do what was asked."""
+
+
+class MissingFileError(WeightsError, FileNotFoundError, ValueError):
+    """A path that does not exist. Made as `MissingFileError(errno, message, filename)`, it has those attributes."""
+
+
+class ClosedError(WeightsError, ValueError):
+    """The checkpoint was closed."""
+
+
+class ArgumentError(WeightsError, ValueError):
+    """An argument that makes no sense."""

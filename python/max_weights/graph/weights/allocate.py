@@ -1,0 +1,81 @@
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.dim import StaticDim
+from max_weights.graph.shape import Shape
+from max_weights.graph.weight import Weight
+
+if TYPE_CHECKING:
+    from max_weights._core import WeightsNode
+    from max_weights.dtype import DType
+    from max_weights.graph.quantization import QuantizationEncoding
+
+
+def allocate(
+    node: WeightsNode,
+    dtype: DType | None,
+    shape: Iterable[Any] | None,
+    encoding: QuantizationEncoding | None,
+    device: DeviceRef | None,
+) -> Weight:
+    """Check what is asked against what the file has, then record the value. Nothing is recorded unless everything is
+    valid.
+    """
+    value = node.data()
+    if encoding is not None and encoding != value.quantization_encoding:
+        stored = value.quantization_encoding
+        found = "is not quantized" if stored is None else f"is stored as {stored.value}"
+        raise ValueError(f"weight '{node.name}' {found}, but quantization_encoding={encoding.value} was asked for")
+    if shape is not None:
+        _require_shape(node.name, Shape(shape), value.shape)
+    if dtype is not None:
+        value = value.astype(dtype)
+    weight = Weight(
+        node.name,
+        value.dtype,
+        value.shape,
+        device if device is not None else DeviceRef.CPU(),
+        quantization_encoding=value.quantization_encoding,
+        align=_alignment(value.data),
+    )
+    node.allocated_weights[node.name] = value.data
+    return weight
+
+
+def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
+    """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
+
+    `dtype`, if given, is what the weight must have.
+    """
+    from max_weights.dtype import DType
+
+    value = node.data()
+    if dtype is not None and DType(dtype) != value.dtype:
+        raise ValueError(f"weight '{node.name}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
+    buffer = value.to_buffer()
+    raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))
+    weight = Weight(node.name, DType.uint8, raw.shape, DeviceRef.CPU(), align=_alignment(raw))
+    node.allocated_weights[node.name] = raw
+    return weight
+
+
+def _require_shape(name: str, asked: Shape, found: Shape) -> None:
+    """Symbolic dimensions match anything."""
+    fits = len(asked) == len(found) and all(
+        not isinstance(want, StaticDim) or want == have for want, have in zip(asked, found, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"weight '{name}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
+        )
+
+
+def _alignment(data: Any) -> int:
+    """The largest power of two, up to 64, that the data's address is a multiple of."""
+    address = data._data_ptr()
+    return min(64, address & -address) if address else 64

@@ -1,0 +1,167 @@
+"""`WeightData`: the tensor of one weight, with its name, and how its elements are to be read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.errors import UnsupportedError
+from max_weights.graph.dim import DimLike
+from max_weights.graph.shape import Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from max_weights._core import Buffer
+    from max_weights.driver.tensor import DLPackArray
+    from max_weights.graph.quantization import QuantizationEncoding
+
+__all__ = ["WeightData"]
+
+
+class WeightData:
+    """The data of one weight; equal only to itself.
+
+    It speaks DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` take it as it is.
+
+    Args:
+        data: The tensor: a `Buffer`, or an array of any framework that speaks DLPack.
+        name: The full name.
+        dtype: The type of the elements; uint8 for packed ones.
+        shape: The shape; of bytes where the elements are packed.
+        quantization_encoding: How the elements are packed; none for a weight that is not quantized.
+    """
+
+    __slots__ = ("__weakref__", "_shape", "data", "dtype", "name", "quantization_encoding")
+    __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
+
+    data: DLPackArray
+    name: str
+    dtype: DType
+    quantization_encoding: QuantizationEncoding | None
+    _shape: Shape | tuple[DimLike, ...]
+
+    def __init__(
+        self,
+        data: DLPackArray,
+        name: str,
+        dtype: DType | str,
+        shape: Iterable[DimLike],
+        quantization_encoding: QuantizationEncoding | None = None,
+    ) -> None:
+        self.data = data
+        self.name = name
+        self.dtype = dtype if type(dtype) is DType else DType(dtype)
+        # Made a Shape when asked for: a checkpoint has many weights, of which most are only passed on.
+        self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
+        self.quantization_encoding = quantization_encoding
+
+    @property
+    def shape(self) -> Shape:
+        """The shape; of bytes where the elements are packed."""
+        shape = self._shape
+        if type(shape) is not Shape:
+            shape = self._shape = Shape(shape)
+        return shape
+
+    @shape.setter
+    def shape(self, shape: Iterable[DimLike]) -> None:
+        self._shape = Shape(shape)
+
+    @classmethod
+    def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
+        """The weight over the memory of an array, with its dtype and shape.
+
+        Args:
+            arr: An array of any rank, of NumPy's own dtypes or those of ml_dtypes; one of foreign byte order is
+                converted, which copies it. ValueError for a dtype that no `DType` stands for.
+            name: The full name.
+        """
+        import numpy as np
+
+        arr = np.asarray(arr)
+        if not arr.dtype.isnative:
+            arr = arr.astype(arr.dtype.newbyteorder("="))
+        return cls(arr, name, DType.from_numpy(arr.dtype), arr.shape)
+
+    def to_buffer(self) -> Buffer:
+        """The data as a `Buffer`, over the same memory; kept as `data` from then on.
+
+        Raises:
+            TypeError: the data speaks no DLPack.
+            BufferError: the data is on a device, or of a type, that has no `Buffer`.
+        """
+        from max_weights.driver import Buffer
+
+        data: Any = self.data
+        if isinstance(data, Buffer):
+            return data
+        if _is_numpy(data):
+            # NumPy's own DLPack refuses read-only arrays and the dtypes of ml_dtypes.
+            buffer = Buffer.from_numpy(data)
+        elif hasattr(data, "__dlpack__"):
+            buffer = Buffer.from_dlpack(data)
+        else:
+            raise TypeError(f"the data of weight '{self.name}' speaks no DLPack: {type(data).__name__}")
+        self.data = buffer
+        return buffer
+
+    def astype(self, dtype: DType | str) -> WeightData:
+        """The weight itself, if it has that dtype already.
+
+        Raises:
+            UnsupportedError: another dtype; this version does not convert.
+        """
+        dtype = DType(dtype)
+        if dtype is self.dtype:
+            return self
+        error = UnsupportedError(
+            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data "
+            "as it is, and convert it in your framework"
+        )
+        error.tensor = self.name
+        raise error
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
+        # NumPy 1 has no `copy` here, and never asks for it.
+        array: npt.NDArray[Any] = data.__array__(dtype) if copy is None else data.__array__(dtype, copy=copy)
+        return array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._dlpack_data().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        return self._dlpack_data().__dlpack_device__()
+
+    def _dlpack_data(self) -> DLPackArray:
+        return self.to_buffer() if _is_numpy(self.data) else self.data
+
+    def __repr__(self) -> str:
+        encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
+        shape = ", ".join(map(str, self.shape))
+        return f"WeightData({self.name!r}, {self.dtype!s}, [{shape}]{encoding}, {self._size()})"
+
+    def _size(self) -> str:
+        shape = self.shape
+        if not shape.is_static:
+            return "size not known"
+        bits = self.dtype.size_in_bits
+        for dim in shape.static_dims:
+            bits *= dim
+        size: float = -(-bits // 8)
+        if size < 1024:
+            return f"{size} byte" if size == 1 else f"{size} bytes"
+        for unit in ("KiB", "MiB", "GiB"):
+            size /= 1024
+            if size < 1024:
+                return f"{size:.1f} {unit}"
+        return f"{size / 1024:.1f} TiB"
+
+
+def _is_numpy(data: object) -> bool:
+    # Whoever made the array has imported NumPy already.
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(data, numpy.ndarray)

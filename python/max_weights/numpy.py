@@ -1,0 +1,29 @@
+"""Checkpoints as NumPy arrays. Importing this module imports NumPy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from max_weights._core import buffers
+from max_weights.graph.weights.load import load_weights
+
+
+def load_file(
+    filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    """All tensors of a checkpoint, by name, in file order.
+
+    They are writable views of private pages of the file: nothing is read before it is used, and writing to them
+    changes neither the file nor
+    another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes.
+
+    Raises:
+        FormatError: the file is damaged.
+        ImportError: ml_dtypes is needed and missing.
+    """
+    with load_weights(filename) as weights:
+        return {name: buffer.to_numpy() for name, buffer in buffers(weights)}

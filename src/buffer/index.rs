@@ -1,0 +1,178 @@
+//! NumPy's basic indexing: integers, slices, an ellipsis, new axes. Always a view.
+
+use super::{Buffer, packed};
+use crate::error::{Error, Result};
+
+/// One part of an index expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// An element of an axis, which disappears; counts from the end where negative.
+    At(i64),
+    /// `start:stop:step`, none where left out.
+    Slice {
+        /// First element.
+        start: Option<i64>,
+        /// Element after the last one.
+        stop: Option<i64>,
+        /// Distance, positive or negative; never zero.
+        step: i64,
+    },
+    /// As many whole axes as are missing.
+    Ellipsis,
+    /// A new axis of length one.
+    NewAxis,
+}
+
+impl Buffer {
+    /// The view that `expression` selects, as `ndarray.__getitem__` does with basic indices.
+    pub fn index(&self, expression: &[Index]) -> Result<Self> {
+        let item = self.dtype.bytes().ok_or_else(|| packed(self.dtype, "indexing"))? as i64;
+        let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
+        let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
+        if ellipses > 1 {
+            return Err(Error::Argument("an index can have only one ellipsis ('...')".into()));
+        }
+        let rank = self.shape.len();
+        if given > rank {
+            return Err(Error::Index(format!("too many indices: {given} for a tensor of rank {rank}")));
+        }
+        let missing = rank - given;
+        let mut axis = 0;
+        let mut first = 0i64;
+        let (mut shape, mut strides) = (Vec::with_capacity(rank), Vec::with_capacity(rank));
+        let whole = |axis: &mut usize, count: usize, shape: &mut Vec<i64>, strides: &mut Vec<i64>| {
+            shape.extend_from_slice(&self.shape[*axis..*axis + count]);
+            strides.extend_from_slice(&self.strides[*axis..*axis + count]);
+            *axis += count;
+        };
+        for part in expression {
+            match *part {
+                Index::At(at) => {
+                    let dim = self.shape[axis];
+                    let element = if at < 0 { at.saturating_add(dim) } else { at };
+                    if !(0..dim).contains(&element) {
+                        return Err(Error::Index(format!(
+                            "index {at} is out of bounds for axis {axis} of length {dim}"
+                        )));
+                    }
+                    first = first.wrapping_add(element.wrapping_mul(self.strides[axis])); // wraps only where another axis is empty
+                    axis += 1;
+                }
+                Index::Slice { start, stop, step } => {
+                    let (begin, len) = resolve(start, stop, step, self.shape[axis])?;
+                    first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(self.strides[axis]) });
+                    shape.push(len);
+                    strides.push(self.strides[axis].saturating_mul(step));
+                    axis += 1;
+                }
+                Index::Ellipsis => whole(&mut axis, missing, &mut shape, &mut strides),
+                Index::NewAxis => {
+                    shape.push(1);
+                    strides.push(0);
+                }
+            }
+        }
+        let rest = rank - axis;
+        whole(&mut axis, rest, &mut shape, &mut strides);
+        let offset = if shape.contains(&0) { self.offset as i64 } else { self.offset as i64 + first * item };
+        Ok(Self {
+            storage: self.storage.clone(),
+            offset: offset as usize,
+            dtype: self.dtype,
+            shape: shape.into(),
+            strides: strides.into(),
+            device: self.device,
+        })
+    }
+}
+
+/// First element and number of elements of a slice of an axis of `dim` elements.
+fn resolve(start: Option<i64>, stop: Option<i64>, step: i64, dim: i64) -> Result<(i64, i64)> {
+    if step == 0 {
+        return Err(Error::Argument("a slice's step cannot be zero".into()));
+    }
+    let (low, high) = if step > 0 { (0, dim) } else { (-1, dim - 1) };
+    let bound = |given: Option<i64>, default: i64| match given {
+        None => default,
+        Some(at) if at < 0 => at.saturating_add(dim).clamp(low, high),
+        Some(at) => at.clamp(low, high),
+    };
+    let (begin, end) =
+        if step > 0 { (bound(start, low), bound(stop, high)) } else { (bound(start, high), bound(stop, low)) };
+    let distance = if step > 0 { end - begin } else { begin - end };
+    let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
+    let len = if distance <= 0 { 0 } else { (distance - 1) / stride + 1 };
+    Ok((begin, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::storage::Storage;
+
+    fn counted(shape: &[i64]) -> Buffer {
+        let count = shape.iter().product::<i64>() as usize;
+        let storage = Storage::filled(count, |out| {
+            out.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
+            Ok::<(), Error>(())
+        });
+        let storage = storage.expect("memory").expect("filled");
+        Buffer::contiguous_at(storage, 0, DType::UInt8, shape).expect("fits")
+    }
+
+    fn values(buffer: &Buffer) -> Vec<u8> {
+        buffer.copy().expect("memory").bytes().expect("contiguous").to_vec()
+    }
+
+    const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+
+    #[test]
+    fn integers_drop_axes_and_count_from_the_end() {
+        let buffer = counted(&[3, 4]);
+        let row = buffer.index(&[Index::At(-1)]).expect("inside");
+        assert_eq!((row.shape(), values(&row)), (&[4i64][..], vec![8, 9, 10, 11]));
+        let element = buffer.index(&[Index::At(1), Index::At(2)]).expect("inside");
+        assert_eq!((element.shape(), values(&element)), (&[][..], vec![6]));
+        assert!(buffer.index(&[Index::At(3)]).is_err());
+        assert!(buffer.index(&[Index::At(-4)]).is_err());
+        assert!(buffer.index(&[Index::At(i64::MIN)]).is_err());
+    }
+
+    #[test]
+    fn slices_clamp_and_run_backwards() {
+        let buffer = counted(&[5]);
+        let slice = |start, stop, step| values(&buffer.index(&[Index::Slice { start, stop, step }]).expect("a slice"));
+        assert_eq!(slice(Some(1), Some(100), 2), [1, 3]);
+        assert_eq!(slice(None, None, -2), [4, 2, 0]);
+        assert_eq!(slice(Some(-100), Some(2), 1), [0, 1]);
+        assert_eq!(slice(Some(3), Some(3), 1), Vec::<u8>::new());
+        assert_eq!(slice(Some(1), None, i64::MIN), [1]);
+        assert_eq!(slice(Some(1), None, i64::MAX), [1]);
+    }
+
+    #[test]
+    fn columns_ellipsis_and_new_axes() {
+        let buffer = counted(&[2, 3, 2]);
+        let last = buffer.index(&[Index::Ellipsis, Index::At(1)]).expect("inside");
+        assert_eq!((last.shape(), values(&last)), (&[2i64, 3][..], vec![1, 3, 5, 7, 9, 11]));
+        let axis = buffer.index(&[Index::NewAxis, ALL, Index::At(0)]).expect("inside");
+        assert_eq!((axis.shape(), values(&axis)), (&[1i64, 2, 2][..], vec![0, 1, 6, 7]));
+        assert!(buffer.index(&[ALL, ALL, ALL, ALL]).is_err());
+        assert!(buffer.index(&[Index::Ellipsis, Index::Ellipsis]).is_err());
+    }
+
+    #[test]
+    fn strides_that_reach_outside_are_refused() {
+        let buffer = counted(&[4]);
+        let strided = |shape: &[i64], strides: &[i64]| {
+            Buffer::strided_at(buffer.storage().clone(), 1, DType::UInt8, shape, strides).map(|view| values(&view))
+        };
+        assert_eq!(strided(&[2], &[2]).expect("inside"), [1, 3]);
+        assert_eq!(strided(&[2], &[-1]).expect("inside"), [1, 0]);
+        assert!(strided(&[3], &[2]).is_err());
+        assert!(strided(&[3], &[-1]).is_err());
+        assert!(strided(&[i64::MAX], &[i64::MAX]).is_err());
+        assert_eq!(strided(&[0, i64::MAX], &[9, 9]).expect("touches nothing"), Vec::<u8>::new());
+    }
+}

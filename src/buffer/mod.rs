@@ -1,0 +1,242 @@
+//! The one tensor type of the project: storage, dtype, shape, strides, device.
+
+mod index;
+mod strided;
+
+use std::sync::Arc;
+
+pub use index::Index;
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+
+/// A tensor. Cloning it is cheap and shares the storage.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    storage: Arc<Storage>,
+    /// Of the first element in the storage, in bytes.
+    offset: usize,
+    dtype: DType,
+    shape: Box<[i64]>,
+    /// In elements; may be negative or zero.
+    strides: Box<[i64]>,
+    device: Device,
+}
+
+impl Buffer {
+    /// A contiguous tensor (C order) whose bytes start `offset` bytes into `storage`.
+    pub fn contiguous_at(storage: Arc<Storage>, offset: usize, dtype: DType, shape: &[i64]) -> Result<Self> {
+        let bytes = checked_size(dtype, shape)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > storage.len()) {
+            return Err(outside(offset, bytes, storage.len()));
+        }
+        Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), device: Device::CPU, storage })
+    }
+
+    /// A tensor of any strides (in elements), every element of which must lie in the storage.
+    pub fn strided_at(
+        storage: Arc<Storage>,
+        offset: usize,
+        dtype: DType,
+        shape: &[i64],
+        strides: &[i64],
+    ) -> Result<Self> {
+        checked_size(dtype, shape)?;
+        let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))? as i64;
+        if shape.len() != strides.len() {
+            return Err(Error::Argument(format!("{} dimensions but {} strides", shape.len(), strides.len())));
+        }
+        if !shape.contains(&0) {
+            let (mut first, mut last) = (0i64, 0i64);
+            for (&dim, &stride) in shape.iter().zip(strides) {
+                let reach = (dim - 1).checked_mul(stride).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
+                let end = if reach < 0 { &mut first } else { &mut last };
+                *end = end.checked_add(reach).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
+            }
+            let at = |element: i64| element.checked_mul(item)?.checked_add(i64::try_from(offset).ok()?);
+            let inside = at(first).is_some_and(|start| start >= 0)
+                && at(last)
+                    .and_then(|start| start.checked_add(item))
+                    .is_some_and(|end| end as u64 <= storage.len() as u64);
+            if !inside {
+                return Err(outside(offset, usize::MAX, storage.len()));
+            }
+        } else if offset > storage.len() {
+            return Err(outside(offset, 0, storage.len()));
+        }
+        Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into(), device: Device::CPU })
+    }
+
+    /// A new tensor of zeros.
+    pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Self> {
+        let bytes = checked_size(dtype, shape)?;
+        let storage = Storage::zeros(bytes).ok_or_else(|| no_memory(bytes))?;
+        Self::contiguous_at(storage, 0, dtype, shape)
+    }
+
+    /// The memory that the elements lie in.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// The byte in the storage at which the first element starts.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The address of the first element.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.storage.as_ptr().wrapping_add(self.offset)
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The shape, slowest dimension first.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    /// The strides, in elements.
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// Where the bytes live.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize
+    }
+
+    /// The bytes of the elements, without the gaps that strides leave.
+    pub fn size(&self) -> usize {
+        self.elements() * self.dtype.bits() / 8
+    }
+
+    /// True if the elements lie in C order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
+        let mut expected = 1;
+        self.shape.iter().zip(&self.strides).rev().all(|(&dim, &stride)| {
+            let fits = dim == 1 || stride == expected;
+            expected *= dim;
+            fits
+        })
+    }
+
+    /// True if the first element lies at a multiple of its alignment.
+    pub fn is_aligned(&self) -> bool {
+        (self.as_ptr() as usize).is_multiple_of(self.dtype.align())
+    }
+
+    /// The bytes of a contiguous tensor; none for another.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        if !self.is_contiguous() {
+            return None;
+        }
+        self.storage.bytes().get(self.offset..self.offset + self.size())
+    }
+
+    /// This tensor if it is contiguous and aligned, else a copy that is.
+    pub fn contiguous(&self) -> Result<Self> {
+        if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy() }
+    }
+
+    /// A contiguous copy in memory of its own.
+    pub fn copy(&self) -> Result<Self> {
+        let size = self.size();
+        let storage = Storage::filled(size, |out| {
+            match self.bytes() {
+                Some(bytes) => out.copy_from_slice(bytes),
+                None => strided::gather(self, out),
+            }
+            Ok::<(), Error>(())
+        })
+        .ok_or_else(|| no_memory(size))??;
+        Self::contiguous_at(storage, 0, self.dtype, &self.shape)
+    }
+
+    /// The same bytes as elements of another dtype and shape (default: the last dimension scaled by the sizes). Needs contiguous data.
+    pub fn view(&self, dtype: DType, shape: Option<&[i64]>) -> Result<Self> {
+        if !self.is_contiguous() {
+            return Err(Error::Argument("view() needs contiguous data; call contiguous() first".into()));
+        }
+        let shape: Box<[i64]> = match shape {
+            Some(shape) => shape.into(),
+            None if dtype.bits() == self.dtype.bits() => self.shape.clone(),
+            None => self.rescaled(dtype)?,
+        };
+        let size = checked_size(dtype, &shape)?;
+        if size != self.size() {
+            let have = self.size();
+            return Err(Error::Argument(format!(
+                "view() as {dtype} of shape {shape:?} takes {size} bytes, but there are {have}"
+            )));
+        }
+        Ok(Self { strides: row_major(&shape), shape, dtype, ..self.clone() })
+    }
+
+    fn rescaled(&self, dtype: DType) -> Result<Box<[i64]>> {
+        let mut shape = self.shape.clone();
+        let refuse = |have: &[i64]| {
+            let from = self.dtype;
+            Error::Argument(format!(
+                "view(): the last dimension of {have:?} {from} does not divide into {dtype}; give a shape"
+            ))
+        };
+        let last = shape.last_mut().ok_or_else(|| refuse(&self.shape))?;
+        let bits = *last * self.dtype.bits() as i64;
+        if bits % dtype.bits() as i64 != 0 {
+            return Err(refuse(&self.shape));
+        }
+        *last = bits / dtype.bits() as i64;
+        Ok(shape)
+    }
+}
+
+/// Strides of C order, in elements.
+pub fn row_major(shape: &[i64]) -> Box<[i64]> {
+    let mut strides = vec![1i64; shape.len()].into_boxed_slice();
+    let mut stride = 1i64;
+    for (i, &dim) in shape.iter().enumerate().rev() {
+        strides[i] = stride;
+        stride = stride.saturating_mul(dim.max(1));
+    }
+    strides
+}
+
+/// The bytes of a shape, checked.
+fn checked_size(dtype: DType, shape: &[i64]) -> Result<usize> {
+    if let Some(negative) = shape.iter().find(|&&dim| dim < 0) {
+        return Err(Error::Argument(format!("a dimension cannot be negative: {negative} in {shape:?}")));
+    }
+    let dims: Vec<u64> = shape.iter().map(|&dim| dim as u64).collect();
+    crate::tensor::checked_bytes(&dims, dtype)
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .ok_or_else(|| Error::Argument(format!("shape {shape:?} of {dtype} overflows, or does not end on a byte")))
+}
+
+fn outside(offset: usize, bytes: usize, len: usize) -> Error {
+    let reach = if bytes == usize::MAX { "the strides reach".to_owned() } else { format!("{bytes} bytes reach") };
+    Error::Argument(format!("{reach} outside the storage of {len} bytes (first element at byte {offset})"))
+}
+
+fn packed(dtype: DType, what: &str) -> Error {
+    Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
+}
+
+fn no_memory(bytes: usize) -> Error {
+    let source = std::io::ErrorKind::OutOfMemory.into();
+    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
+}

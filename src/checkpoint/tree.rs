@@ -1,0 +1,278 @@
+//! The tree that `repr` and the command line print: chains joined, alike layers folded, long lists cut.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use super::Catalog;
+use crate::names::{Child, join};
+
+/// Children of one branch that are shown, after folding.
+const SHOWN_CHILDREN: usize = 24;
+/// Alike siblings are looked for among at most this many weights: printing a tree must not take longer than opening the file.
+const COMPARED_WEIGHTS: usize = 50_000;
+
+/// Levels at most: a hostile name may have a million components.
+const DEPTH: usize = 32;
+
+/// How much of a tree is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Lines at most; none for all.
+    pub lines: Option<usize>,
+    /// Fold siblings that are alike (numbered layers).
+    pub fold: bool,
+}
+
+/// A branch or leaf.
+#[derive(Debug)]
+struct Node {
+    label: String,
+    /// Dtype, shape and size, for a weight.
+    detail: Option<[String; 3]>,
+    weights: usize,
+    bytes: u64,
+    children: Vec<Node>,
+    /// What was left out below the children.
+    omitted: Option<String>,
+}
+
+/// What a prefix of a checkpoint looks like.
+#[derive(Debug)]
+pub struct Tree {
+    root: Node,
+    lines: Option<usize>,
+}
+
+impl Tree {
+    /// The tree below `prefix`.
+    pub fn new(catalog: &Catalog, prefix: &str, limits: Limits) -> Self {
+        let range = catalog.range(prefix);
+        let title = if prefix.is_empty() { "(all)" } else { prefix };
+        Self { root: branch(catalog, title.to_owned(), prefix, range, limits, DEPTH), lines: limits.lines }
+    }
+
+    /// As text, one line a branch or weight.
+    pub fn text(&self) -> String {
+        let mut rows = vec![Row::of(&self.root, String::new())];
+        collect(&self.root, "", &mut rows);
+        let hidden = self.lines.map_or(0, |most| rows.len().saturating_sub(most.max(2)));
+        if hidden > 0 {
+            rows.truncate(rows.len() - hidden);
+        }
+        let width = |column: fn(&Row) -> &str| {
+            rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count()).max()
+        };
+        let label = width(|row| &row.label).unwrap_or(0);
+        let [dtype, shape] =
+            [width(|row| &row.columns[0]), width(|row| &row.columns[1])].map(Option::unwrap_or_default);
+        let mut text = String::new();
+        for row in &rows {
+            let [first, second, third] = &row.columns;
+            if row.is_weight {
+                let _ = writeln!(text, "{:label$}  {first:dtype$}  {second:shape$}  {third:>9}", row.label);
+            } else {
+                let _ = writeln!(text, "{}  {third}", row.label);
+            }
+        }
+        if hidden > 0 {
+            let _ = writeln!(text, "… {hidden} more lines");
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+
+    /// As HTML with folding branches; every name is escaped.
+    pub fn html(&self) -> String {
+        let mut html = String::from("<div style=\"font-family: monospace\">");
+        let mut left = self.lines.unwrap_or(usize::MAX);
+        html_node(&self.root, 0, &mut left, &mut html);
+        html.push_str("</div>");
+        html
+    }
+}
+
+fn branch(
+    catalog: &Catalog,
+    mut label: String,
+    prefix: &str,
+    range: Range<usize>,
+    limits: Limits,
+    depth: usize,
+) -> Node {
+    let (table, names) = (&catalog.table, &catalog.names);
+    let own = range.clone().next().map(|position| names.entry(position)).filter(|&entry| table.name(entry) == prefix);
+    let mut prefix = prefix.to_owned();
+    let mut children: Vec<Child<'_>> = names.children(table, &prefix, range.clone()).collect();
+    // A branch with one child that is a branch too is one line.
+    let mut joined = 0;
+    while own.is_none() && children.len() == 1 && !prefix.is_empty() && joined < DEPTH {
+        let deeper = join(&prefix, children[0].component);
+        if table.name(names.entry(range.start)) == deeper {
+            break;
+        }
+        label = join(&label, children[0].component);
+        children = names.children(table, &deeper, range.clone()).collect();
+        prefix = deeper;
+        joined += 1;
+    }
+    children.sort_by(|a, b| natural(a.component).cmp(&natural(b.component)));
+    let bytes = range.clone().map(|position| table.get(names.entry(position)).span.len()).sum();
+    let mut node = Node {
+        label,
+        detail: own.map(|entry| {
+            let info = table.get(entry);
+            [info.element.to_string(), format!("{:?}", info.shape), size(info.span.len())]
+        }),
+        weights: range.len(),
+        bytes,
+        children: Vec::new(),
+        omitted: None,
+    };
+    let shown = if limits.lines.is_some() { SHOWN_CHILDREN } else { usize::MAX };
+    let shown = if depth == 0 { 0 } else { shown };
+    let mut next = 0;
+    while next < children.len() {
+        if node.children.len() == shown {
+            let rest: usize = children[next..].iter().map(|child| child.range.len()).sum();
+            node.omitted = Some(format!("… {} more branches, {}", children.len() - next, plural(rest, "weight")));
+            break;
+        }
+        let child = &children[next];
+        let run = if limits.fold { alike(catalog, &prefix, &children[next..]) } else { 1 };
+        let name = join(&prefix, child.component);
+        let label = match run {
+            1 => child.component.to_owned(),
+            _ => format!("{}–{}", child.component, children[next + run - 1].component),
+        };
+        let mut made = branch(catalog, label, &name, child.range.clone(), limits, depth - 1);
+        if run > 1 {
+            made.label = format!("{} ({run} alike)", made.label);
+            made.weights *= run;
+            made.bytes = children[next..next + run]
+                .iter()
+                .flat_map(|child| child.range.clone())
+                .map(|position| table.get(names.entry(position)).span.len())
+                .sum();
+        }
+        node.children.push(made);
+        next += run;
+    }
+    node
+}
+
+/// How many of the first children are numbers in a row whose weights have the same names, dtypes and shapes.
+fn alike(catalog: &Catalog, prefix: &str, children: &[Child<'_>]) -> usize {
+    let (table, names) = (&catalog.table, &catalog.names);
+    let first = &children[0];
+    let skip = |child: &Child<'_>| join(prefix, child.component).len();
+    if first.component.parse::<u64>().is_err() || first.range.len() > COMPARED_WEIGHTS {
+        return 1;
+    }
+    let mut compared = 0;
+    let run = children.iter().take_while(|child| {
+        compared += child.range.len();
+        compared <= COMPARED_WEIGHTS
+            && child.component.parse::<u64>().is_ok()
+            && child.range.len() == first.range.len()
+            && first.range.clone().zip(child.range.clone()).all(|(a, b)| {
+                let (a, b) = (table.get(names.entry(a)), table.get(names.entry(b)));
+                a.element == b.element && a.shape == b.shape && a.name.get(skip(first)..) == b.name.get(skip(child)..)
+            })
+    });
+    run.count().max(1)
+}
+
+/// Sorts 10 after 9, and numbers before words.
+fn natural(component: &str) -> (Option<u64>, &str) {
+    match component.parse() {
+        Ok(number) => (Some(number), component),
+        Err(_) => (Some(u64::MAX), component),
+    }
+}
+
+struct Row {
+    label: String,
+    columns: [String; 3],
+    is_weight: bool,
+}
+
+impl Row {
+    fn of(node: &Node, indent: String) -> Self {
+        let label = indent + &printable(&node.label);
+        match &node.detail {
+            Some(detail) => Self { label, columns: detail.clone(), is_weight: true },
+            None => Self {
+                label,
+                columns: [
+                    String::new(),
+                    String::new(),
+                    format!("{}, {}", plural(node.weights, "weight"), size(node.bytes)),
+                ],
+                is_weight: false,
+            },
+        }
+    }
+}
+
+fn collect(node: &Node, indent: &str, rows: &mut Vec<Row>) {
+    let last = node.children.len() + usize::from(node.omitted.is_some());
+    for (i, child) in node.children.iter().enumerate() {
+        let (corner, line) = if i + 1 == last { ("└── ", "    ") } else { ("├── ", "│   ") };
+        rows.push(Row::of(child, format!("{indent}{corner}")));
+        collect(child, &format!("{indent}{line}"), rows);
+    }
+    if let Some(omitted) = &node.omitted {
+        let label = format!("{indent}└── {omitted}");
+        rows.push(Row { label, columns: Default::default(), is_weight: false });
+    }
+}
+
+fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
+    if *left == 0 {
+        return;
+    }
+    *left -= 1;
+    let label = escape(&printable(&node.label));
+    let detail = match &node.detail {
+        Some([dtype, shape, size]) => format!("{} {shape} <small>{size}</small>", escape(dtype)),
+        None => format!("<small>{}, {}</small>", plural(node.weights, "weight"), size(node.bytes)),
+    };
+    if node.children.is_empty() {
+        let _ = write!(html, "<div style=\"margin-left: 1.2em\">{label} {detail}</div>");
+        return;
+    }
+    let open = if depth < 2 { " open" } else { "" };
+    let _ = write!(html, "<details{open} style=\"margin-left: 1.2em\"><summary><b>{label}</b> {detail}</summary>");
+    for child in &node.children {
+        html_node(child, depth + 1, left, html);
+    }
+    if let Some(omitted) = &node.omitted {
+        let _ = write!(html, "<div style=\"margin-left: 1.2em\">{omitted}</div>");
+    }
+    html.push_str("</details>");
+}
+
+/// A name as it can be printed: control characters of a hostile file do not reach the terminal.
+fn printable(name: &str) -> String {
+    name.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Bytes for people, in powers of ten: `90.9 MB`.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB", "TB"] {
+        if value < 999.95 || unit == "TB" {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1000.0;
+    }
+    String::new()
+}

@@ -1,0 +1,86 @@
+//! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
+//! fuzz as it is to run on the first bytes of a remote file.
+
+pub mod safetensors;
+mod sniff;
+
+pub use sniff::{Kind, SNIFF_BYTES, sniff};
+
+use crate::error::Fault;
+use crate::tensor::TensorTable;
+
+/// The longest header that is read: the limit of the safetensors format itself.
+pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// The most dimensions of a tensor; NumPy's limit, and far above any weight.
+pub const MAX_RANK: usize = 64;
+/// The most entries of a file's metadata. A header of the longest length would have room for millions, at a hundred bytes of memory each.
+pub const MAX_METADATA_ENTRIES: usize = 1_000_000;
+/// The most dtypes that a file may name and that this version does not know.
+pub const MAX_UNKNOWN_DTYPES: usize = 64;
+/// The most findings that are kept with their text; the others are counted.
+pub const MAX_FINDINGS: usize = 100;
+
+/// What a header may ask for before it is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the header.
+    pub header_bytes: u64,
+    /// Dimensions of one tensor.
+    pub rank: usize,
+    /// Entries of the metadata.
+    pub metadata_entries: usize,
+    /// Different dtypes of unknown name.
+    pub unknown_dtypes: usize,
+    /// Findings kept with their text.
+    pub findings: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            header_bytes: MAX_HEADER_BYTES,
+            rank: MAX_RANK,
+            metadata_entries: MAX_METADATA_ENTRIES,
+            unknown_dtypes: MAX_UNKNOWN_DTYPES,
+            findings: MAX_FINDINGS,
+        }
+    }
+}
+
+/// How a header is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Refuse what is legal to the letter but never written on purpose, such as an empty tensor name; otherwise it becomes a finding.
+    pub strict: bool,
+    /// What the header may ask for.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { strict: true, limits: Limits::default() }
+    }
+}
+
+/// What the header of one file says.
+#[derive(Debug, Clone, Default)]
+pub struct Header {
+    /// The tensors, in the order of their offsets. They belong to file 0, and their spans count from the start of the file.
+    pub tensors: TensorTable,
+    /// The file's own key-value pairs, in its order.
+    pub metadata: Vec<(String, String)>,
+    /// Where the data begins in the file.
+    pub data_start: u64,
+    /// What was accepted but should not be there.
+    pub findings: Vec<Fault>,
+}
+
+/// A text from a file as it is shown in a message: it may be megabytes long, or hold control characters.
+pub(crate) fn shown(text: &str) -> String {
+    const SHOWN: usize = 100;
+    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,254 @@
+//! What is known while a safetensors header is read, and what becomes of it when reading fails.
+//!
+//! serde's visitors can only fail with a text, so a visitor that meets a broken rule leaves the [`Fault`] here. Offsets are not tracked
+//! while all goes well: a fault knows the number of its key, and [`Keys`] finds the key by that number afterwards.
+
+use serde::Deserializer as _;
+use serde_json::error::Category;
+
+use super::visitors::{HeaderVisitor, Record};
+use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, first_duplicate, space_findings};
+use crate::dtype::DType;
+use crate::error::Fault;
+use crate::format::{Options, shown};
+use crate::tensor::TensorTable;
+
+/// A guess at the bytes of header for each tensor; real ones take 90 to 130.
+const BYTES_PER_TENSOR: usize = 96;
+
+/// What is being read, to name the rule that a value of the wrong type breaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Header,
+    Metadata,
+    Entry,
+    Dtype,
+    Shape,
+    Offsets,
+    End,
+}
+
+impl Place {
+    /// The rule that a value of the wrong type breaks here, and what the value should be.
+    const fn rule(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Header | Self::End => ("safetensors.json", "the header is one JSON object"),
+            Self::Metadata => ("safetensors.metadata", "__metadata__ is an object whose values are strings"),
+            Self::Entry => ("safetensors.entry", "an entry is an object with the fields dtype, shape and data_offsets"),
+            Self::Dtype => ("safetensors.dtype", "dtype is a string, such as \"BF16\""),
+            Self::Shape => ("safetensors.shape", "shape is a list of integers that are not negative"),
+            Self::Offsets => ("safetensors.offsets", "data_offsets is a list of two integers that are not negative"),
+        }
+    }
+}
+
+/// What has been read so far.
+pub(super) struct Reader<'o> {
+    pub(super) options: &'o Options,
+    data_start: u64,
+    table: TensorTable,
+    pub(super) metadata: Vec<(String, String)>,
+    /// The number of the key `__metadata__`, once it was seen.
+    pub(super) metadata_key: Option<usize>,
+    /// Each with the number of its key.
+    findings: Vec<(usize, Fault)>,
+    more_findings: usize,
+    pub(super) dims: Vec<u64>,
+    unknown_dtypes: Vec<String>,
+    /// The number of the key at hand.
+    pub(super) key: usize,
+    pub(super) place: Place,
+    /// The tensor in which reading failed.
+    pub(super) failed: Option<String>,
+    /// The rule that was broken there, unless it is JSON's own.
+    fault: Option<Fault>,
+}
+
+impl<'o> Reader<'o> {
+    pub(super) fn new(text: &str, data_start: u64, options: &'o Options) -> Self {
+        Self {
+            options,
+            data_start,
+            table: TensorTable::with_capacity(text.len() / BYTES_PER_TENSOR, text.len() / 4),
+            metadata: Vec::new(),
+            metadata_key: None,
+            findings: Vec::new(),
+            more_findings: 0,
+            dims: Vec::new(),
+            unknown_dtypes: Vec::new(),
+            key: 0,
+            place: Place::Header,
+            failed: None,
+            fault: None,
+        }
+    }
+
+    /// Reads the whole header.
+    pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let outcome = json.deserialize_map(HeaderVisitor(self)).and_then(|()| {
+            self.place = Place::End;
+            json.end()
+        });
+        outcome.map_err(|error| self.explain(text, &error).into())
+    }
+
+    /// Two parsers would disagree about a name that is given twice.
+    pub(super) fn check_duplicates(&self, text: &str) -> Result<(), Box<Fault>> {
+        if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i)) {
+            let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
+            let cause = format!("the name is given twice, first at byte {}", offset(former));
+            let fault = Fault::new("safetensors.duplicate-name", cause).help(SAVE_AGAIN);
+            return Err(fault.tensor(self.table.name(latter)).offset(offset(latter)).into());
+        }
+        let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
+        if let Some((_, latter)) = first_duplicate(self.metadata.len(), name) {
+            let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
+            let fault = Fault::new("safetensors.duplicate-metadata-key", cause).help(SAVE_AGAIN);
+            let offset = self.metadata_key.and_then(|key| key_offset(text, key));
+            return Err(fault.offset(offset.unwrap_or(LENGTH_BYTES)).into());
+        }
+        Ok(())
+    }
+
+    /// The findings, with their offsets.
+    pub(super) fn take_findings(&mut self, text: &str) -> Vec<Fault> {
+        let mut findings = space_findings(text);
+        let mut keys = Keys::new(text).enumerate();
+        let mut at = None;
+        for (key, fault) in self.findings.drain(..) {
+            if at.is_none_or(|(number, _)| number != key) {
+                at = keys.find(|(number, _)| *number == key);
+            }
+            findings.push(at.into_iter().fold(fault, |fault, (_, offset)| fault.offset(offset)));
+        }
+        if self.more_findings > 0 {
+            findings.push(Fault::new("safetensors.more-findings", format!("{} more findings", self.more_findings)));
+        }
+        findings
+    }
+
+    pub(super) fn into_parts(self) -> (TensorTable, Vec<(String, String)>) {
+        (self.table, self.metadata)
+    }
+
+    /// The number of the key of a tensor, from its number in the table.
+    fn key_of_tensor(&self, tensor: usize) -> usize {
+        tensor + usize::from(self.metadata_key.is_some_and(|key| key <= tensor))
+    }
+
+    pub(super) fn note(&mut self, finding: impl FnOnce() -> Fault) {
+        if self.findings.len() < self.options.limits.findings {
+            self.findings.push((self.key, finding()));
+        } else {
+            self.more_findings += 1;
+        }
+    }
+
+    pub(super) fn add(&mut self, name: &str, record: &Record<'_>) -> Result<(), Box<Fault>> {
+        if let Some(fault) = check_name(name) {
+            if self.options.strict {
+                return Err(fault.into());
+            }
+            self.note(|| fault.tensor(name));
+        }
+        if let Some(dtype) = record.dtype.as_deref() {
+            self.check_unknown_dtype(dtype)?;
+        }
+        let info = check_record(name, record, &self.dims, self.data_start)?;
+        self.table.push(&info).map_err(|error| error.fault().cloned().unwrap_or_default().into())
+    }
+
+    fn check_unknown_dtype(&mut self, dtype: &str) -> Result<(), Box<Fault>> {
+        if DType::from_safetensors_name(dtype).is_some() || self.unknown_dtypes.iter().any(|have| have == dtype) {
+            return Ok(());
+        }
+        let most = self.options.limits.unknown_dtypes;
+        if self.unknown_dtypes.len() >= most {
+            let cause = format!("the file names more than {most} dtypes that do not exist, here '{}'", shown(dtype));
+            return Err(Fault::new("safetensors.unknown-dtypes", cause).help(SAVE_AGAIN).into());
+        }
+        self.unknown_dtypes.push(dtype.to_owned());
+        Ok(())
+    }
+
+    /// Leaves the fault where [`Reader::explain`] finds it.
+    pub(super) fn refuse<E: serde::de::Error>(&mut self, fault: Fault) -> E {
+        self.fault = Some(fault);
+        E::custom("refused")
+    }
+
+    /// The fault behind an error of the JSON reader.
+    fn explain(&mut self, text: &str, error: &serde_json::Error) -> Fault {
+        let mut fault = self.fault.take().unwrap_or_else(|| self.explain_json(text, error));
+        fault.tensor = fault.tensor.or_else(|| self.failed.take());
+        fault.offset = fault.offset.or_else(|| key_offset(text, self.key));
+        fault
+    }
+
+    fn explain_json(&self, text: &str, error: &serde_json::Error) -> Fault {
+        let message = error.to_string();
+        let message =
+            shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
+        let (rule, rightly) = self.place.rule();
+        if error.classify() == Category::Data {
+            return Fault::new(rule, format!("{message}; {rightly}")).help(SAVE_AGAIN);
+        }
+        let (rule, cause) = if self.place == Place::End {
+            ("safetensors.after-json", "the header goes on after its JSON with other characters than spaces".to_owned())
+        } else {
+            ("safetensors.json", format!("the header is not valid JSON: {message}"))
+        };
+        Fault::new(rule, cause).help(SAVE_AGAIN).offset(json_offset(text, error))
+    }
+}
+
+/// The offset in the file of the character that serde_json stumbled over.
+fn json_offset(text: &str, error: &serde_json::Error) -> u64 {
+    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    LENGTH_BYTES + (before + error.column()).saturating_sub(1) as u64
+}
+
+/// The offset in the file of the key of this number.
+fn key_offset(text: &str, key: usize) -> Option<u64> {
+    Keys::new(text).nth(key)
+}
+
+/// The offsets in the file of the keys of the header, in JSON that is known to be valid up to there.
+struct Keys<'t> {
+    rest: std::iter::Enumerate<std::str::Bytes<'t>>,
+    depth: usize,
+}
+
+impl<'t> Keys<'t> {
+    fn new(text: &'t str) -> Self {
+        Self { rest: text.bytes().enumerate(), depth: 0 }
+    }
+}
+
+impl Iterator for Keys<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        while let Some((at, byte)) = self.rest.next() {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                b'"' => {
+                    let mut escaped = false;
+                    self.rest.find(|(_, byte)| {
+                        let closing = *byte == b'"' && !escaped;
+                        escaped = *byte == b'\\' && !escaped;
+                        closing
+                    });
+                    // No value at this depth is a string, or reading would have failed at it.
+                    if self.depth == 1 {
+                        return Some(LENGTH_BYTES + at as u64);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}

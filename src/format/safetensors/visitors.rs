@@ -1,0 +1,285 @@
+//! The JSON of a safetensors header, read in a stream: no tree is built, and names are borrowed from the header until the table has them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::SAVE_AGAIN;
+use super::reader::{Place, Reader};
+use crate::error::Fault;
+use crate::format::shown;
+
+/// The key that is not a tensor.
+const METADATA: &str = "__metadata__";
+/// The fields of one entry, as far as they were there; the dims are in [`Reader::dims`].
+#[derive(Default)]
+pub(super) struct Record<'de> {
+    pub(super) dtype: Option<Cow<'de, str>>,
+    pub(super) has_shape: bool,
+    pub(super) offsets: Option<(u64, u64)>,
+}
+
+/// A string, borrowed where it has no escapes.
+struct Text<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// The header: the tensors, and `__metadata__`.
+pub(super) struct HeaderVisitor<'r, 'o>(pub(super) &'r mut Reader<'o>);
+
+impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut number = 0;
+        while let Some(Text(name)) = map.next_key()? {
+            reader.key = number;
+            number += 1;
+            if name == METADATA {
+                reader.place = Place::Metadata;
+                if reader.metadata_key.replace(reader.key).is_some() {
+                    let fault = Fault::new("safetensors.duplicate-metadata", "__metadata__ is given twice");
+                    return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+                }
+                map.next_value_seed(MetadataVisitor(reader))?;
+            } else {
+                reader.place = Place::Entry;
+                let read = map.next_value_seed(EntryVisitor(reader, &name));
+                let added = read.and_then(|record| reader.add(&name, &record).map_err(|fault| reader.refuse(*fault)));
+                if let Err(error) = added {
+                    reader.failed = Some(name.into_owned());
+                    return Err(error);
+                }
+            }
+            reader.place = Place::Header;
+        }
+        Ok(())
+    }
+}
+
+/// `__metadata__`: strings by name, or null.
+struct MetadataVisitor<'r, 'o>(&'r mut Reader<'o>);
+
+impl<'de> DeserializeSeed<'de> for MetadataVisitor<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        let cause = "__metadata__ is null instead of being left out";
+        self.0.note(|| Fault::new("safetensors.metadata-null", cause));
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let most = self.0.options.limits.metadata_entries;
+        while let Some(entry) = map.next_entry()? {
+            if self.0.metadata.len() >= most {
+                let cause = format!("__metadata__ has more than {most} entries");
+                let fault = Fault::new("safetensors.metadata-entries", cause);
+                return Err(self
+                    .0
+                    .refuse(fault.help("raise the limit on metadata entries, if the file is to be trusted")));
+            }
+            self.0.metadata.push(entry);
+        }
+        Ok(())
+    }
+}
+
+/// The entry of the tensor of this name.
+struct EntryVisitor<'r, 'o, 'n>(&'r mut Reader<'o>, &'n str);
+
+impl<'de> DeserializeSeed<'de> for EntryVisitor<'_, '_, '_> {
+    type Value = Record<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
+    type Value = Record<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let Self(reader, name) = self;
+        let mut record = Record::default();
+        while let Some(Text(field)) = map.next_key()? {
+            let repeated = match &*field {
+                "dtype" => {
+                    reader.place = Place::Dtype;
+                    let Text(dtype) = map.next_value()?;
+                    record.dtype.replace(dtype).is_some()
+                }
+                "shape" => {
+                    reader.place = Place::Shape;
+                    map.next_value_seed(ShapeVisitor(reader))?;
+                    std::mem::replace(&mut record.has_shape, true)
+                }
+                "data_offsets" => {
+                    reader.place = Place::Offsets;
+                    let Offsets(begin, end) = map.next_value()?;
+                    record.offsets.replace((begin, end)).is_some()
+                }
+                _ => {
+                    map.next_value::<Skipped>()?;
+                    reader.note(|| {
+                        let cause = format!("the entry has an unknown field `{}`", shown(&field));
+                        Fault::new("safetensors.unknown-field", cause).tensor(name)
+                    });
+                    false
+                }
+            };
+            if repeated {
+                let fault = Fault::new("safetensors.duplicate-field", format!("the entry has two fields `{field}`"));
+                return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+            }
+            reader.place = Place::Entry;
+        }
+        Ok(record)
+    }
+}
+
+/// A shape, into [`Reader::dims`].
+struct ShapeVisitor<'r, 'o>(&'r mut Reader<'o>);
+
+impl<'de> DeserializeSeed<'de> for ShapeVisitor<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<(), A::Error> {
+        let most = self.0.options.limits.rank;
+        self.0.dims.clear();
+        while let Some(dim) = dims.next_element()? {
+            if self.0.dims.len() >= most {
+                let fault = Fault::new("safetensors.rank", format!("the shape has more than {most} dimensions"));
+                return Err(self.0.refuse(fault.help(SAVE_AGAIN)));
+            }
+            self.0.dims.push(dim);
+        }
+        Ok(())
+    }
+}
+
+/// Two numbers.
+struct Offsets(u64, u64);
+
+impl<'de> Deserialize<'de> for Offsets {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OffsetsVisitor;
+        impl<'de> Visitor<'de> for OffsetsVisitor {
+            type Value = Offsets;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of two integers")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Offsets, A::Error> {
+                let begin = numbers.next_element()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
+                let end = numbers.next_element()?.ok_or_else(|| A::Error::invalid_length(1, &self))?;
+                match numbers.next_element::<u64>()? {
+                    None => Ok(Offsets(begin, end)),
+                    Some(_) => Err(A::Error::invalid_length(3, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_seq(OffsetsVisitor)
+    }
+}
+
+/// A value that nobody asked for. Unlike serde's `IgnoredAny` it is read to its depth, so that JSON's limit on nesting holds for it too.
+struct Skipped;
+
+impl<'de> Deserialize<'de> for Skipped {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Skipped {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self, A::Error> {
+        while values.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<Text<'de>, Self>()?.is_some() {}
+        Ok(self)
+    }
+}

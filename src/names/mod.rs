@@ -1,0 +1,234 @@
+//! Hierarchical names: one sorted index over a table of tensors.
+//!
+//! Names are compared with `.` below every other byte. So everything below a component is one range, and the ranges of two components never
+//! interleave (in plain byte order `a-b` would stand between `a` and `a.c`).
+
+mod near;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+pub use near::nearest;
+
+use crate::tensor::TensorTable;
+
+/// What separates the components of a name.
+pub const SEPARATOR: char = '.';
+
+/// The positions of a table's names in sorted order.
+#[derive(Debug, Clone, Default)]
+pub struct NameIndex {
+    sorted: Vec<u32>,
+}
+
+/// One child of a prefix: a component, and the range of the index that it covers (itself, if it is a weight, first).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child<'a> {
+    /// The component, such as `0` below `model.layers`.
+    pub component: &'a str,
+    /// The positions in the index.
+    pub range: Range<usize>,
+}
+
+impl NameIndex {
+    /// Sorts the names of `table`; an error gives two entries of one name.
+    pub fn new(table: &TensorTable) -> Result<Self, (usize, usize)> {
+        let mut sorted: Vec<u32> = (0..table.len() as u32).collect();
+        sorted.sort_by(|&a, &b| compare(table.name(a as usize), table.name(b as usize)));
+        let twice = sorted.windows(2).find(|pair| table.name(pair[0] as usize) == table.name(pair[1] as usize));
+        match twice {
+            Some(pair) => Err((pair[0] as usize, pair[1] as usize)),
+            None => Ok(Self { sorted }),
+        }
+    }
+
+    /// The number of names.
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// True if there are no names.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// The entry of this exact name.
+    pub fn find(&self, table: &TensorTable, name: &str) -> Option<usize> {
+        let found = self.sorted.binary_search_by(|&i| compare(table.name(i as usize), name)).ok()?;
+        Some(self.sorted[found] as usize)
+    }
+
+    /// The entry at a position of the index.
+    pub fn entry(&self, position: usize) -> usize {
+        self.sorted[position] as usize
+    }
+
+    /// The positions of the weight of this name, if there is one, and of every weight below it. The empty prefix is everything.
+    pub fn range(&self, table: &TensorTable, prefix: &str) -> Range<usize> {
+        if prefix.is_empty() {
+            return 0..self.sorted.len();
+        }
+        let start = self.sorted.partition_point(|&i| compare(table.name(i as usize), prefix) == Ordering::Less);
+        let len = self.sorted[start..].partition_point(|&i| is_at_or_below(table.name(i as usize), prefix));
+        start..start + len
+    }
+
+    /// The entries of a range, in the table's order, which is file order: sequential to read.
+    pub fn in_file_order(&self, range: Range<usize>) -> Vec<u32> {
+        let mut entries = self.sorted[range].to_vec();
+        entries.sort_unstable();
+        entries
+    }
+
+    /// The children of a prefix whose range is given, in sorted order. Costs O(log n) a child, however much lies below it.
+    pub fn children<'a>(
+        &'a self,
+        table: &'a TensorTable,
+        prefix: &str,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = Child<'a>> {
+        let skip = if prefix.is_empty() { 0 } else { prefix.len() + SEPARATOR.len_utf8() };
+        let mut next = range.start;
+        if !prefix.is_empty() && next < range.end && table.name(self.entry(next)).len() == prefix.len() {
+            next += 1; // the weight of the prefix's own name is no child
+        }
+        std::iter::from_fn(move || {
+            if next >= range.end {
+                return None;
+            }
+            let name = table.name(self.entry(next));
+            let rest = name.get(skip..).unwrap_or_default();
+            let component = rest.split(SEPARATOR).next().unwrap_or_default();
+            let child = &name[..skip + component.len()];
+            let len = self.sorted[next..range.end].partition_point(|&i| is_at_or_below(table.name(i as usize), child));
+            let found = Child { component, range: next..next + len.max(1) };
+            next = found.range.end;
+            Some(found)
+        })
+    }
+}
+
+/// Compares names with `.` below every other byte.
+pub fn compare(a: &str, b: &str) -> Ordering {
+    const DOT: u8 = SEPARATOR as u8;
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    match first_difference(a, b) {
+        None => a.len().cmp(&b.len()),
+        Some(i) if a[i] == DOT => Ordering::Less,
+        Some(i) if b[i] == DOT => Ordering::Greater,
+        Some(i) => a[i].cmp(&b[i]),
+    }
+}
+
+/// The first position at which two names differ, if they differ before one of them ends. Names share long prefixes, so eight bytes at a time.
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    let common = a.len().min(b.len());
+    let (a_words, _) = a[..common].as_chunks::<8>();
+    let (b_words, _) = b[..common].as_chunks::<8>();
+    for (i, (a, b)) in a_words.iter().zip(b_words).enumerate() {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return Some(i * 8 + difference.trailing_zeros() as usize / 8);
+        }
+    }
+    (a_words.len() * 8..common).find(|&i| a[i] != b[i])
+}
+
+/// True for the prefix itself and for names with whole components below it.
+fn is_at_or_below(name: &str, prefix: &str) -> bool {
+    match name.strip_prefix(prefix) {
+        Some(rest) => rest.is_empty() || rest.starts_with(SEPARATOR),
+        None => false,
+    }
+}
+
+/// The child's name: the parent's, a dot and the key; a child of the root has just the key.
+pub fn join(parent: &str, key: &str) -> String {
+    if parent.is_empty() {
+        return key.to_owned();
+    }
+    let mut name = String::with_capacity(parent.len() + 1 + key.len());
+    name.push_str(parent);
+    name.push(SEPARATOR);
+    name.push_str(key);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::tensor::{Element, Span, TensorInfo};
+    use proptest::prelude::*;
+
+    fn table(names: &[String]) -> TensorTable {
+        let mut table = TensorTable::default();
+        for name in names {
+            let span = Span::within(0, 0, 0).expect("inside");
+            let info = TensorInfo { name, element: Element::Plain(DType::UInt8), shape: &[0], file: 0, span };
+            table.push(&info).expect("room");
+        }
+        table
+    }
+
+    fn below<'a>(names: &'a [String], prefix: &str) -> Vec<&'a str> {
+        let dotted = format!("{prefix}.");
+        let mut found: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| prefix.is_empty() || *name == prefix || name.starts_with(&dotted))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_is_what_a_walk_over_all_names_finds(
+            names in proptest::collection::hash_set("[ab.-]{1,7}", 0..40),
+            prefix in "[ab.-]{0,4}",
+        ) {
+            let names: Vec<String> = names.into_iter().collect();
+            let table = table(&names);
+            let index = NameIndex::new(&table).expect("no duplicates");
+            let range = index.range(&table, &prefix);
+            let mut found: Vec<&str> = range.clone().map(|position| table.name(index.entry(position))).collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, below(&names, &prefix));
+
+            let mut children: Vec<(String, usize)> = index
+                .children(&table, &prefix, range)
+                .map(|child| (child.component.to_owned(), child.range.len()))
+                .collect();
+            children.sort();
+            let mut expected = std::collections::BTreeMap::new();
+            for name in below(&names, &prefix) {
+                if name != prefix {
+                    let rest = if prefix.is_empty() { name } else { &name[prefix.len() + 1..] };
+                    *expected.entry(rest.split('.').next().unwrap_or_default().to_owned()).or_insert(0) += 1;
+                }
+            }
+            // The root's own name "" is a prefix of everything, so a weight named "" is a child there.
+            prop_assert_eq!(children, expected.into_iter().collect::<Vec<_>>());
+            for name in &names {
+                prop_assert_eq!(index.find(&table, name).map(|entry| table.name(entry)), Some(name.as_str()));
+            }
+        }
+    }
+
+    #[test]
+    fn one_component_never_matches_the_start_of_another() {
+        let names: Vec<String> = ["layers.1.w", "layers.10.w", "layers.1", "layers.1-b.w"].map(String::from).to_vec();
+        let table = table(&names);
+        let index = NameIndex::new(&table).expect("no duplicates");
+        let found: Vec<&str> =
+            index.in_file_order(index.range(&table, "layers.1")).iter().map(|&i| table.name(i as usize)).collect();
+        assert_eq!(found, ["layers.1.w", "layers.1"]);
+    }
+
+    #[test]
+    fn two_entries_of_one_name_are_reported() {
+        let names: Vec<String> = ["b", "a", "b"].map(String::from).to_vec();
+        assert_eq!(NameIndex::new(&table(&names)).err(), Some((0, 2)));
+    }
+}

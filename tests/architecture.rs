@@ -1,0 +1,89 @@
+//! The house rules of the core that a compiler does not check: imports run one way, and `unsafe` stays in its rooms.
+#![allow(clippy::expect_used, clippy::panic)] // helpers of tests, which clippy does not take for tests
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
+const LAYERS: [&[&str]; 8] = [
+    &["dtype", "error"],
+    &["tensor", "cast", "quant"],
+    &["device"],
+    &["storage"],
+    &["buffer"],
+    &["source", "names", "format"],
+    &["checkpoint"],
+    &["load", "check", "write"],
+];
+/// Where `unsafe` may stand, each file opting in by itself.
+const UNSAFE_ROOMS: [&str; 7] = [
+    "src/storage/",
+    "src/cast/x86",
+    "src/quant/x86",
+    "src/source/",
+    "src/device/",
+    "crates/python/src/dlpack.rs",
+    "crates/python/src/buffer.rs",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn relative(path: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    path.strip_prefix(root).expect("inside").to_string_lossy().replace('\\', "/")
+}
+
+fn layer(module: &str) -> usize {
+    let found = LAYERS.iter().position(|layer| layer.contains(&module));
+    found.unwrap_or_else(|| panic!("module `{module}` has no layer; give it one here and in docs/architecture.md"))
+}
+
+#[test]
+fn imports_run_one_way() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    assert!(files.len() > 10);
+    for path in files {
+        let name = relative(&path);
+        let module = name["src/".len()..].split(['/', '.']).next().expect("a module");
+        if module == "lib" {
+            continue;
+        }
+        // Tests may look upwards: they stand at the end of a file.
+        let text = fs::read_to_string(&path).expect("a source file");
+        let code = text.split("#[cfg(test)]").next().expect("the code before the tests");
+        for used in code.split("crate::").skip(1) {
+            let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().expect("a word");
+            if !used.is_empty() && used != module {
+                assert!(layer(used) < layer(module), "{name} uses crate::{used}, which does not stand below it");
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms_and_every_block_says_why_it_holds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(&root.join("src"), &mut files);
+    sources(&root.join("crates"), &mut files);
+    for path in files {
+        let name = relative(&path);
+        let text = fs::read_to_string(&path).expect("a source file");
+        if text.contains("allow(unsafe_code)") {
+            assert!(UNSAFE_ROOMS.iter().any(|room| name.starts_with(room)), "{name} allows unsafe code");
+        }
+    }
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");
+    assert!(manifest.contains("unsafe_code = \"deny\""), "unsafe code is denied everywhere else");
+    assert!(manifest.contains("undocumented_unsafe_blocks"), "clippy asks for a SAFETY note at each block");
+}

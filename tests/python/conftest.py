@@ -1,0 +1,64 @@
+"""What all tests share: the real model files, and a writer of small safetensors files."""
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Entry = tuple[str, list[int], bytes]
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of the real model files, as `tools/get_models.py --derive` leaves it."""
+    folder = Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models"))
+    assert (folder / "derived").is_dir(), (
+        f"no model files in {folder}: run `make test`, or tools/get_models.py --derive"
+    )
+    return folder
+
+
+def safetensors_bytes(tensors: dict[str, Entry], metadata: dict[str, str] | None = None, pad: int = 8) -> bytes:
+    """A safetensors file by hand: {name: (dtype, shape, bytes)}; the header is padded to a multiple of `pad`."""
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    data = b""
+    for name, (dtype, shape, payload) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(payload)]}
+        data += payload
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % pad)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.fixture
+def make_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write a small safetensors file of NumPy arrays (or raw entries) and give its path."""
+    names = {
+        "f4": "F32",
+        "f8": "F64",
+        "f2": "F16",
+        "i8": "I64",
+        "i4": "I32",
+        "i2": "I16",
+        "i1": "I8",
+        "u1": "U8",
+        "b1": "BOOL",
+    }
+
+    def make(tensors: dict[str, Any], name: str = "model.safetensors", **options: Any) -> Path:
+        entries = {}
+        for key, value in tensors.items():
+            if isinstance(value, np.ndarray):
+                value = (names[value.dtype.str[1:]], list(value.shape), value.tobytes())
+            entries[key] = value
+        path = tmp_path / name
+        path.write_bytes(safetensors_bytes(entries, **options))
+        return path
+
+    return make

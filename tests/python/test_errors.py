@@ -1,0 +1,71 @@
+"""The exception classes: what they are caught as, and that they survive a trip between processes."""
+
+import copy
+import errno
+import pickle
+
+import pytest
+
+from max_weights import errors
+
+BUILT_IN = {
+    errors.WeightNotFoundError: KeyError,
+    errors.FormatError: ValueError,
+    errors.UnsupportedError: NotImplementedError,
+    errors.FileChangedError: OSError,
+    errors.DeviceError: RuntimeError,
+    errors.MissingFileError: FileNotFoundError,
+    errors.ClosedError: ValueError,
+    errors.ArgumentError: ValueError,
+}
+
+
+def test_the_table_of_this_test_is_complete() -> None:
+    classes = {getattr(errors, name) for name in errors.__all__}
+    assert classes == {errors.WeightsError, *BUILT_IN}
+
+
+@pytest.mark.parametrize(("kind", "built_in"), BUILT_IN.items(), ids=lambda kind: kind.__name__)
+def test_each_error_is_caught_as_ours_and_as_the_built_in_class(kind: type, built_in: type) -> None:
+    for caught in (errors.WeightsError, built_in):
+        with pytest.raises(caught, match=r"^what went wrong$"):
+            raise kind("what went wrong")
+
+
+def test_a_missing_file_is_a_value_error_too() -> None:
+    with pytest.raises(ValueError, match="nothing here"):
+        raise errors.MissingFileError("nothing here")
+
+
+@pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_copies_keep_message_and_attributes(kind: type[errors.WeightsError], again: object) -> None:
+    error = kind("it's broken\n")
+    error.rule, error.path, error.tensor, error.offset, error.help = "a.rule", "model.gguf", "w", 8, "mend it"
+    other = again(error)  # type: ignore[operator]
+    assert type(other) is kind
+    assert str(other) == str(error) == "it's broken\n"
+    assert (other.rule, other.path, other.tensor, other.offset, other.help) == (
+        "a.rule",
+        "model.gguf",
+        "w",
+        8,
+        "mend it",
+    )
+
+
+def test_attributes_are_none_until_they_are_set() -> None:
+    error = errors.FormatError("bad")
+    assert (error.rule, error.path, error.tensor, error.offset, error.help) == (None,) * 5
+
+
+@pytest.mark.parametrize("kind", [errors.MissingFileError, errors.FileChangedError])
+def test_os_errors_carry_errno_and_filename(kind: type[OSError]) -> None:
+    error = pickle.loads(pickle.dumps(kind(errno.ENOENT, "no such file or directory", "model.gguf")))
+    assert (error.errno, error.strerror, error.filename) == (errno.ENOENT, "no such file or directory", "model.gguf")
+    assert "model.gguf" in str(error)
+
+
+def test_a_name_not_found_is_shown_without_quotes() -> None:
+    assert str(errors.WeightNotFoundError("no weight named 'a'")) == "no weight named 'a'"
+    assert str(KeyError("no weight named 'a'")) != "no weight named 'a'"

