@@ -3,6 +3,8 @@
 //! `cargo bench --bench cast [LEVEL] [ELEMENTS]`: 48 Mi elements, outputs reused, the best and the median of several rounds in which the
 //! pairs and their memcpy alternate.
 
+#![allow(clippy::expect_used)] // a bench that cannot run stops
+
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -98,8 +100,7 @@ fn compare(name: &str, src: &[u8], out: &mut [u8], mut run: impl FnMut(&[u8], &m
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let level = Level::available()
-        .filter(|level| arguments.first().is_none_or(|name| name == level.name()))
-        .next_back()
+        .rfind(|level| arguments.first().is_none_or(|name| name == level.name()))
         .expect("an available level: scalar, avx2 or avx512");
     let elements = arguments.get(1).map_or(48 << 20, |count| count.parse().expect("a number of elements"));
     let options = CastOptions::default();

@@ -1,5 +1,7 @@
 //! Every level of instructions gives the oracle's bits: for every pair of dtypes, every length and every alignment.
 
+#![allow(clippy::expect_used)] // helpers of tests fail as tests do
+
 mod cast_support;
 
 use cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};

@@ -1,5 +1,7 @@
 //! The environment variable that forces a level is read once in a process, so each value is tried in a process of its own.
 
+#![allow(clippy::expect_used)] // helpers of tests fail as tests do
+
 use std::process::Command;
 
 use max_weights::cast::{CastOptions, LEVEL_VARIABLE, Level, cast};

@@ -1,10 +1,13 @@
 //! What the cast tests share: inputs that cover a type, and the comparison of every level with the oracle.
 
+#![allow(dead_code)] // each test program uses a part
+#![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
+
 use max_weights::cast::{CastOptions, Level, cast_at, cast_by_oracle, elements_per_group};
 use max_weights::dtype::DType;
 
 /// A small generator of repeatable noise (splitmix64).
-pub struct Noise(pub u64);
+pub(crate) struct Noise(pub(crate) u64);
 
 impl Iterator for Noise {
     type Item = u64;
@@ -19,12 +22,12 @@ impl Iterator for Noise {
 }
 
 /// All dtypes that convert to each other.
-pub fn real_dtypes() -> impl Iterator<Item = DType> {
+pub(crate) fn real_dtypes() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| *dtype != DType::Complex64)
 }
 
 /// Elements of `dtype` that cover it: every code of the types of up to 16 bits, else boundaries and noise. A whole number of groups.
-pub fn covering(dtype: DType) -> Vec<u8> {
+pub(crate) fn covering(dtype: DType) -> Vec<u8> {
     let mut bytes: Vec<u8> = match dtype.bits() {
         4 | 8 => (0..=u8::MAX).collect(),
         // Every byte triple that holds one code four times over, and with its complement.
@@ -45,7 +48,7 @@ pub fn covering(dtype: DType) -> Vec<u8> {
 }
 
 /// Every exponent and sign with the mantissas where some narrower type rounds: each bit pattern next to a halfway case.
-pub fn f32_boundaries() -> Vec<u32> {
+pub(crate) fn f32_boundaries() -> Vec<u32> {
     let mut mantissas: Vec<u32> = vec![0, 1, 2, 0x7f_ffff, 0x7f_fffe, 0x40_0000, 0x3f_ffff, 0x55_5555, 0x2a_aaaa];
     // Halfway cases of types with 0..=10 bits of mantissa, at even and odd last digits, exact and one ulp to each side; the same a few
     // bits lower for their denormals.
@@ -69,7 +72,7 @@ pub fn f32_boundaries() -> Vec<u32> {
 }
 
 /// As [`f32_boundaries`]: these values, what lies one ulp of f64 beside them, and the halfway cases of f32 itself.
-pub fn f64_boundaries() -> Vec<u64> {
+pub(crate) fn f64_boundaries() -> Vec<u64> {
     let from_f32 = f32_boundaries().into_iter().step_by(3).flat_map(|bits| {
         let exact = f64::from(f32::from_bits(bits)).to_bits();
         let half = exact ^ (1 << 28);
@@ -83,7 +86,7 @@ pub fn f64_boundaries() -> Vec<u64> {
 }
 
 /// Powers of two and their neighbours, halfway cases of every float type, and noise of every size.
-pub fn integer_boundaries() -> Vec<u64> {
+pub(crate) fn integer_boundaries() -> Vec<u64> {
     let mut words = Vec::new();
     for bit in 0..64u32 {
         for other in 0..=bit {
@@ -96,7 +99,7 @@ pub fn integer_boundaries() -> Vec<u64> {
 }
 
 /// Casts `src` at every available level and asserts that each equals the oracle, bit for bit.
-pub fn assert_levels_equal_oracle(from: DType, to: DType, src: &[u8], options: CastOptions) {
+pub(crate) fn assert_levels_equal_oracle(from: DType, to: DType, src: &[u8], options: CastOptions) {
     let elements = src.len() * 8 / from.bits();
     let mut expected = vec![0xa5; elements * to.bits() / 8];
     cast_by_oracle(from, to, src, &mut expected, options).expect("the oracle does every pair");
