@@ -80,6 +80,20 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
+        unsafe {
+            let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
+            let words = if ZERO_BIT {
+                // The sign, extended, fills the top two bits.
+                _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16 as i16))
+            } else {
+                _mm256_slli_epi16::<8>(words)
+            };
+            let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            Self(_mm256_castps_si256(_mm256_cvtph_ps(first)), _mm256_castps_si256(_mm256_cvtph_ps(second)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
         unsafe {
             let first = _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(32)), quarter_from_f64::<SATURATE>(src));

@@ -58,6 +58,19 @@ impl Lanes for Avx512 {
         unsafe { Self(_mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src.cast())))) }
     }
     #[inline(always)]
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
+        unsafe {
+            let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
+            let words = if ZERO_BIT {
+                // The sign, extended, fills the top two bits.
+                _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16 as i16))
+            } else {
+                _mm256_slli_epi16::<8>(words)
+            };
+            Self(_mm512_castps_si512(_mm512_cvtph_ps(words)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
         unsafe {
             let first = half_from_f64::<SATURATE>(src);

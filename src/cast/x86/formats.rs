@@ -214,26 +214,29 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
         unsafe {
+            // By way of f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
+            if KIND == IEEE {
+                return V::load_8_as_f16::<false>(src);
+            }
+            if MANTISSA == 3 {
+                let factor = V::splat((127 + 15 - BIAS) << 23);
+                let value = V::load_8_as_f16::<true>(src).mul_f32(factor);
+                let nan = if KIND == ALL_ONES_NAN {
+                    value.and(V::splat(MAGNITUDE)).equal(V::splat(480f32.to_bits()))
+                } else {
+                    value.equal(V::splat(SIGN))
+                };
+                let sign = if KIND == ALL_ONES_NAN { value.and(V::splat(SIGN)) } else { V::splat(0) };
+                return value.replace(nan, sign.or(V::splat(NAN)));
+            }
+            // e5m2fnuz has a finite value where f16 has infinity. A denormal is an integer times the smallest value.
             let code = V::load_8(src);
             let magnitude = code.and(V::splat(0x7f));
             let sign = code.and(V::splat(0x80)).shl::<24>();
-            // A denormal is an integer times the smallest value; f32 denormals, which are slow on some processors, do not arise.
             let denormal = magnitude.to_f32().mul_f32(V::splat(Self::TINY));
             let normal = Self::shift_up(magnitude).add(V::splat(Self::REBIAS << 23));
-            let mut value = denormal.replace(magnitude.greater(V::splat((1 << MANTISSA) - 1)), normal);
-            match KIND {
-                IEEE => {
-                    // From the highest exponent of this format to that of f32.
-                    let highest = 255 - Self::REBIAS - (1 << (7 - MANTISSA)) + 1;
-                    let special = magnitude.greater(V::splat(Self::LARGEST));
-                    value = value.replace(special, value.add(V::splat(highest << 23)));
-                    let nan = magnitude.greater(V::splat(Self::LARGEST + 1));
-                    value = value.replace(nan, value.or(V::splat(QUIET)));
-                    value.or(sign)
-                }
-                ALL_ONES_NAN => value.replace(magnitude.equal(V::splat(0x7f)), V::splat(NAN)).or(sign),
-                _ => value.or(sign).replace(code.equal(V::splat(0x80)), V::splat(NAN)),
-            }
+            let value = denormal.replace(magnitude.greater(V::splat((1 << MANTISSA) - 1)), normal);
+            value.or(sign).replace(code.equal(V::splat(0x80)), V::splat(NAN))
         }
     }
 }

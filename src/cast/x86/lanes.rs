@@ -25,6 +25,9 @@ pub(super) trait Lanes: Copy {
     /// Sixteen f16 as f32; NaNs become quiet.
     unsafe fn load_f16(src: *const u8) -> Self;
 
+    /// The f32 of sixteen f16 whose sign is the top bit of a byte and whose next bits are the rest of it, after one zero bit if `ZERO_BIT`:
+    /// e4m3 is one bit of exponent short of f16.
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self;
     /// Sixteen f64 rounded to f32, to nearest even; NaNs become quiet, their payload truncated. `SATURATE` brings finite values that are
     /// too large back to the largest f32.
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self;
