@@ -1,0 +1,210 @@
+"""`max-weights show`: one weight, with where it lies, what its values are like, and a histogram of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from max_weights._core import tree
+from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
+from max_weights.cli.terminal import console, errors_in_one_line, plural, printable, size, warn
+from max_weights.dtype import DType
+from max_weights.errors import FileChangedError
+from max_weights.graph.weights.load import load_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from max_weights._core import WeightInfo, WeightsNode
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+BAR = 40
+"""Columns of the longest bar."""
+COMPLETIONS = 500
+"""Names offered to a shell at most."""
+
+
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """What a shell offers for NAME: the next component of the names that begin so. A broken file offers nothing."""
+    try:
+        with load_weights(context.params["path"], strict=False) as weights:
+            parent = incomplete.rpartition(".")[0]
+            node = weights[parent] if parent else weights
+            names = [f"{parent}.{child}" if parent else child for child in node._ipython_key_completions_()]
+            names = [name for name in names if name.startswith(incomplete) and name.isprintable()][:COMPLETIONS]
+            # A branch is offered with its dot, so that the next press of the key goes on below it.
+            return [name if weights[name].exists() else name + "." for name in names]
+    except Exception:
+        return []
+
+
+def show(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The checkpoint.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A weight, or a prefix of several.", autocompletion=complete_name),
+    ],
+    values: Annotated[bool, typer.Option("--values/--no-values", help="Read the values for the statistics.")] = True,
+    bins: Annotated[int, typer.Option(min=0, max=200, help="Bins of the histogram; 0 for none.")] = 12,
+    strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Refuse what other readers let pass.")] = True,
+) -> None:
+    """Show one weight: dtype, shape, place in the file, statistics and a histogram. A prefix shows its subtree."""
+    with errors_in_one_line(), load_weights(path, strict=strict) as weights:
+        node = weights[name]
+        below = len(node)
+        if node.exists():
+            info = next(info for info in node.infos() if info.name == name)
+            write_weight(node, info, bins if values else None)
+            below -= 1
+        elif not below:
+            node.data()  # raises the error that names the nearest weights
+        if below:
+            sys.stdout.writelines(printable(row) + "\n" for row in tree(node).split("\n"))
+        sys.stdout.flush()
+        for message in weights.warnings:
+            warn(message)
+
+
+def write_weight(node: WeightsNode, info: WeightInfo, bins: int | None) -> None:
+    """Write what the header says of a weight, and of its values unless `bins` is None."""
+    dtype = info.dtype
+    elements = prod(info.shape)
+    rows = {
+        "dtype": dtype if isinstance(dtype, str) else dtype.name,
+        "shape": f"{list(info.shape)}, {plural(elements, 'element')}",
+        "size": f"{size(info.bytes)} ({plural(info.bytes, 'byte')})" if info.bytes >= 1000 else size(info.bytes),
+        "file": info.file,
+        "offset": f"{info.offset:,}",
+        "alignment": alignment(info),
+    }
+    found = None
+    if bins is not None:
+        found, more = values_of(node, info, bins)
+        rows |= more
+    screen = console()
+    screen.print(Text(printable(info.name), "bold"))
+    width = max(map(len, rows))
+    for label, text in rows.items():
+        screen.print(Text(f"  {label:{width}}  ", "dim").append(printable(text), "default"))
+    if found is not None and found.bins:
+        write_histogram(found)
+
+
+def alignment(info: WeightInfo) -> str:
+    """How well the first byte is placed, and what that means."""
+    placed = min(info.offset & -info.offset or 4096, 4096)
+    if isinstance(info.dtype, str):
+        return str(placed)
+    wanted = f"{placed}; {info.dtype.name} wants {info.dtype.align}"
+    return f"{wanted}: used without a copy" if info.aligned else f"{wanted}: copied when it is used"
+
+
+def values_of(node: WeightsNode, info: WeightInfo, bins: int) -> tuple[Statistics | None, dict[str, str]]:
+    """The statistics, and their rows; or none, and a row that says why."""
+    dtype = info.dtype
+    if isinstance(dtype, str):
+        return None, {"values": "not read: this version does not know the type"}
+    if dtype.size_in_bits % 8:
+        return None, {"values": f"not read: elements of {dtype.size_in_bits} bits are packed"}
+    if not info.bytes:
+        return None, {"values": "none: the tensor is empty"}
+    try:
+        found = statistics(chunks_of(node, info, dtype), bins)
+    except ImportError as error:
+        return None, {"values": f"not read: {error}"}
+    return found, value_rows(found, dtype)
+
+
+def value_rows(found: Statistics, dtype: DType) -> dict[str, str]:
+    """The statistics by label."""
+
+    def share(count: int) -> str:
+        return f"{count:,} ({count / found.count:.2%})" if count else "0"
+
+    exact = not dtype.is_float() and dtype is not DType.complex64
+    rows = {
+        "min": number(found.minimum, exact),
+        "max": number(found.maximum, exact),
+        "mean": number(found.mean),
+        "std": number(found.deviation),
+        "zeros": share(found.zeros),
+    }
+    if not exact:
+        rows["NaN"], rows["Inf"] = share(found.nans), share(found.infinities)
+    if dtype is DType.complex64:
+        return {"values": "magnitudes of complex numbers", **rows}
+    if dtype is DType.bool and found.maximum is not None and found.maximum > 1:
+        rows["values"] = "there are bytes other than 0 and 1, which readers take differently"
+    return rows
+
+
+def number(value: float | int | None, exact: bool = False) -> str:
+    """A number in the digits that matter; a dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if exact else f"{value + 0.0:.6g}"  # -0 is 0
+
+
+def write_histogram(found: Statistics) -> None:
+    """Write one bar a bin."""
+    most = max(count for _, _, count in found.bins)
+    screen = console()
+    labels = [
+        number(low, isinstance(low, int)) if low == high else f"{low:.3g} … {high:.3g}" for low, high, _ in found.bins
+    ]
+    wide = max(map(len, labels))
+    eighths = screen.encoding.startswith("utf")
+    screen.print()
+    for label, (_, _, count) in zip(labels, found.bins, strict=True):
+        shown = bar(count / most, eighths) if most else ""
+        screen.print(Text(f"  {label:>{wide}}  ").append(f"{shown} " if shown else "", "cyan").append(f"{count:,}"))
+
+
+def bar(share: float, eighths: bool) -> str:
+    """A bar for a share of the longest one; what is there at all is seen."""
+    if not eighths:
+        return "#" * max(round(BAR * share), 1 if share else 0)
+    parts = max(round(BAR * 8 * share), 1 if share else 0)
+    return "█" * (parts // 8) + " ▏▎▍▌▋▊▉"[parts % 8].strip()
+
+
+def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[], Iterator[Array]]:
+    """The elements of a weight a chunk at a time, as often as asked for: from the mapping, or, where the file has the
+    weight at an odd place and `data()` would copy all of it, read piece by piece.
+    """
+    import numpy as np
+
+    kind = np.dtype(np.uint8) if dtype is DType.bool else dtype.to_numpy()
+    in_one_piece = info.bytes == prod(info.shape) * kind.itemsize
+
+    def mapped() -> Iterator[Array]:
+        flat = node.data().to_buffer().contiguous().view(DType.uint8, [info.bytes]).to_numpy().view(kind)
+        for start in range(0, flat.size, CHUNK_ELEMENTS):
+            yield real(flat[start : start + CHUNK_ELEMENTS])
+
+    def read() -> Iterator[Array]:
+        step = CHUNK_ELEMENTS * kind.itemsize
+        with open(info.file, "rb", buffering=0) as file:
+            for start in range(0, info.bytes, step):
+                wanted = min(step, info.bytes - start)
+                part = os.pread(file.fileno(), wanted, info.offset + start)
+                if len(part) < wanted:
+                    raise FileChangedError(f"{info.file}: the file became shorter while it was read; open it again")
+                yield real(np.frombuffer(part, kind))
+
+    return read if in_one_piece and not info.aligned else mapped
+
+
+def real(chunk: Array) -> Array:
+    """The magnitudes of complex numbers; other numbers as they are."""
+    import numpy as np
+
+    return np.abs(chunk) if chunk.dtype.kind == "c" else chunk
