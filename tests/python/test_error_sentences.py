@@ -15,8 +15,20 @@ import max_weights
 GOOD = safetensors_bytes({"w": ("F32", [16], bytes(64))})
 # The file's name, its content, the class, the rule, and what the sentence says.
 CASES: dict[str, tuple[str, bytes, type[Exception], str, str]] = {
-    "truncated download": ("m.safetensors", GOOD[:-28], max_weights.FormatError, "safetensors.truncated", "ends 28 bytes early"),
-    "cut in the header": ("m.safetensors", GOOD[:20], max_weights.FormatError, "safetensors.truncated", "still downloading"),
+    "truncated download": (
+        "m.safetensors",
+        GOOD[:-28],
+        max_weights.FormatError,
+        "safetensors.truncated",
+        "ends 28 bytes early",
+    ),
+    "cut in the header": (
+        "m.safetensors",
+        GOOD[:20],
+        max_weights.FormatError,
+        "safetensors.truncated",
+        "still downloading",
+    ),
     "git-LFS pointer": (
         "m.safetensors",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4096\n",
