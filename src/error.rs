@@ -154,6 +154,9 @@ pub enum Error {
         /// The (first) file.
         path: PathBuf,
     },
+    /// The caller asked to stop.
+    #[error("stopped")]
+    Interrupted,
     /// A device that is absent, or not able to do what was asked.
     #[error("{0}")]
     Device(String),

@@ -13,3 +13,4 @@ pub mod format;
 pub mod names;
 pub mod storage;
 pub mod tensor;
+pub mod workers;

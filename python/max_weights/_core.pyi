@@ -36,6 +36,8 @@ __all__ = [
     "export_dlpack",
     "files",
     "open_weights",
+    "release_memory",
+    "scale_blocks",
     "tree",
 ]
 
@@ -163,6 +165,24 @@ class Buffer:
 
         Raises:
             MemoryError: there is not enough memory.
+        """
+
+    def astype(self, dtype: DType | str, *, saturate: bool = False, out: Any = None) -> Buffer:
+        """The elements as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+
+        Floats round once to the nearest even, denormals are kept; too large a value becomes infinity, or NaN where
+        there is none; floats become integers by truncation with saturation, NaN becomes 0. Runs on all cores with the
+        interpreter released, and stops on Ctrl-C.
+
+        Args:
+            dtype: The dtype of the result.
+            saturate: Give the largest finite value instead of infinity or NaN.
+            out: A contiguous Buffer, array or DLPack tensor of this shape and the dtype, to write to.
+
+        Raises:
+            UnsupportedError: from or to complex64.
+            ValueError: `out` does not fit, or overlaps this tensor.
+            FileChangedError: the file of a mapped tensor was truncated.
         """
 
     def contiguous(self) -> Buffer:
@@ -377,6 +397,16 @@ def _remap_buffer(
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
     """Every tensor at and below a node, in file order."""
+
+def scale_blocks(
+    data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DType | str, saturate: bool = False
+) -> Buffer: ...
+def release_memory() -> int:
+    """Give the memory of released large tensors back to the system; returns how many bytes that were.
+
+    Large results are made in blocks that are kept when they are released, up to an eighth of the machine's memory,
+    because fresh pages cost more than the work on them.
+    """
 
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
     """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""

@@ -1,10 +1,12 @@
 //! The one tensor type of the project: storage, dtype, shape, strides, device.
 
+mod convert;
 mod index;
 mod strided;
 
 use std::sync::Arc;
 
+pub use convert::{Interrupt, scale_blocks};
 pub use index::Index;
 
 use crate::device::Device;

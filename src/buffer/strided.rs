@@ -23,7 +23,7 @@ pub(super) fn gather(buffer: &Buffer, out: &mut [u8]) -> Result<()> {
 }
 
 /// The bytes of the storage between which all elements lie.
-fn reach(buffer: &Buffer) -> (usize, usize) {
+pub(super) fn reach(buffer: &Buffer) -> (usize, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1) as i64;
     let (mut first, mut last) = (buffer.offset() as i64, buffer.offset() as i64 + item);
     for (&dim, &stride) in buffer.shape().iter().zip(buffer.strides()) {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 pub use file::{Fingerprint, Origin, SourceFile, replaced};
 use heap::HeapBlock;
+pub use heap::release_memory;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
@@ -62,9 +63,9 @@ impl Storage {
         HeapBlock::zeros(len).map(|block| Arc::new(Self::heap(block)))
     }
 
-    /// A new block that `fill` has written. None if there is not enough memory.
+    /// A new block that `fill` writes; it must write all of it, because the block may have been used before. None if there is not enough memory.
     pub fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Option<Result<Arc<Self>>> {
-        let mut block = HeapBlock::zeros(len)?;
+        let mut block = HeapBlock::any(len)?;
         Some(fill(block.as_mut_slice()).map(|()| Arc::new(Self::heap(block))))
     }
 
@@ -108,6 +109,20 @@ impl Storage {
     /// True for a mapping of a file.
     pub fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::Mapping { .. })
+    }
+
+    /// Lets `fill` write `len` bytes from `start` on. Nobody else may use them meanwhile, as with every array that is written to.
+    ///
+    /// # Panics
+    /// If the bytes are not in the storage.
+    pub fn write<T>(&self, start: usize, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+        if !self.is_writable() {
+            return Err(Error::Argument("this memory is read-only".into()));
+        }
+        let bytes = &self.bytes()[start..start + len];
+        // SAFETY: the bytes are writable (private pages, heap, or foreign memory given as such) and stay while `self` does; that nobody else
+        // uses them meanwhile is the caller's promise, as it is for every write through an address that this type hands out.
+        fill(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast_mut(), len) })
     }
 
     /// The file that this is a mapping of.

@@ -16,7 +16,7 @@ use pyo3::{ffi, intern};
 
 use crate::convert::{dtype_from_python, dtype_to_python, imported, index_from_python};
 use crate::dlpack::{self, Version};
-use crate::error::Outcome;
+use crate::error::{Outcome, interrupt};
 use crate::pickle;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
@@ -226,6 +226,33 @@ impl Buffer {
         self.copy(py)
     }
 
+    #[pyo3(signature = (dtype, *, saturate=false, out=None))]
+    fn astype<'py>(
+        slf: Bound<'py, Self>,
+        dtype: &Bound<'py, PyAny>,
+        saturate: bool,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> Outcome<Bound<'py, Self>> {
+        let py = slf.py();
+        let dtype = dtype_from_python(dtype)?;
+        let tensor = &slf.get().tensor;
+        if let Some(out) = out {
+            let out = writable(out)?;
+            if out.get().tensor.dtype() != dtype {
+                let found = out.get().tensor.dtype();
+                return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
+            }
+            let target = &out.get().tensor;
+            py.detach(|| tensor.astype_into(target, saturate, &interrupt))?;
+            return Ok(out);
+        }
+        if dtype == tensor.dtype() {
+            return Ok(slf);
+        }
+        let made = py.detach(|| tensor.astype(dtype, saturate, &interrupt))?;
+        Ok(Bound::new(py, Self { tensor: made })?)
+    }
+
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: py.detach(|| self.tensor.contiguous())? })
     }
@@ -377,6 +404,37 @@ impl Exported {
         };
         Ok(Self { shape, strides })
     }
+}
+
+/// The tensor to write to: a Buffer, an array, or any other DLPack producer.
+fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Buffer>> {
+    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    match out.cast::<Buffer>() {
+        Ok(own) => Ok(own.clone()),
+        Err(_) => Ok(door(out.py(), &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>().map_err(PyErr::from)?),
+    }
+}
+
+/// `data × scale of its block`, on all cores.
+#[pyfunction]
+#[pyo3(signature = (data, scales, *, block, dtype, saturate=false))]
+pub(crate) fn scale_blocks(
+    py: Python<'_>,
+    data: &Buffer,
+    scales: &Buffer,
+    block: (usize, usize),
+    dtype: &Bound<'_, PyAny>,
+    saturate: bool,
+) -> Outcome<Buffer> {
+    let dtype = dtype_from_python(dtype)?;
+    let scale = || max_weights::buffer::scale_blocks(&data.tensor, &scales.tensor, block, dtype, saturate, &interrupt);
+    Ok(Buffer { tensor: py.detach(scale)? })
+}
+
+/// Gives the memory of released large tensors back to the system; returns how many bytes that were.
+#[pyfunction]
+pub(crate) fn release_memory(py: Python<'_>) -> usize {
+    py.detach(max_weights::storage::release_memory)
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {

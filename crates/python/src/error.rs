@@ -1,7 +1,7 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
 use max_weights::error::{Error, Fault};
-use pyo3::exceptions::{PyIndexError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 /// The classes live in Python, because each has two bases; they are imported when the first error is raised.
@@ -66,6 +66,10 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Argument(_) => PyValueError::new_err(message),
         Error::Index(_) => PyIndexError::new_err(message),
         Error::Closed { .. } => classes::ClosedError::new_err(message),
+        // The exception that was raised is in place already; see `interrupt`.
+        Error::Interrupted => {
+            Python::attach(|py| PyErr::take(py).unwrap_or_else(|| PyKeyboardInterrupt::new_err(message)))
+        }
         Error::Device(_) => classes::DeviceError::new_err(message),
     }
 }
@@ -83,4 +87,14 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
         let _ = value.setattr("help", fault.help.as_deref());
     });
     error
+}
+
+/// What long work asks on the thread that called it: has Ctrl-C been pressed? The exception of the handler is left in place for `to_python`.
+pub(crate) fn interrupt() -> Result<(), Error> {
+    Python::attach(|py| {
+        py.check_signals().map_err(|error| {
+            error.restore(py);
+            Error::Interrupted
+        })
+    })
 }

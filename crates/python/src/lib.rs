@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use crate::buffer::Buffer;
+    use crate::buffer::{Buffer, release_memory, scale_blocks};
     #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]

@@ -84,6 +84,18 @@ def from_numpy(array: Any) -> Buffer:
     return Buffer._from_memory(array.view(f"u{item}"), dtype)
 
 
+def writable(array: Any) -> Buffer:
+    """A tensor over the memory of an array or another DLPack producer, to write to."""
+    import sys
+
+    numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        if not array.dtype.isnative:
+            raise ValueError(f"out has bytes in the other order ({array.dtype})")
+        return from_numpy(array)
+    return Buffer.from_dlpack(array)
+
+
 def assign(buffer: Buffer, key: Any, value: Any) -> None:
     """Write through NumPy: `buffer[key] = value`."""
     to_numpy(buffer)[key] = value
