@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,28 @@ def test_show_reads_a_misaligned_weight_in_chunks(make_file: Make) -> None:
         "alignment": "",
     }
     assert misaligned.split("\n\n")[1] == aligned.split("\n\n")[1]
+
+
+@pytest.mark.parametrize("pad", [b"", b" "])
+def test_show_takes_no_more_memory_for_a_larger_weight(tmp_path: Path, pad: bytes) -> None:
+    path, size = tmp_path / "sparse.safetensors", 128 << 20
+    header = b'{"w":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}' % (size // 2, size)
+    header += b" " * (-len(header) % 8) + pad
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size - 2)
+        file.seek(0, 2)
+        file.write(b"\x80\x3f")  # a 1 at the end of the zeros
+    listed("show", path, "w")
+    tracemalloc.start()
+    try:
+        shown = rows(listed("show", path, "w"))
+        assert tracemalloc.get_traced_memory()[1] < size // 2
+    finally:
+        tracemalloc.stop()
+    assert shown["max"] == "1"
+    assert shown["alignment"].endswith("copied when it is used" if pad else "used without a copy")
+    assert shown["zeros"] == f"{size // 2 - 1:,} (100.00%)"
 
 
 def test_show_says_why_there_are_no_values(make_file: Make) -> None:
