@@ -115,7 +115,7 @@ pub enum Error {
     #[error("{0}")]
     FileChanged(Box<Fault>),
     /// No weight of this name.
-    #[error("no weight named '{}'{}", shorten(name), suggestion(near, *below))]
+    #[error("no weight named '{}'{}", shorten(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
         /// The name asked for.
         name: String,
@@ -123,6 +123,8 @@ pub enum Error {
         near: Vec<String>,
         /// How many weights have the name as a prefix.
         below: usize,
+        /// Why a weight may be missing here.
+        note: Option<String>,
     },
     /// A path that does not exist.
     #[error("{}: no such file or directory", path.display())]
@@ -181,7 +183,7 @@ impl Error {
     }
 }
 
-fn suggestion(near: &[String], below: usize) -> String {
+fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {
     let mut text = String::new();
     if below > 0 {
         let (verb, noun) = if below == 1 { ("is", "weight") } else { ("are", "weights") };
@@ -190,6 +192,9 @@ fn suggestion(near: &[String], below: usize) -> String {
     if !near.is_empty() {
         let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", shorten(name))).collect();
         text.push_str(&format!("; did you mean {}?", quoted.join(", ")));
+    }
+    if let Some(note) = note {
+        text.push_str(&format!(" ({note})"));
     }
     text
 }

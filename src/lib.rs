@@ -4,6 +4,7 @@
 //! one way: `checkpoint -> format, names, buffer -> storage, device -> tensor -> dtype, error`.
 
 pub mod buffer;
+pub mod cast;
 pub mod checkpoint;
 pub mod device;
 pub mod dtype;

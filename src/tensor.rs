@@ -242,6 +242,15 @@ impl TensorTable {
         (0..self.len()).map(|i| self.get(i))
     }
 
+    /// Keeps the tensors whose number `keep` accepts; the others are forgotten, and numbers move up.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut number = 0;
+        self.entries.retain(|_| {
+            number += 1;
+            keep(number - 1)
+        });
+    }
+
     /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
     pub fn sort_by_offset(&mut self) {
         self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));

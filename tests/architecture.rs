@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["dtype", "error"],
     &["tensor", "cast", "quant"],
     &["device"],
     &["storage"],
     &["buffer"],
-    &["source", "names", "format"],
+    &["names"],
+    &["source", "format"],
     &["checkpoint"],
     &["load", "check", "write"],
 ];

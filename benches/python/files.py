@@ -3,7 +3,9 @@
 | name | content |
 |---|---|
 | a | 291 bf16 tensors in the shapes of a 32-layer llama, 1.927 GB |
+| b | the tensors of a in 4 shards with an index; a folder |
 | c | 50,000 f32 tensors of 64 elements under 64 layers, 17 MB |
+| d | 250,000 f32 tensors of 8 elements, 38 MB |
 
 They are made in a folder of the caller's and are large: the caller deletes them.
 """
@@ -21,6 +23,8 @@ from typing import Final
 LAYERS_A: Final = 32
 LAYERS_C: Final = 64
 TENSORS_C: Final = 50_000
+TENSORS_D: Final = 250_000
+SHARDS_B: Final = 4
 _ITEM_SIZE: Final = {"BF16": 2, "F32": 4}
 _BLOCK: Final = 1 << 20
 
@@ -61,13 +65,13 @@ def llama(layers: int = LAYERS_A, hidden: int = 1536, kv: int = 512, feed_forwar
     yield Entry("model.norm.weight", "BF16", (hidden,))
 
 
-def many_small(count: int = TENSORS_C) -> Iterator[Entry]:
-    """Yield `count` f32 tensors of 64 elements: the experts of 64 layers."""
+def many_small(count: int = TENSORS_C, elements: int = 64) -> Iterator[Entry]:
+    """Yield `count` small f32 tensors: the experts of 64 layers."""
     projections = ("gate_proj", "up_proj", "down_proj")
     for index in range(count):
         layer, rest = index % LAYERS_C, index // LAYERS_C
         expert, projection = divmod(rest, len(projections))
-        yield Entry(f"model.layers.{layer}.mlp.experts.{expert}.{projections[projection]}.weight", "F32", (64,))
+        yield Entry(f"model.layers.{layer}.mlp.experts.{expert}.{projections[projection]}.weight", "F32", (elements,))
 
 
 def write_safetensors(path: Path, entries: Iterator[Entry]) -> int:
@@ -94,18 +98,48 @@ def write_safetensors(path: Path, entries: Iterator[Entry]) -> int:
     return path.stat().st_size
 
 
-FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {"a": llama, "c": many_small}
+def write_shards(folder: Path, entries: Iterator[Entry]) -> None:
+    """Write `entries` as shards of about the same size, with their index."""
+    listed = list(entries)
+    total = sum(entry.size for entry in listed)
+    shards: list[list[Entry]] = [[] for _ in range(SHARDS_B)]
+    done = 0
+    for entry in listed:
+        shards[min(SHARDS_B - 1, done * SHARDS_B // total)].append(entry)
+        done += entry.size
+    weight_map = {}
+    for number, shard in enumerate(shards, 1):
+        name = f"model-{number:05}-of-{SHARDS_B:05}.safetensors"
+        write_safetensors(folder / name, iter(shard))
+        weight_map |= {entry.name: name for entry in shard}
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
+    "a": llama,
+    "b": llama,
+    "c": many_small,
+    "d": lambda: many_small(TENSORS_D, 8),
+}
 SMALL_FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "a": lambda: llama(layers=4, hidden=64, kv=32, feed_forward=128),
+    "b": lambda: llama(layers=4, hidden=64, kv=32, feed_forward=128),
     "c": lambda: many_small(2_000),
+    "d": lambda: many_small(3_000, 8),
 }
 
 
 def make(folder: Path, name: str, *, small: bool = False) -> Path:
     """Return the file `name` of `folder`, written if it is not there yet; a small one only proves the code."""
-    path = folder / f"{name}{'-small' if small else ''}.safetensors"
+    path = folder / f"{name}{'-small' if small else ''}{'' if name == 'b' else '.safetensors'}"
     if not path.exists():
         partial = path.with_suffix(".partial")
-        write_safetensors(partial, (SMALL_FILES if small else FILES)[name]())
+        entries = (SMALL_FILES if small else FILES)[name]()
+        if name == "b":
+            partial.mkdir()
+            write_shards(partial, entries)
+        else:
+            write_safetensors(partial, entries)
         partial.rename(path)
     return path

@@ -202,7 +202,15 @@ def cached_fraction(path: Path) -> float:
 
 
 def evict(path: Path) -> None:
-    """Drop a file from the page cache; BenchError where the file system keeps it (a RAM disk, a live mapping)."""
+    """Drop a file, or all files of a folder, from the page cache.
+
+    Raises:
+        BenchError: the file system keeps it (a RAM disk, a live mapping).
+    """
+    if path.is_dir():
+        for file in path.iterdir():
+            evict(file)
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -29,6 +29,9 @@ __all__ = [
     "WeightInfos",
     "WeightsNode",
     "__version__",
+    "_buffer_of_bytes",
+    "_remap_buffer",
+    "_reopen_weights",
     "buffers",
     "export_dlpack",
     "files",
@@ -360,6 +363,13 @@ class SafetensorWeights(WeightsNode):
 def open_weights(
     paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True
 ) -> WeightsNode: ...
+def _reopen_weights(
+    paths: Sequence[str], backend: str, strict: bool, marks: Sequence[tuple[int, int]], name: str
+) -> WeightsNode: ...
+def _remap_buffer(
+    path: str, expected: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]
+) -> Buffer: ...
+def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
     """Every tensor at and below a node, in file order."""
 

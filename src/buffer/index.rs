@@ -115,7 +115,7 @@ mod tests {
         let count = shape.iter().product::<i64>() as usize;
         let storage = Storage::filled(count, |out| {
             out.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
-            Ok::<(), Error>(())
+            Ok(())
         });
         let storage = storage.expect("memory").expect("filled");
         Buffer::contiguous_at(storage, 0, DType::UInt8, shape).expect("fits")

@@ -10,7 +10,7 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::storage::{Storage, no_memory};
 
 /// A tensor. Cloning it is cheap and shares the storage.
 #[derive(Debug, Clone)]
@@ -152,15 +152,15 @@ impl Buffer {
         if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy() }
     }
 
-    /// A contiguous copy in memory of its own.
+    /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self) -> Result<Self> {
         let size = self.size();
         let storage = Storage::filled(size, |out| {
-            match self.bytes() {
-                Some(bytes) => out.copy_from_slice(bytes),
-                None => strided::gather(self, out),
+            if self.is_contiguous() {
+                self.storage.copy_runs(std::iter::once((self.offset, size)), out)
+            } else {
+                strided::gather(self, out)
             }
-            Ok::<(), Error>(())
         })
         .ok_or_else(|| no_memory(size))??;
         Self::contiguous_at(storage, 0, self.dtype, &self.shape)
@@ -234,9 +234,4 @@ fn outside(offset: usize, bytes: usize, len: usize) -> Error {
 
 fn packed(dtype: DType, what: &str) -> Error {
     Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
-}
-
-fn no_memory(bytes: usize) -> Error {
-    let source = std::io::ErrorKind::OutOfMemory.into();
-    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }

@@ -3,6 +3,9 @@
 //! Opening reads headers only. The [`Catalog`] (names, dtypes, shapes, places) outlives the files, so that a listing stays readable after
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
+mod locate;
+mod open;
+mod shards;
 mod tree;
 
 use std::collections::HashMap;
@@ -15,13 +18,11 @@ pub use tree::{Limits as TreeLimits, Tree};
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format::{self, Header, Kind, safetensors};
+use crate::format;
 use crate::names::{NameIndex, nearest};
-use crate::storage::{SourceFile, Storage};
+use crate::storage::{Fingerprint, SourceFile, Storage};
 use crate::tensor::{Element, TensorInfo, TensorTable};
 
-/// The first read of a file: the whole header of nearly every checkpoint, and enough to recognise what is none.
-const FIRST_READ: usize = 64 << 10;
 /// How many near names an error gives.
 const NEAR_NAMES: usize = 3;
 
@@ -33,6 +34,16 @@ pub enum Backend {
     Map,
     /// Read into memory of its own, tensor by tensor, when it is taken.
     Read,
+}
+
+impl Backend {
+    /// The name that Python knows it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Map => "mmap",
+            Self::Read => "read",
+        }
+    }
 }
 
 /// How a checkpoint is opened.
@@ -53,6 +64,8 @@ pub struct Catalog {
     /// Key and value pairs of each file.
     metadata: Vec<Vec<(String, String)>>,
     findings: Vec<Fault>,
+    /// What a message about a missing weight should add.
+    note: Option<String>,
 }
 
 impl Catalog {
@@ -94,6 +107,7 @@ impl Catalog {
             name: name.to_owned(),
             near: nearest(&self.names, &self.table, name, NEAR_NAMES),
             below: self.range(name).len(),
+            note: self.note.clone(),
         })
     }
 
@@ -117,37 +131,19 @@ impl Catalog {
 #[derive(Debug)]
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
-    files: Vec<SourceFile>,
-    backend: Backend,
+    /// By number; none for a shard that an index names and that was not there.
+    files: Vec<Option<SourceFile>>,
+    /// The paths that were asked for, from the root on, and how.
+    opened: Vec<PathBuf>,
+    options: OpenOptions,
     /// Tensors in memory of their own that somebody still holds, so that taking one twice gives the same memory.
     taken: Mutex<HashMap<usize, Weak<Storage>>>,
 }
 
 impl Checkpoint {
-    /// Opens files as one checkpoint; reads their headers and nothing else.
+    /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
-        if paths.is_empty() {
-            return Err(Error::Argument("no checkpoint files were given".into()));
-        }
-        let mut files = Vec::with_capacity(paths.len());
-        let mut table = TensorTable::default();
-        let mut metadata = Vec::with_capacity(paths.len());
-        let mut findings = Vec::new();
-        for (number, path) in paths.iter().enumerate() {
-            let file = SourceFile::open(path)?;
-            let header = read_header(&file, &options.format).map_err(|error| error.at_path(path))?;
-            if number == 0 {
-                table = header.tensors;
-            } else {
-                table.append(&header.tensors, number as u32)?;
-            }
-            metadata.push(header.metadata);
-            findings.extend(header.findings.into_iter().map(|finding| finding.path(path)));
-            files.push(file);
-        }
-        let names = NameIndex::new(&table).map_err(|(a, b)| twice(&table, paths, a, b))?;
-        let catalog = Arc::new(Catalog { paths: paths.to_vec(), table, names, metadata, findings });
-        Ok(Self { catalog, files, backend: options.backend, taken: Mutex::default() })
+        open::open(paths, options)
     }
 
     /// What the checkpoint contains.
@@ -155,12 +151,32 @@ impl Checkpoint {
         &self.catalog
     }
 
+    /// The paths that were asked for, from the root on: a directory or an index is not replaced by its files.
+    pub fn opened(&self) -> &[PathBuf] {
+        &self.opened
+    }
+
+    /// How tensors get into memory.
+    pub fn backend(&self) -> Backend {
+        self.options.backend
+    }
+
+    /// Whether disagreements were refused.
+    pub fn strict(&self) -> bool {
+        self.options.format.strict
+    }
+
+    /// What the files were when they were opened.
+    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        self.files.iter().flatten().map(|file| file.origin().fingerprint)
+    }
+
     /// Why the system refuses to map a file, if it was asked and refused.
     pub fn mapping_refused(&self, number: usize) -> Option<(&Path, &str)> {
-        if self.backend == Backend::Read {
+        if self.options.backend == Backend::Read {
             return None;
         }
-        let file = &self.files[self.catalog.table.get(number).file as usize];
+        let file = self.files[self.catalog.table.get(number).file as usize].as_ref()?;
         file.mapping().err().map(|reason| (file.path(), reason))
     }
 
@@ -177,8 +193,10 @@ impl Checkpoint {
     }
 
     fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {
-        let file = &self.files[info.file as usize];
-        if self.backend == Backend::Map
+        let number_of_file = info.file as usize;
+        let missing = || Error::MissingFile { path: self.catalog.paths[number_of_file].clone() };
+        let file = self.files[number_of_file].as_ref().ok_or_else(missing)?;
+        if self.options.backend == Backend::Map
             && info.is_aligned()
             && let Ok(mapping) = file.mapping()
         {
@@ -193,33 +211,4 @@ impl Checkpoint {
         taken.insert(number, Arc::downgrade(&storage));
         Ok((storage, 0))
     }
-}
-
-fn read_header(file: &SourceFile, options: &format::Options) -> Result<Header> {
-    let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
-    file.read_at(0, &mut first)?;
-    match format::sniff(&first, file.len())? {
-        Kind::Safetensors => {
-            let len = safetensors::header_length(&first, file.len(), &options.limits)? as usize;
-            if let Some(header) = first.get(8..8 + len) {
-                return safetensors::parse(header, file.len(), options);
-            }
-            let mut header = vec![0; len];
-            file.read_at(8, &mut header)?;
-            drop(first);
-            safetensors::parse(&header, file.len(), options)
-        }
-        other => {
-            let cause = format!("this is a {other} file, which this version cannot read");
-            Err(Fault::new("format.unsupported", cause).help("Convert it to safetensors").unsupported())
-        }
-    }
-}
-
-fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
-    let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
-    let [first_path, second_path] = [first, second].map(|info| paths[info.file as usize].display());
-    let cause = format!("the same name stands in {first_path} and in {second_path}");
-    let fault = Fault::new("checkpoint.duplicate", cause).tensor(second.name).path(&paths[second.file as usize]);
-    fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
 }

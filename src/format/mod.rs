@@ -1,6 +1,8 @@
 //! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
 //! fuzz as it is to run on the first bytes of a remote file.
 
+pub mod index;
+mod json;
 pub mod safetensors;
 mod sniff;
 

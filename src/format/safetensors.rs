@@ -256,6 +256,10 @@ fn hash(name: &str) -> u64 {
 /// costs a sort and no more.
 fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
     const POSITION: u64 = u32::MAX as u64;
+    // Most writers sort the names.
+    if (1..count).all(|position| name(position - 1) < name(position)) {
+        return None;
+    }
     let mut keys: Vec<u64> = (0..count).map(|position| (hash(name(position)) & !POSITION) | position as u64).collect();
     keys.sort_unstable();
     let name_of = |key: u64| name((key & POSITION) as usize);
@@ -272,4 +276,20 @@ fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Option<
         }
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_are_told_from_names_whose_hashes_are_equal() {
+        // Among so many names about ten pairs share their 32 bits of hash.
+        let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
+        assert_eq!(first_duplicate(names.len(), |i| &names[i]), None);
+        names[200_000] = names[7].clone();
+        names[250_000] = names[7].clone();
+        names[240_000] = names[100_000].clone();
+        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Some((7, 200_000)));
+    }
 }

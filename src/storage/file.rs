@@ -39,12 +39,52 @@ impl Fingerprint {
     }
 }
 
+/// The file that bytes come from, as it was when it was opened.
+#[derive(Debug)]
+pub struct Origin {
+    /// The path that it was opened by.
+    pub path: PathBuf,
+    /// The same from the root on, for another process or after a change of folder.
+    pub absolute: PathBuf,
+    /// What it was then.
+    pub fingerprint: Fingerprint,
+}
+
+impl Origin {
+    /// The error for a file that has become shorter than it was.
+    pub(super) fn truncated(&self) -> Error {
+        let len = self.fingerprint.len;
+        let cause = format!("the file had {len} bytes when it was opened, and is shorter now: it was truncated");
+        changed(Fault::new("file.truncated", cause).path(&self.path))
+    }
+
+    fn check(&self, now: Fingerprint) -> Result<()> {
+        if now == self.fingerprint {
+            return Ok(());
+        }
+        if now.len < self.fingerprint.len {
+            return Err(self.truncated());
+        }
+        Err(changed(Fault::new("file.changed", "the file was written to since it was opened").path(&self.path)))
+    }
+}
+
+/// The error for a path at which there is another file than there was.
+pub fn replaced(path: &Path) -> Error {
+    let cause = "the file is not the one that was opened before: its size or its time of modification is another";
+    changed(Fault::new("file.replaced", cause).path(path))
+}
+
+fn changed(fault: Fault) -> Error {
+    let help = "Open it again once it is complete, and replace files by renaming, not in place";
+    Error::FileChanged(Box::new(fault.help(help)))
+}
+
 /// A checkpoint file, open.
 #[derive(Debug)]
 pub struct SourceFile {
-    path: PathBuf,
+    origin: Arc<Origin>,
     file: File,
-    fingerprint: Fingerprint,
     /// The mapping, made when the first tensor is taken; or why there is none.
     mapping: OnceLock<Result<Arc<Storage>, String>>,
 }
@@ -68,17 +108,19 @@ impl SourceFile {
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        Ok(Self { path: path.to_path_buf(), file, fingerprint: Fingerprint::of(&metadata), mapping: OnceLock::new() })
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let origin = Origin { path: path.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
+        Ok(Self { origin: Arc::new(origin), file, mapping: OnceLock::new() })
     }
 
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.origin.path
     }
 
     /// The number of bytes when it was opened.
     pub fn len(&self) -> u64 {
-        self.fingerprint.len
+        self.origin.fingerprint.len
     }
 
     /// True for a file of no bytes.
@@ -87,8 +129,14 @@ impl SourceFile {
     }
 
     /// What the file was when it was opened.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    pub fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    /// An error if the file is no longer what it was when it was opened.
+    pub fn check_unchanged(&self) -> Result<()> {
+        let metadata = self.file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
+        self.origin.check(Fingerprint::of(&metadata))
     }
 
     /// Fills `bytes` from `offset` on. A file that ends before that has been truncated since it was opened.
@@ -97,18 +145,11 @@ impl SourceFile {
         while done < bytes.len() {
             let at = offset + done as u64;
             match pread(&self.file, at, &mut bytes[done..]) {
-                Ok(0) => {
-                    let cause = format!(
-                        "the file had {} bytes when it was opened and now ends at {at}: it was truncated meanwhile",
-                        self.len()
-                    );
-                    let fault = Fault::new("file.changed", cause).path(&self.path).offset(at);
-                    return Err(Error::FileChanged(Box::new(fault.help("Open it again once it is complete"))));
-                }
+                Ok(0) => return Err(self.origin.truncated()),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    return Err(Error::io(&self.path, format!("read {} bytes at {at}", bytes.len() - done), error));
+                    return Err(Error::io(self.path(), format!("read {} bytes at {at}", bytes.len() - done), error));
                 }
             }
         }
@@ -118,7 +159,17 @@ impl SourceFile {
     /// The bytes of `span`, read into a new aligned block.
     pub fn read_span(&self, span: Span) -> Result<Arc<Storage>> {
         let len = usize::try_from(span.len()).map_err(|_| self.no_memory(span.len()))?;
-        Storage::filled(len, |block| self.read_at(span.start(), block)).ok_or_else(|| self.no_memory(span.len()))?
+        let read = |block: &mut [u8]| {
+            self.check_unchanged()?;
+            self.read_at(span.start(), block)?;
+            self.check_unchanged()
+        };
+        Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
+    }
+
+    /// The whole file, read into a new aligned block.
+    pub fn read_all(&self) -> Result<Arc<Storage>> {
+        self.read_span(Span::within(self.len(), 0, self.len())?)
     }
 
     /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.
@@ -134,11 +185,11 @@ impl SourceFile {
         // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
         // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
         let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&self.file)? };
-        Ok(Arc::new(Storage::mapping(map)))
+        Ok(Arc::new(Storage::mapping(map, self.origin.clone())))
     }
 
     fn no_memory(&self, len: u64) -> Error {
-        Error::io(&self.path, format!("find memory for {len} bytes"), io::ErrorKind::OutOfMemory.into())
+        Error::io(self.path(), format!("find memory for {len} bytes"), io::ErrorKind::OutOfMemory.into())
     }
 }
 

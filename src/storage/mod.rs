@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod file;
+mod guard;
 mod heap;
 
 use std::any::Any;
@@ -15,9 +16,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use file::{Fingerprint, SourceFile};
+pub use file::{Fingerprint, Origin, SourceFile, replaced};
 use heap::HeapBlock;
 use memmap2::MmapMut;
+
+use crate::error::{Error, Result};
 
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
 pub const BLOCK_ALIGN: usize = 64;
@@ -31,7 +34,7 @@ pub struct Storage {
 
 /// Who frees the memory; held only to be dropped.
 enum Owner {
-    Mapping(#[allow(dead_code)] MmapMut), // unmapped on drop
+    Mapping { _map: MmapMut, origin: Arc<Origin> },
     Heap(#[allow(dead_code)] HeapBlock),
     Foreign { writable: bool, _owner: Box<dyn Any + Send + Sync> },
 }
@@ -43,11 +46,11 @@ unsafe impl Send for Storage {}
 unsafe impl Sync for Storage {}
 
 impl Storage {
-    fn mapping(mut map: MmapMut) -> Self {
+    fn mapping(mut map: MmapMut, origin: Arc<Origin>) -> Self {
         let len = map.len();
         // A mapping is never at address zero; the fallback is for the type only.
         let start = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { start, len, owner: Owner::Mapping(map) }
+        Self { start, len, owner: Owner::Mapping { _map: map, origin } }
     }
 
     fn heap(block: HeapBlock) -> Self {
@@ -60,9 +63,18 @@ impl Storage {
     }
 
     /// A new block that `fill` has written. None if there is not enough memory.
-    pub fn filled<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Option<Result<Arc<Self>, E>> {
+    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Option<Result<Arc<Self>>> {
         let mut block = HeapBlock::zeros(len)?;
         Some(fill(block.as_mut_slice()).map(|()| Arc::new(Self::heap(block))))
+    }
+
+    /// A new block with a copy of these bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Arc<Self>> {
+        let copy = |block: &mut [u8]| {
+            block.copy_from_slice(bytes);
+            Ok(())
+        };
+        Self::filled(bytes.len(), copy).ok_or_else(|| no_memory(bytes.len()))?
     }
 
     /// Memory of somebody else, kept alive by `owner`.
@@ -95,7 +107,39 @@ impl Storage {
 
     /// True for a mapping of a file.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.owner, Owner::Mapping(_))
+        matches!(self.owner, Owner::Mapping { .. })
+    }
+
+    /// The file that this is a mapping of.
+    pub fn origin(&self) -> Option<&Arc<Origin>> {
+        match &self.owner {
+            Owner::Mapping { origin, .. } => Some(origin),
+            _ => None,
+        }
+    }
+
+    /// Copies runs of bytes, given as (start, length), one after the other into `out`, which has the length of all. Where this is a mapping of
+    /// a file that was truncated meanwhile, the answer is an error; a plain read would kill the process.
+    ///
+    /// # Panics
+    /// If a run is not in the storage.
+    pub fn copy_runs(&self, runs: impl Iterator<Item = (usize, usize)>, mut out: &mut [u8]) -> Result<()> {
+        let bytes = self.bytes();
+        let Owner::Mapping { origin, .. } = &self.owner else {
+            for (start, len) in runs {
+                let (now, later) = out.split_at_mut(len);
+                now.copy_from_slice(&bytes[start..start + len]);
+                out = later;
+            }
+            return Ok(());
+        };
+        let runs: Vec<(*const u8, usize)> =
+            runs.map(|(start, len)| (bytes[start..start + len].as_ptr(), len)).filter(|&(_, len)| len > 0).collect();
+        // SAFETY: the runs are parts of the mapping, which `self` keeps.
+        unsafe { guard::copy(&runs, out) }.map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => origin.truncated(),
+            _ => Error::io(&origin.path, "copy out of the mapping", error),
+        })
     }
 
     /// False only for foreign memory that was given read-only.
@@ -111,10 +155,16 @@ impl Storage {
     }
 }
 
+/// The error for a block that there is not enough memory for.
+pub(crate) fn no_memory(bytes: usize) -> Error {
+    let source = std::io::ErrorKind::OutOfMemory.into();
+    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
+}
+
 impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match self.owner {
-            Owner::Mapping(_) => "mapping",
+            Owner::Mapping { .. } => "mapping",
             Owner::Heap(_) => "heap",
             Owner::Foreign { .. } => "foreign",
         };

@@ -21,6 +21,7 @@ LAYERS = [
     {"graph.shape"},
     {"graph.weight"},
     {"graph.weights.weight_data", "graph.weights.format"},
+    {"graph.weights.hub"},
     {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
     {"graph.weights", "graph"},
 ]

@@ -17,6 +17,7 @@ use pyo3::{ffi, intern};
 use crate::convert::{dtype_from_python, dtype_to_python, imported, index_from_python};
 use crate::dlpack::{self, Version};
 use crate::error::Outcome;
+use crate::pickle;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
 #[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
@@ -53,7 +54,11 @@ impl Buffer {
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
-        let tensor = dlpack::import(array)?;
+        // A tensor of ours still knows its file, which a capsule would forget.
+        let tensor = match array.cast::<Self>() {
+            Ok(own) => own.get().tensor.clone(),
+            Err(_) => dlpack::import(array)?,
+        };
         Ok(Self { tensor: if copy == Some(true) { tensor.copy()? } else { tensor } })
     }
 
@@ -209,6 +214,10 @@ impl Buffer {
         Ok(Self { tensor: py.detach(|| self.tensor.copy())? })
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
+        pickle::reduce_buffer(py, &self.tensor)
+    }
+
     fn __copy__(&self) -> Self {
         self.clone()
     }
@@ -231,7 +240,9 @@ impl Buffer {
         if elements != 1 {
             return Err(PyValueError::new_err(format!("item() needs a tensor of one element, this has {elements}")));
         }
-        Self::to_numpy(slf)?.call_method0(intern!(slf.py(), "item"))
+        // Out of a copy, which answers a truncated file with an error.
+        let copy = Bound::new(slf.py(), slf.get().copy(slf.py()).map_err(PyErr::from)?)?;
+        Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {

@@ -55,12 +55,12 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
         Error::MissingFile { path } => {
             const ENOENT: i32 = 2;
-            classes::MissingFileError::new_err((ENOENT, "No such file or directory", path))
+            classes::MissingFileError::new_err((ENOENT, "No such file or directory", path.into_os_string()))
         }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(message),
         Error::Io { path, action, source } => match source.raw_os_error() {
             // OSError picks its own subclass (PermissionError …) by the number.
-            Some(number) => PyOSError::new_err((number, format!("cannot {action}: {source}"), path)),
+            Some(number) => PyOSError::new_err((number, format!("cannot {action}: {source}"), path.into_os_string())),
             None => PyOSError::new_err(message),
         },
         Error::Argument(_) => PyValueError::new_err(message),

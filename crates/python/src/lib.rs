@@ -7,6 +7,7 @@ mod dlpack;
 mod error;
 mod infos;
 mod open;
+mod pickle;
 mod weights;
 
 use pyo3::prelude::*;
@@ -20,6 +21,8 @@ mod _core {
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
     use crate::open::open_weights;
+    #[pymodule_export]
+    use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
     use crate::weights::{SafetensorWeights, WeightsNode, buffers, export_dlpack, files, tree};
 

@@ -1,6 +1,6 @@
 //! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks nothing up.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,6 +19,7 @@ use crate::dlpack;
 use crate::error::Outcome;
 use crate::infos::WeightInfos;
 use crate::open::{open, options, paths};
+use crate::pickle;
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
 pub(crate) const RESERVED: [&str; 19] = [
@@ -48,7 +49,7 @@ const TREE_LINES: usize = 60;
 const SIGNAL_INTERVAL: usize = 1024;
 
 /// What all nodes of one opened checkpoint share.
-struct Shared {
+pub(crate) struct Shared {
     catalog: Arc<Catalog>,
     /// None once closed.
     checkpoint: RwLock<Option<Arc<Checkpoint>>>,
@@ -58,7 +59,16 @@ struct Shared {
 }
 
 impl Shared {
-    fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
+    pub(crate) fn new(py: Python<'_>, checkpoint: Checkpoint) -> Self {
+        Self {
+            catalog: checkpoint.catalog().clone(),
+            checkpoint: RwLock::new(Some(Arc::new(checkpoint))),
+            allocated: PyDict::new(py).unbind(),
+            refusal_logged: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
         let checkpoint = self.checkpoint.read().unwrap_or_else(PoisonError::into_inner);
         let closed = || Error::Closed { path: self.catalog.paths().first().cloned().unwrap_or_default() };
         checkpoint.clone().ok_or_else(closed)
@@ -98,16 +108,18 @@ pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint) -> Outcome<Bound<'_, 
 
 impl WeightsNode {
     fn root(py: Python<'_>, checkpoint: Checkpoint) -> Self {
-        let shared = Shared {
-            catalog: checkpoint.catalog().clone(),
-            checkpoint: RwLock::new(Some(Arc::new(checkpoint))),
-            allocated: PyDict::new(py).unbind(),
-            refusal_logged: AtomicBool::new(false),
-        };
-        Self { shared: Arc::new(shared), name: String::new() }
+        Self::at(Arc::new(Shared::new(py, checkpoint)), String::new())
     }
 
-    fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
+    pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
+        Self { shared, name }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
         let node = PyClassInitializer::from(self).add_subclass(SafetensorWeights);
         Ok(Bound::new(py, node)?.into_super())
     }
@@ -117,7 +129,7 @@ impl WeightsNode {
     }
 
     fn named<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, Self>> {
-        Self { shared: self.shared.clone(), name }.into_python(py)
+        Self::at(self.shared.clone(), name).into_python(py)
     }
 
     fn catalog(&self) -> &Arc<Catalog> {
@@ -155,7 +167,7 @@ impl WeightsNode {
 #[pymethods]
 impl WeightsNode {
     #[getter]
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -286,6 +298,10 @@ impl WeightsNode {
         slf
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
+        pickle::reduce_weights(py, self)
+    }
+
     fn __dir__(slf: &Bound<'_, Self>) -> PyResult<Vec<String>> {
         let own = slf.get_type().call_method0("mro")?;
         let mut names = std::collections::BTreeSet::new();
@@ -387,6 +403,6 @@ pub(crate) fn tree(node: &Bound<'_, WeightsNode>, lines: Option<usize>, fold: bo
 
 /// The files that a node's checkpoint consists of.
 #[pyfunction]
-pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<PathBuf> {
-    node.get().catalog().paths().to_vec()
+pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
+    node.get().catalog().paths().iter().map(|path| path.clone().into_os_string()).collect()
 }

@@ -47,12 +47,12 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
     Raises:
         ValueError: `copy=False` with another dtype.
     """
-    found = to_numpy(buffer)
+    found = to_numpy(buffer.copy() if copy else buffer)
     if dtype is not None and found.dtype != dtype:
         if copy is False:
             raise ValueError(f"converting {found.dtype} to {dtype} needs a copy, and copy=False forbids it")
         return found.astype(dtype)
-    return found.copy() if copy else found
+    return found
 
 
 def from_numpy(array: Any) -> Buffer:

@@ -8,10 +8,9 @@ use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
 use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, first_duplicate, space_findings};
-use crate::dtype::DType;
 use crate::error::Fault;
 use crate::format::{Options, shown};
-use crate::tensor::TensorTable;
+use crate::tensor::{Element, TensorTable};
 
 /// A guess at the bytes of header for each tensor; real ones take 90 to 130.
 const BYTES_PER_TENSOR: usize = 96;
@@ -152,24 +151,11 @@ impl<'o> Reader<'o> {
             }
             self.note(|| fault.tensor(name));
         }
-        if let Some(dtype) = record.dtype.as_deref() {
-            self.check_unknown_dtype(dtype)?;
-        }
         let info = check_record(name, record, &self.dims, self.data_start)?;
+        if let Element::Unknown(dtype) = info.element {
+            note_unknown_dtype(&mut self.unknown_dtypes, self.options.limits.unknown_dtypes, dtype)?;
+        }
         self.table.push(&info).map_err(|error| error.fault().cloned().unwrap_or_default().into())
-    }
-
-    fn check_unknown_dtype(&mut self, dtype: &str) -> Result<(), Box<Fault>> {
-        if DType::from_safetensors_name(dtype).is_some() || self.unknown_dtypes.iter().any(|have| have == dtype) {
-            return Ok(());
-        }
-        let most = self.options.limits.unknown_dtypes;
-        if self.unknown_dtypes.len() >= most {
-            let cause = format!("the file names more than {most} dtypes that do not exist, here '{}'", shown(dtype));
-            return Err(Fault::new("safetensors.unknown-dtypes", cause).help(SAVE_AGAIN).into());
-        }
-        self.unknown_dtypes.push(dtype.to_owned());
-        Ok(())
     }
 
     /// Leaves the fault where [`Reader::explain`] finds it.
@@ -201,6 +187,19 @@ impl<'o> Reader<'o> {
         };
         Fault::new(rule, cause).help(SAVE_AGAIN).offset(json_offset(text, error))
     }
+}
+
+/// Adds a dtype to those of unknown name, unless there are too many: the table looks each of them up in a list.
+fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Result<(), Box<Fault>> {
+    if unknown.iter().any(|have| have == dtype) {
+        return Ok(());
+    }
+    if unknown.len() >= most {
+        let cause = format!("the file names more than {most} dtypes that are not known, here '{}'", shown(dtype));
+        return Err(Fault::new("safetensors.unknown-dtypes", cause).help(SAVE_AGAIN).into());
+    }
+    unknown.push(dtype.to_owned());
+    Ok(())
 }
 
 /// The offset in the file of the character that serde_json stumbled over.

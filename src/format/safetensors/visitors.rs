@@ -8,6 +8,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 use super::SAVE_AGAIN;
 use super::reader::{Place, Reader};
 use crate::error::Fault;
+use crate::format::json::Text;
 use crate::format::shown;
 
 /// The key that is not a tensor.
@@ -18,28 +19,6 @@ pub(super) struct Record<'de> {
     pub(super) dtype: Option<Cow<'de, str>>,
     pub(super) has_shape: bool,
     pub(super) offsets: Option<(u64, u64)>,
-}
-
-/// A string, borrowed where it has no escapes.
-struct Text<'de>(Cow<'de, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
 }
 
 /// The header: the tensors, and `__metadata__`.

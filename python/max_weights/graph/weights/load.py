@@ -20,15 +20,18 @@ def load_weights(
     backend: Literal["auto", "mmap", "read"] = "auto",
     strict: bool = True,
 ) -> WeightsNode:
-    """Open checkpoint files as one tree of weights. Reads headers only.
+    """Open a checkpoint as one tree of weights. Reads headers only.
 
     Args:
-        paths: One file, or several that belong to one checkpoint. The format is decided by the first bytes, not by the
-            name.
+        paths: A file, a directory (its index, else its set of shards, else its single file), an index
+            (`*.index.json`), a list of files that belong to one checkpoint, or the name of a model in the local
+            Hugging Face cache (`ORG/MODEL` or `ORG/MODEL@REVISION`; the network is never used). The format is
+            decided by the first bytes of a file, not by its name.
         backend: `mmap` maps the files, `read` reads each tensor into memory of its own when it is taken; `auto` maps,
-            and reads
-            where the system refuses to map.
-        strict: Also refuse what other readers let pass, such as empty names; otherwise it is listed in `warnings`.
+            and reads where the system refuses to map.
+        strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
+            unindexed one, one in two shards, another total size), and what other readers let pass, such as empty
+            names. Otherwise what can be opened is, and the disagreements are listed in `warnings`.
 
     Raises:
         MissingFileError: a path does not exist; a FileNotFoundError and a ValueError.
@@ -39,4 +42,8 @@ def load_weights(
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not files:
         raise ValueError("no checkpoint files were given: paths is empty")
+    if len(files) == 1 and isinstance(files[0], str) and not os.path.lexists(files[0]):
+        from max_weights.graph.weights.hub import find_in_cache
+
+        files = [find_in_cache(files[0]) or files[0]]
     return open_weights(files, backend=backend, strict=strict)

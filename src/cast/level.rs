@@ -1,0 +1,100 @@
+//! Which instructions to use: the best that the processor has, or what the environment variable says.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+
+/// The environment variable that forces a level.
+pub const VARIABLE: &str = "MAX_WEIGHTS_SIMD";
+
+/// A set of instructions that kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust.
+    Scalar,
+    /// AVX2 and F16C: Haswell, Zen and later.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL and VBMI: Ice Lake, Zen 4 and later.
+    Avx512,
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The level's name in the environment variable.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    /// True if this processor can run it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vbmi")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// The levels that this processor can run, lowest first.
+    pub fn available() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ALL.into_iter().filter(|level| level.is_available())
+    }
+
+    /// The level in use. The environment is read once, at the first call.
+    pub fn chosen() -> Result<Self> {
+        static CHOSEN: OnceLock<Result<Level, String>> = OnceLock::new();
+        CHOSEN
+            .get_or_init(|| Self::choose(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned())))
+            .clone()
+            .map_err(Error::Argument)
+    }
+
+    fn choose(forced: Option<String>) -> Result<Self, String> {
+        let Some(forced) = forced.filter(|value| !value.is_empty()) else {
+            return Ok(Self::available().next_back().unwrap_or(Self::Scalar));
+        };
+        let choices = || Self::available().map(Self::name).collect::<Vec<_>>().join(", ");
+        let Some(level) = Self::ALL.into_iter().find(|level| level.name() == forced) else {
+            return Err(format!("{VARIABLE}={forced:?} is unknown; the choices on this machine are: {}", choices()));
+        };
+        if !level.is_available() {
+            return Err(format!("{VARIABLE}={level}: this processor lacks it; the choices here are: {}", choices()));
+        }
+        Ok(level)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_forces_a_level_or_names_the_choices() {
+        assert_eq!(Level::choose(Some("scalar".into())), Ok(Level::Scalar));
+        assert_eq!(Level::choose(None), Ok(Level::available().next_back().expect("scalar at least")));
+        let message = Level::choose(Some("sse9".into())).expect_err("no such level");
+        assert!(message.contains("sse9") && message.contains("scalar"), "{message}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Conversion between dtypes: slices in, slices out.
+//!
+//! The rules are those of the docs page "dtypes", and the code of [`scalar`] is what they mean; everything else here does the same,
+//! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
+//! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
+
+mod level;
+mod portable;
+mod scalar;
+mod scale;
+mod small_float;
+mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
+pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at, scale_blocks};
+
+use crate::dtype::DType;
+use crate::error::{Error, Fault, Result};
+
+/// How to convert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CastOptions {
+    /// Give the largest finite value where a value is too large, instead of infinity or NaN.
+    pub saturate: bool,
+    /// How to write the output.
+    pub stores: Stores,
+}
+
+/// How to write the output. The bytes are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stores {
+    /// Past the caches if the output of this call is too large for them.
+    #[default]
+    Auto,
+    /// Through the caches: for an output that is used at once, or whose pages have just been zeroed and are still in there.
+    Cached,
+    /// Past the caches: for a part of a large output.
+    Streamed,
+}
+
+/// True if elements of `from` can be converted to `to`.
+///
+/// Everything can, except that complex numbers convert only to themselves: dropping the imaginary part must be asked for, not slipped in.
+pub fn is_supported(from: DType, to: DType) -> bool {
+    from == to || (from != DType::Complex64 && to != DType::Complex64)
+}
+
+/// How many elements fill a whole number of bytes: a slice can be cut at multiples of this.
+pub const fn elements_per_group(dtype: DType) -> usize {
+    match dtype.bits() {
+        4 => 2,
+        6 => 4,
+        _ => 1,
+    }
+}
+
+/// Converts the elements of `src` into `dst`, which must hold exactly as many. Neither needs to be aligned.
+pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
+    cast_at(Level::chosen()?, from, to, src, dst, options)
+}
+
+/// [`cast`] with the instructions of a level, which must be available.
+pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
+    check_level(level)?;
+    if !is_supported(from, to) {
+        return Err(Fault::new("cast.pair", format!("{from} cannot be converted to {to}"))
+            .help("complex numbers convert only to themselves; take the real part first")
+            .unsupported());
+    }
+    let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
+    if elements != room {
+        return Err(Error::Argument(format!(
+            "a cast of {elements} elements of {from} ({} bytes) into room for {room} of {to} ({} bytes)",
+            src.len(),
+            dst.len()
+        )));
+    }
+    convert(level, from, to, src, dst, options);
+    Ok(())
+}
+
+/// [`cast`] by the oracle alone: one element after the other, without any shortcut. For tests.
+pub fn cast_by_oracle(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
+    if from == to || !is_supported(from, to) || elements(from, src.len())? != elements(to, dst.len())? {
+        return cast_at(Level::Scalar, from, to, src, dst, options);
+    }
+    scalar::convert(from, to, src, dst, options.saturate);
+    Ok(())
+}
+
+fn check_level(level: Level) -> Result<()> {
+    if level.is_available() {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("this processor lacks the instructions of the level {level}")))
+}
+
+/// The number of elements in `bytes` bytes.
+fn elements(dtype: DType, bytes: usize) -> Result<usize> {
+    let group = elements_per_group(dtype);
+    let group_bytes = group * dtype.bits() / 8;
+    if bytes.is_multiple_of(group_bytes) {
+        return Ok(bytes / group_bytes * group);
+    }
+    Err(Error::Argument(format!(
+        "{bytes} bytes are not a whole number of {dtype} elements ({} bits each)",
+        dtype.bits()
+    )))
+}
+
+/// The conversion itself; everything was checked.
+fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) {
+    if from == to {
+        dst.copy_from_slice(src);
+    } else if !convert_directly(level, from, to, src, dst, options)
+        && !convert_through_f32(level, from, to, src, dst, options)
+    {
+        scalar::convert(from, to, src, dst, options.saturate);
+    }
+}
+
+/// In one pass, if there is a way to.
+fn convert_directly(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if x86::convert(level, from, to, src, dst, options) {
+        return true;
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    // A table pays once there are more elements than it has entries; the oracle computes both.
+    if let Some(table) = table::table(from, to, options) {
+        table::lookup(table, src, dst);
+        return true;
+    }
+    if let Some(convert) = portable::plain(from, to).or_else(|| portable::narrowing(from, to, options)) {
+        convert(src, dst);
+        return true;
+    }
+    false
+}
+
+/// In blocks through f32 on the stack, where that loses nothing.
+fn convert_through_f32(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
+    const BLOCK: usize = 1024;
+    const F32: DType = DType::Float32;
+    if from == F32 || to == F32 {
+        return false;
+    }
+    // Types of more precision than f32 go through it rounded to odd, which serves only a target of at most half its precision.
+    let wide = matches!(from, DType::Float64 | DType::Int32 | DType::Int64 | DType::UInt32 | DType::UInt64);
+    let narrow = matches!(
+        to,
+        DType::Float16
+            | DType::BFloat16
+            | DType::Float8E4M3Fn
+            | DType::Float8E4M3Fnuz
+            | DType::Float8E5M2
+            | DType::Float8E5M2Fnuz
+    );
+    if (wide && !narrow) || (to.bits() < 8) || to == DType::Float8E8M0Fnu {
+        return false;
+    }
+    let mut block = [0; BLOCK * 4];
+    let (from_bytes, to_bytes) = (BLOCK * from.bits() / 8, BLOCK * to.bits() / 8);
+    for (src, dst) in src.chunks(from_bytes).zip(dst.chunks_mut(to_bytes)) {
+        let block = &mut block[..src.len() * 8 / from.bits() * 4];
+        if !portable::to_f32_for_rounding(from, src, block) {
+            convert(level, from, F32, src, block, CastOptions::default());
+        }
+        convert(level, F32, to, block, dst, options);
+    }
+    true
+}

@@ -1,0 +1,236 @@
+//! Sixteen lanes in two registers of AVX2.
+
+#![allow(unsafe_code)] // vector intrinsics
+#![allow(clippy::undocumented_unsafe_blocks)] // one note for all: see `Lanes`, whose contract every block here relies on and nothing else
+
+use std::arch::x86_64::*;
+
+use super::lanes::Lanes;
+
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(__m256i, __m256i);
+
+macro_rules! lanes {
+    ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $op(self, other: Self) -> Self {
+            unsafe {
+                let first = { let ($a, $b) = (self.0, other.0); $e };
+                let second = { let ($a, $b) = (self.1, other.1); $e };
+                Self(first, second)
+            }
+        }
+    )*};
+}
+
+impl Lanes for Avx2 {
+    type Mask = Self;
+
+    #[inline(always)]
+    unsafe fn splat(value: u32) -> Self {
+        unsafe { Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn load_32(src: *const u8) -> Self {
+        unsafe { Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_16(src: *const u8) -> Self {
+        unsafe {
+            Self(
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(src.add(16).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_8(src: *const u8) -> Self {
+        unsafe {
+            Self(
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.cast())),
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.add(8).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_8_signed(src: *const u8) -> Self {
+        unsafe {
+            Self(
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.cast())),
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.add(8).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
+        unsafe {
+            let bytes = _mm_loadl_epi64(src.cast());
+            let nibbles = _mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes));
+            let (low, high) = (_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8)));
+            Self(lookup_8(low, high, nibbles), lookup_8(low, high, _mm_srli_si128::<8>(nibbles)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(src: *const u8) -> Self {
+        unsafe {
+            Self(
+                _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.cast()))),
+                _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.add(16).cast()))),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
+        unsafe {
+            let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
+            let words = if ZERO_BIT {
+                // The sign, extended, fills the top two bits.
+                _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbfff_u16 as i16))
+            } else {
+                _mm256_slli_epi16::<8>(words)
+            };
+            let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            Self(_mm256_castps_si256(_mm256_cvtph_ps(first)), _mm256_castps_si256(_mm256_cvtph_ps(second)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
+        unsafe {
+            let first = _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(32)), quarter_from_f64::<SATURATE>(src));
+            let second =
+                _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(96)), quarter_from_f64::<SATURATE>(src.add(64)));
+            Self(_mm256_castps_si256(first), _mm256_castps_si256(second))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8) {
+        unsafe {
+            for (index, half) in [self.0, self.1].into_iter().enumerate() {
+                let half = _mm256_castsi256_ps(half);
+                let first = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
+                let second = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(half));
+                store_256::<STREAM>(dst.add(64 * index), _mm256_castpd_si256(first));
+                store_256::<STREAM>(dst.add(64 * index + 32), _mm256_castpd_si256(second));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8) {
+        unsafe {
+            store_256::<STREAM>(dst, self.0);
+            store_256::<STREAM>(dst.add(32), self.1);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8) {
+        unsafe { store_256::<STREAM>(dst, self.words()) }
+    }
+    #[inline(always)]
+    unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8) {
+        unsafe {
+            let words = self.words();
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            if STREAM {
+                _mm_stream_si128(dst.cast(), bytes);
+            } else {
+                _mm_storeu_si128(dst.cast(), bytes);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
+        const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
+        unsafe {
+            let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
+            let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
+            store_256::<STREAM>(dst, _mm256_set_m128i(second, first));
+        }
+    }
+
+    lanes! {
+        and(a, b) => _mm256_and_si256(a, b);
+        or(a, b) => _mm256_or_si256(a, b);
+        add(a, b) => _mm256_add_epi32(a, b);
+        sub(a, b) => _mm256_sub_epi32(a, b);
+        min(a, b) => _mm256_min_epu32(a, b);
+        add_f32(a, b) => _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+        mul_f32(a, b) => _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)));
+        greater(a, b) => _mm256_cmpgt_epi32(a, b);
+        equal(a, b) => _mm256_cmpeq_epi32(a, b);
+    }
+    #[inline(always)]
+    unsafe fn shl<const BITS: u32>(self) -> Self {
+        // The AVX2 intrinsic wants a signed constant, which cannot be made of an unsigned one; a count in a register costs the same.
+        unsafe {
+            let count = _mm_cvtsi32_si128(BITS as i32);
+            Self(_mm256_sll_epi32(self.0, count), _mm256_sll_epi32(self.1, count))
+        }
+    }
+    #[inline(always)]
+    unsafe fn shr<const BITS: u32>(self) -> Self {
+        unsafe {
+            let count = _mm_cvtsi32_si128(BITS as i32);
+            Self(_mm256_srl_epi32(self.0, count), _mm256_srl_epi32(self.1, count))
+        }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(self) -> Self {
+        unsafe {
+            Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn replace(self, mask: Self, other: Self) -> Self {
+        unsafe { Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1)) }
+    }
+}
+
+impl Avx2 {
+    /// The low words of the lanes, in order.
+    #[inline(always)]
+    unsafe fn words(self) -> __m256i {
+        // `packus` works on halves of registers; the permutation puts its four quarters in order.
+        unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(self.0, self.1)) }
+    }
+}
+
+/// The values of eight nibbles, in the low bytes of `nibbles`.
+#[inline(always)]
+unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
+    unsafe {
+        let index = _mm256_cvtepu8_epi32(nibbles);
+        // The permutations look at the low three bits of an index; the fourth, moved to the sign, chooses between them.
+        let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+        let (low, high) = (_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index));
+        _mm256_castps_si256(_mm256_blendv_ps(low, high, choice))
+    }
+}
+
+#[inline(always)]
+unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
+    unsafe {
+        let mut value = _mm256_loadu_pd(src.cast());
+        if SATURATE {
+            let largest = _mm256_set1_pd(f64::from(f32::MAX));
+            let sign = _mm256_and_pd(value, _mm256_set1_pd(-0.0));
+            let magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), value);
+            let above = _mm256_cmp_pd::<_CMP_GT_OQ>(magnitude, largest);
+            let finite = _mm256_cmp_pd::<_CMP_LT_OQ>(magnitude, _mm256_set1_pd(f64::INFINITY));
+            value = _mm256_blendv_pd(value, _mm256_or_pd(largest, sign), _mm256_and_pd(above, finite));
+        }
+        _mm256_cvtpd_ps(value)
+    }
+}
+
+#[inline(always)]
+unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
+    unsafe {
+        if STREAM {
+            _mm256_stream_si256(dst.cast(), value);
+        } else {
+            _mm256_storeu_si256(dst.cast(), value);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Conversion of bytes by table with AVX-512 VBMI, which looks up 64 of them at once in a table of 128.
+//!
+//! A table of 256 words is kept as two planes, the low bytes and the high ones, in four registers each.
+
+#![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
+
+use std::arch::x86_64::*;
+
+/// 256 bytes in registers.
+#[derive(Clone, Copy)]
+struct Plane([__m512i; 4]);
+
+/// What becomes of the word found for a byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// It is the result.
+    Word,
+    /// It is the upper half of the result: the table holds bf16, the result is f32.
+    UpperHalf,
+}
+
+/// 256 words, or their planes, each register of which lies in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Table(pub(super) [u8; 512]);
+
+const STEP: usize = 64;
+
+impl Plane {
+    /// The bytes of index `2 * i + odd` of 512 bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn of_words(table: &[u8; 512], odd: bool) -> Self {
+        let mut indices = [0u8; 64];
+        for (i, index) in (0u8..).zip(&mut indices) {
+            *index = 2 * i + u8::from(odd);
+        }
+        let (registers, _) = table.as_chunks::<64>();
+        let mut plane = [load(&indices); 4];
+        for (half, pair) in plane.iter_mut().zip(registers.chunks_exact(2)) {
+            *half = _mm512_permutex2var_epi8(load(&pair[0]), *half, load(&pair[1]));
+        }
+        Self(plane)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn lookup(self, codes: __m512i) -> __m512i {
+        let [a, b, c, d] = self.0;
+        let low = _mm512_permutex2var_epi8(a, codes, b);
+        let high = _mm512_permutex2var_epi8(c, codes, d);
+        _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(codes), high)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: 64 bytes are read from an array of 64.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Looks every byte up in a table of 256 bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn bytes_to_bytes(table: &[u8; 256], src: &[u8], dst: &mut [u8]) {
+    let (registers, _) = table.as_chunks::<64>();
+    let plane = Plane([load(&registers[0]), load(&registers[1]), load(&registers[2]), load(&registers[3])]);
+    let (steps, rest) = src.as_chunks::<STEP>();
+    let (to_steps, to_rest) = dst.as_chunks_mut::<STEP>();
+    for (from, to) in steps.iter().zip(to_steps) {
+        // SAFETY: 64 bytes are written to an array of 64.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), plane.lookup(load(from))) };
+    }
+    for (byte, to) in rest.iter().zip(to_rest) {
+        *to = table[usize::from(*byte)];
+    }
+}
+
+/// Looks every byte up in a table of 256 words.
+///
+/// `dst` holds one result for each byte of `src`; with `stream`, whole steps are written past the caches.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn bytes_to_words(table: &[u8; 512], src: &[u8], dst: &mut [u8], output: Output, stream: bool) {
+    let planes = (Plane::of_words(table, false), Plane::of_words(table, true));
+    let width = if output == Output::Word { 2 } else { 4 };
+    // Up to the first address that can be streamed to.
+    let head = (dst.as_ptr() as usize).wrapping_neg() % 64;
+    let streams = stream && head.is_multiple_of(width) && head / width <= src.len();
+    let head = if streams { head / width } else { 0 };
+    let (src_head, src) = src.split_at(head);
+    let (dst_head, dst) = dst.split_at_mut(head * width);
+    one_by_one(table, src_head, dst_head, output);
+
+    let (steps, rest) = src.as_chunks::<STEP>();
+    let (to_steps, to_rest) = dst.split_at_mut(steps.len() * STEP * width);
+    let to = to_steps.as_mut_ptr();
+    // SAFETY: `to` is writable for `STEP * width` bytes for each step; it is a multiple of 64 where it is streamed to.
+    unsafe {
+        match (output, streams) {
+            (Output::Word, false) => words::<false>(&planes, steps, to),
+            (Output::Word, true) => words::<true>(&planes, steps, to),
+            (Output::UpperHalf, false) => upper_halves::<false>(&planes, steps, to),
+            (Output::UpperHalf, true) => upper_halves::<true>(&planes, steps, to),
+        }
+        if streams {
+            // Streamed stores become visible to other threads in order only after a fence.
+            _mm_sfence();
+        }
+    }
+    one_by_one(table, rest, to_rest, output);
+}
+
+fn one_by_one(table: &[u8; 512], src: &[u8], dst: &mut [u8], output: Output) {
+    let (words, _) = table.as_chunks::<2>();
+    if output == Output::Word {
+        for (byte, to) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
+            *to = words[usize::from(*byte)];
+        }
+    } else {
+        for (byte, to) in src.iter().zip(dst.as_chunks_mut::<4>().0) {
+            let [low, high] = words[usize::from(*byte)];
+            *to = [0, 0, low, high];
+        }
+    }
+}
+
+/// The words of 64 bytes, in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn lookup_words((low, high): (Plane, Plane), codes: &[u8; STEP]) -> (__m512i, __m512i) {
+    // The unpacking below works on quarters of a register, and takes the lower half of each first.
+    let order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    let codes = _mm512_permutexvar_epi64(order, load(codes));
+    let (low, high) = (low.lookup(codes), high.lookup(codes));
+    (_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high))
+}
+
+/// # Safety
+/// `dst` must be writable for 64 bytes, and aligned to them if `STREAM`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if STREAM {
+            _mm512_stream_si512(dst.cast(), value);
+        } else {
+            _mm512_storeu_si512(dst.cast(), value);
+        }
+    }
+}
+
+/// # Safety
+/// `dst` must be writable for 128 bytes a step, and aligned to 64 if `STREAM`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn words<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
+    for (index, codes) in steps.iter().enumerate() {
+        let (first, second) = lookup_words(*planes, codes);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = dst.add(index * 2 * STEP);
+            store::<STREAM>(to, first);
+            store::<STREAM>(to.add(64), second);
+        }
+    }
+}
+
+/// # Safety
+/// `dst` must be writable for 256 bytes a step, and aligned to 64 if `STREAM`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn upper_halves<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8; STEP]], dst: *mut u8) {
+    const ODD_WORDS: u32 = 0xaaaa_aaaa;
+    let mut spread = [0u8; 64];
+    for (i, index) in (0u8..).zip(spread.iter_mut().step_by(2)) {
+        *index = i / 2;
+    }
+    let lower = load(&spread);
+    let upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
+    for (index, codes) in steps.iter().enumerate() {
+        let (first, second) = lookup_words(*planes, codes);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = dst.add(index * 4 * STEP);
+            store::<STREAM>(to, _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, first));
+            store::<STREAM>(to.add(64), _mm512_maskz_permutexvar_epi16(ODD_WORDS, upper, first));
+            store::<STREAM>(to.add(128), _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, second));
+            store::<STREAM>(to.add(192), _mm512_maskz_permutexvar_epi16(ODD_WORDS, upper, second));
+        }
+    }
+}
+
+/// Rows of `cols` bytes looked up in a table for each block of `block` columns; the tables are those of [`into_planes`]. With `stream`,
+/// a fence is needed afterwards.
+///
+/// Several rows at a time share the loading of a table, which is as much work as looking up in it.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn rows_by_tables(
+    tables: &[Table],
+    (block, cols): (usize, usize),
+    src: &[u8],
+    dst: &mut [u8],
+    stream: bool,
+) {
+    const TOGETHER: usize = 8;
+    // Whole blocks of whole steps, and whole rows of them, keep the alignment that the destination begins with.
+    let whole = block.is_multiple_of(STEP) && cols.is_multiple_of(STEP);
+    let streams = stream && whole && dst.as_ptr().addr().is_multiple_of(64);
+    for (src, dst) in src.chunks(TOGETHER * cols).zip(dst.chunks_mut(TOGETHER * cols * 2)) {
+        for (table, start) in tables.iter().zip((0..cols).step_by(block)) {
+            let planes = (Plane::of_planes(&table.0, 0), Plane::of_planes(&table.0, 1));
+            let end = cols.min(start + block);
+            for (src, dst) in src.chunks_exact(cols).zip(dst.chunks_exact_mut(cols * 2)) {
+                let (steps, rest) = src[start..end].as_chunks::<STEP>();
+                let (to_steps, to_rest) = dst[start * 2..end * 2].split_at_mut(steps.len() * STEP * 2);
+                for step in steps {
+                    // The next rows: the jumps between rows hide them from the processor's own prefetching.
+                    _mm_prefetch::<_MM_HINT_T0>(step.as_ptr().wrapping_add(TOGETHER * cols).cast());
+                }
+                // SAFETY: `to_steps` has two bytes for each byte of `steps`, and is aligned to 64 if `streams`.
+                unsafe {
+                    if streams {
+                        words::<true>(&planes, steps, to_steps.as_mut_ptr());
+                    } else {
+                        words::<false>(&planes, steps, to_steps.as_mut_ptr());
+                    }
+                }
+                for (byte, to) in rest.iter().zip(to_rest.as_chunks_mut::<2>().0) {
+                    *to = [table.0[usize::from(*byte)], table.0[256 + usize::from(*byte)]];
+                }
+            }
+        }
+    }
+}
+
+/// Rearranges a table of 256 words into its two planes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn into_planes(table: &mut [u8; 512]) {
+    let planes = [Plane::of_words(table, false).0, Plane::of_words(table, true).0];
+    for (register, to) in planes.as_flattened().iter().zip(table.as_chunks_mut::<64>().0) {
+        // SAFETY: 64 bytes are written to an array of 64.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), *register) };
+    }
+}
+
+impl Plane {
+    /// The first or second half of a table that [`into_planes`] rearranged.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn of_planes(table: &[u8; 512], which: usize) -> Self {
+        let (registers, _) = table.as_chunks::<64>();
+        let half = &registers[4 * which..];
+        Self([load(&half[0]), load(&half[1]), load(&half[2]), load(&half[3])])
+    }
+}

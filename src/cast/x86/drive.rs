@@ -1,0 +1,199 @@
+//! The loops around the algorithms: whole steps of sixteen elements, and the few elements that are left.
+
+#![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
+
+use super::avx2::Avx2;
+use super::avx512::Avx512;
+use super::formats::{Load, Store};
+use super::lanes::Lanes;
+use crate::cast::Level;
+
+/// Elements of one step.
+const STEP: usize = 16;
+/// Bytes of the widest step: sixteen f64.
+const STEP_BYTES: usize = STEP * 8;
+
+/// A conversion: source, destination, number of elements, and whether to write past the caches.
+///
+/// # Safety
+/// The processor must have the instructions of the level that the kernel was picked for; the source must be readable and the
+/// destination writable for that many elements, and they must not overlap.
+pub(super) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
+
+/// One row times the scales of its blocks: source, destination, number of elements, elements of a block, scales (one for each block,
+/// the last of which may be ragged), and whether to write past the caches: then
+/// a fence is needed after the last row.
+///
+/// # Safety
+/// As for [`Kernel`].
+pub(super) type ScaleKernel = unsafe fn(*const u8, *mut u8, usize, usize, &[f32], bool);
+
+/// The kernel of a pair of formats.
+pub(super) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
+    match level {
+        Level::Scalar => None,
+        Level::Avx2 => Some(convert_avx2::<L, S>),
+        Level::Avx512 => Some(convert_avx512::<L, S>),
+    }
+}
+
+/// The scaling kernel of a pair of formats.
+pub(super) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<ScaleKernel> {
+    match level {
+        Level::Scalar => None,
+        Level::Avx2 => Some(scale_avx2::<L, S>),
+        Level::Avx512 => Some(scale_avx512::<L, S>),
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn convert_avx2<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+    // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+    unsafe { convert::<Avx2, L, S>(src, dst, elements, stream) }
+}
+
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn convert_avx512<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+    // SAFETY: as above.
+    unsafe { convert::<Avx512, L, S>(src, dst, elements, stream) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn scale_avx2<L: Load, S: Store>(
+    src: *const u8,
+    dst: *mut u8,
+    elements: usize,
+    block: usize,
+    scales: &[f32],
+    stream: bool,
+) {
+    // SAFETY: as above.
+    unsafe { scale::<Avx2, L, S>(src, dst, elements, block, scales, stream) }
+}
+
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn scale_avx512<L: Load, S: Store>(
+    src: *const u8,
+    dst: *mut u8,
+    elements: usize,
+    block: usize,
+    scales: &[f32],
+    stream: bool,
+) {
+    // SAFETY: as above.
+    unsafe { scale::<Avx512, L, S>(src, dst, elements, block, scales, stream) }
+}
+
+#[inline(always)]
+unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+    // SAFETY: the contract of `Kernel` is passed on; a head is never longer than the whole, so everything stays inside both ranges.
+    unsafe {
+        let one = V::splat(1f32.to_bits());
+        if let Some(head) = stream.then(|| elements_to_alignment::<L, S>(dst)).flatten() {
+            let head = head.min(elements);
+            partial_step::<V, L, S, false>(src, dst, head, one);
+            let (src, dst) = (src.add(head * L::BITS / 8), dst.add(head * S::BITS / 8));
+            steps::<V, L, S, true, false>(src, dst, elements - head, one);
+            // Streamed stores become visible to other threads in order only after a fence.
+            std::arch::x86_64::_mm_sfence();
+        } else {
+            steps::<V, L, S, false, false>(src, dst, elements, one);
+        }
+    }
+}
+
+/// Elements before the first address that a step may be streamed to, if there is one.
+fn elements_to_alignment<L: Load, S: Store>(dst: *const u8) -> Option<usize> {
+    let alignment = (STEP * S::BITS / 8).min(64);
+    let bytes = (dst as usize).wrapping_neg() % alignment;
+    let elements = bytes * 8 / S::BITS;
+    let whole = bytes.is_multiple_of(S::BITS / 8) && (elements * L::BITS).is_multiple_of(8);
+    whole.then_some(elements)
+}
+
+#[inline(always)]
+unsafe fn scale<V: Lanes, L: Load, S: Store>(
+    src: *const u8,
+    dst: *mut u8,
+    elements: usize,
+    block: usize,
+    scales: &[f32],
+    stream: bool,
+) {
+    // Whole blocks of whole steps keep the alignment that the row begins with.
+    let streams = stream && elements_to_alignment::<L, S>(dst) == Some(0) && block.is_multiple_of(64);
+    for (start, &scale) in (0..elements).step_by(block).zip(scales) {
+        let len = block.min(elements - start);
+        // SAFETY: the contract of `ScaleKernel`; `start + len` is at most `elements`.
+        unsafe {
+            let scale = V::splat(scale.to_bits());
+            let (src, dst) = (src.add(start * L::BITS / 8), dst.add(start * S::BITS / 8));
+            if streams {
+                steps::<V, L, S, true, true>(src, dst, len, scale);
+            } else {
+                steps::<V, L, S, false, true>(src, dst, len, scale);
+            }
+        }
+    }
+}
+
+/// The product, where a NaN value stays itself, whatever the scale is.
+#[inline(always)]
+unsafe fn product<V: Lanes, L: Load>(value: V, scale: V) -> V {
+    // SAFETY: the contract of `Lanes` is passed on.
+    unsafe {
+        if !L::HAS_NAN {
+            return value.mul_f32(scale);
+        }
+        let nan = value.and(V::splat(0x7fff_ffff)).greater(V::splat(0x7f80_0000));
+        value.mul_f32(scale).replace(nan, value.or(V::splat(0x0040_0000)))
+    }
+}
+
+/// Whole steps, then the rest; times `scale` if `SCALED`.
+///
+/// No closure: it would not be compiled with the caller's instructions.
+#[inline(always)]
+unsafe fn steps<V: Lanes, L: Load, S: Store, const STREAM: bool, const SCALED: bool>(
+    src: *const u8,
+    dst: *mut u8,
+    elements: usize,
+    scale: V,
+) {
+    let (load_bytes, store_bytes) = (STEP * L::BITS / 8, STEP * S::BITS / 8);
+    let whole = elements / STEP;
+    // SAFETY: step `index` covers elements `index * 16..index * 16 + 16`, all of them below `elements`; the caller has aligned `dst` where
+    // `STREAM` asks for it, and each step keeps the alignment.
+    unsafe {
+        for index in 0..whole {
+            let value = L::load::<V>(src.add(index * load_bytes));
+            let value = if SCALED { product::<V, L>(value, scale) } else { value };
+            S::store::<V, STREAM>(dst.add(index * store_bytes), value);
+        }
+        let (src, dst) = (src.add(whole * load_bytes), dst.add(whole * store_bytes));
+        partial_step::<V, L, S, SCALED>(src, dst, elements % STEP, scale);
+    }
+}
+
+/// Fewer elements than a step, by way of the stack.
+#[inline(always)]
+unsafe fn partial_step<V: Lanes, L: Load, S: Store, const SCALED: bool>(
+    src: *const u8,
+    dst: *mut u8,
+    elements: usize,
+    scale: V,
+) {
+    if elements == 0 {
+        return;
+    }
+    let mut from = [0u8; STEP_BYTES];
+    let mut to = [0u8; STEP_BYTES];
+    // SAFETY: fewer than sixteen elements are copied, and both arrays hold sixteen of the widest type.
+    unsafe {
+        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), elements * L::BITS / 8);
+        let value = L::load::<V>(from.as_ptr());
+        let value = if SCALED { product::<V, L>(value, scale) } else { value };
+        S::store::<V, false>(to.as_mut_ptr(), value);
+        std::ptr::copy_nonoverlapping(to.as_ptr(), dst, elements * S::BITS / 8);
+    }
+}

@@ -1,0 +1,332 @@
+//! How sixteen elements of each format become f32, and back: one algorithm for every set of instructions.
+
+#![allow(unsafe_code)] // built on `Lanes`
+#![allow(clippy::undocumented_unsafe_blocks)] // one note for all: every block only passes the contract of `Lanes` on to its own caller
+
+use super::lanes::Lanes;
+
+const SIGN: u32 = 0x8000_0000;
+const MAGNITUDE: u32 = 0x7fff_ffff;
+const INFINITY: u32 = 0x7f80_0000;
+const QUIET: u32 = 0x0040_0000;
+const NAN: u32 = INFINITY | QUIET;
+
+/// A format that sixteen elements are read from, exactly.
+///
+/// # Safety
+/// As for [`Lanes`]; `2 * BITS` bytes are read.
+pub(super) trait Load {
+    /// Bits of one element.
+    const BITS: usize;
+    /// Whether an element can be NaN.
+    const HAS_NAN: bool = true;
+    unsafe fn load<V: Lanes>(src: *const u8) -> V;
+}
+
+/// A format that sixteen f32 are rounded to.
+///
+/// # Safety
+/// As for [`Lanes`]; `2 * BITS` bytes are written.
+pub(super) trait Store {
+    /// Bits of one element.
+    const BITS: usize;
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V);
+}
+
+/// f32 itself.
+pub(super) struct F32;
+/// f64, which is rounded to f32 when it is read, and so is read for that alone; `SATURATE` as in the types below.
+pub(super) struct F64<const SATURATE: bool>;
+/// bf16; `SATURATE` gives the largest value for what is too large, and matters to stores alone.
+pub(super) struct Bf16<const SATURATE: bool>;
+/// bf16 whose signalling NaNs stay what they are, for a store that makes them quiet.
+pub(super) struct RawBf16;
+/// bf16 stored from what it holds exactly, with quiet NaNs: nothing is left to round.
+pub(super) struct ExactBf16;
+/// IEEE f16.
+pub(super) struct F16<const SATURATE: bool>;
+/// A format of eight bits with a sign.
+pub(super) struct F8<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>;
+/// Powers of two.
+pub(super) struct E8m0;
+/// Packed nibbles.
+pub(super) struct E2m1;
+/// Signed bytes.
+pub(super) struct I8;
+/// Unsigned bytes.
+pub(super) struct U8;
+
+/// The highest codes of an F8 are infinity and NaNs.
+const IEEE: u8 = 0;
+/// The highest code is NaN.
+const ALL_ONES_NAN: u8 = 1;
+/// The code of negative zero is NaN.
+const NEGATIVE_ZERO_NAN: u8 = 2;
+
+pub(super) type E4m3Fn<const SATURATE: bool> = F8<3, 7, ALL_ONES_NAN, SATURATE>;
+pub(super) type E4m3Fnuz<const SATURATE: bool> = F8<3, 8, NEGATIVE_ZERO_NAN, SATURATE>;
+pub(super) type E5m2<const SATURATE: bool> = F8<2, 15, IEEE, SATURATE>;
+pub(super) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SATURATE>;
+
+/// NaNs made quiet.
+#[inline(always)]
+unsafe fn quieted<V: Lanes>(value: V) -> V {
+    unsafe {
+        let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
+        value.replace(nan, value.or(V::splat(QUIET)))
+    }
+}
+
+/// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
+#[inline(always)]
+unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
+    unsafe {
+        let magnitude = value.and(V::splat(MAGNITUDE));
+        let sign = value.and(V::splat(SIGN));
+        let limited = sign.or(magnitude.min(V::splat(largest)));
+        // The value stays where it is infinite or NaN.
+        limited.replace(magnitude.greater(V::splat(INFINITY - 1)), value)
+    }
+}
+
+impl Load for F32 {
+    const BITS: usize = 32;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_32(src) }
+    }
+}
+
+impl Store for F32 {
+    const BITS: usize = 32;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe { value.store_32::<STREAM>(dst) }
+    }
+}
+
+impl<const SATURATE: bool> Load for F64<SATURATE> {
+    const BITS: usize = 64;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_f64::<SATURATE>(src) }
+    }
+}
+
+impl Store for F64<false> {
+    const BITS: usize = 64;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe { value.store_f64::<STREAM>(dst) }
+    }
+}
+
+impl<const SATURATE: bool> Load for Bf16<SATURATE> {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { quieted(RawBf16::load::<V>(src)) }
+    }
+}
+
+impl Load for RawBf16 {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_16(src).shl::<16>() }
+    }
+}
+
+impl<const SATURATE: bool> Store for Bf16<SATURATE> {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe {
+            let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
+            let odd = value.shr::<16>().and(V::splat(1));
+            let rounded = value.add(odd.add(V::splat(0x7fff)));
+            let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
+            let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
+            rounded.shr::<16>().store_16::<STREAM>(dst);
+        }
+    }
+}
+
+impl Store for ExactBf16 {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe { value.shr::<16>().store_16::<STREAM>(dst) }
+    }
+}
+
+impl<const SATURATE: bool> Load for F16<SATURATE> {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_f16(src) }
+    }
+}
+
+impl<const SATURATE: bool> Store for F16<SATURATE> {
+    const BITS: usize = 16;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe {
+            let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };
+            value.store_f16::<STREAM>(dst);
+        }
+    }
+}
+
+impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> F8<MANTISSA, BIAS, KIND, SATURATE> {
+    /// The code of the largest finite value.
+    const LARGEST: u32 = match KIND {
+        IEEE => 0x7b,
+        ALL_ONES_NAN => 0x7e,
+        _ => 0x7f,
+    };
+    /// What to add to the exponent field of f32.
+    const REBIAS: u32 = 127 - BIAS;
+    /// The smallest value, as f32.
+    const TINY: u32 = (127 + 1 - BIAS - MANTISSA) << 23;
+
+    /// The f32 that a code above the denormals stands for.
+    const fn normal(code: u32) -> u32 {
+        (code << (23 - MANTISSA)) + (Self::REBIAS << 23)
+    }
+
+    #[inline(always)]
+    unsafe fn shift_up<V: Lanes>(value: V) -> V {
+        unsafe { if MANTISSA == 3 { value.shl::<20>() } else { value.shl::<21>() } }
+    }
+
+    #[inline(always)]
+    unsafe fn shift_down<V: Lanes>(value: V) -> V {
+        unsafe { if MANTISSA == 3 { value.shr::<20>() } else { value.shr::<21>() } }
+    }
+}
+
+impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> Load
+    for F8<MANTISSA, BIAS, KIND, SATURATE>
+{
+    const BITS: usize = 8;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe {
+            // By way of f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
+            if KIND == IEEE {
+                return V::load_8_as_f16::<false>(src);
+            }
+            if MANTISSA == 3 {
+                let factor = V::splat((127 + 15 - BIAS) << 23);
+                let value = V::load_8_as_f16::<true>(src).mul_f32(factor);
+                let nan = if KIND == ALL_ONES_NAN {
+                    value.and(V::splat(MAGNITUDE)).equal(V::splat(480f32.to_bits()))
+                } else {
+                    value.equal(V::splat(SIGN))
+                };
+                let sign = if KIND == ALL_ONES_NAN { value.and(V::splat(SIGN)) } else { V::splat(0) };
+                return value.replace(nan, sign.or(V::splat(NAN)));
+            }
+            // e5m2fnuz has a finite value where f16 has infinity. A denormal is an integer times the smallest value.
+            let code = V::load_8(src);
+            let magnitude = code.and(V::splat(0x7f));
+            let sign = code.and(V::splat(0x80)).shl::<24>();
+            let denormal = magnitude.to_f32().mul_f32(V::splat(Self::TINY));
+            let normal = Self::shift_up(magnitude).add(V::splat(Self::REBIAS << 23));
+            let value = denormal.replace(magnitude.greater(V::splat((1 << MANTISSA) - 1)), normal);
+            value.or(sign).replace(code.equal(V::splat(0x80)), V::splat(NAN))
+        }
+    }
+}
+
+impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> Store
+    for F8<MANTISSA, BIAS, KIND, SATURATE>
+{
+    const BITS: usize = 8;
+    #[inline(always)]
+    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        unsafe {
+            let all = value.and(V::splat(MAGNITUDE));
+            // In each of these formats the code after that of the largest value is what overflow gives, and for all but e5m2 it is NaN
+            // too; so limiting the magnitude to the value that the code would have next disposes of everything above.
+            let limit = Self::LARGEST + u32::from(!SATURATE);
+            let magnitude = all.min(V::splat(Self::normal(limit)));
+
+            let odd = Self::shift_down(magnitude).and(V::splat(1));
+            let bias = ((1u32 << (22 - MANTISSA)) - 1).wrapping_sub(Self::REBIAS << 23);
+            let normal = Self::shift_down(magnitude.add(odd).add(V::splat(bias)));
+
+            // A sum with a number whose last digit is the smallest value is rounded there by the processor.
+            let magic = Self::TINY + (23 << 23);
+            let denormal = magnitude.add_f32(V::splat(magic)).sub(V::splat(magic));
+            let is_normal = magnitude.greater(V::splat(((Self::REBIAS + 1) << 23) - 1));
+            let mut code = denormal.replace(is_normal, normal);
+
+            if SATURATE || KIND == IEEE {
+                let nan = all.greater(V::splat(INFINITY));
+                let nan_code = if KIND == IEEE {
+                    // The mantissa's top bits, with the quiet bit.
+                    let field = V::splat(Self::LARGEST + 1 + (1 << (MANTISSA - 1)));
+                    Self::shift_down(all).and(V::splat((1 << MANTISSA) - 1)).or(field)
+                } else {
+                    V::splat(Self::LARGEST + 1)
+                };
+                code = code.replace(nan, nan_code);
+            }
+            let sign = value.and(V::splat(SIGN)).shr::<24>();
+            let signed = code.or(sign);
+            let signed = if KIND == NEGATIVE_ZERO_NAN {
+                // There is no negative zero to round to.
+                signed.replace(code.equal(V::splat(0)), code)
+            } else {
+                signed
+            };
+            signed.store_8::<STREAM>(dst);
+        }
+    }
+}
+
+impl Load for E8m0 {
+    const BITS: usize = 8;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe {
+            let code = V::load_8(src);
+            let value = code.shl::<23>();
+            // The same bit makes a quiet NaN of the code 255 and the denormal 2^-127 of the code 0.
+            let special = value.or(V::splat(QUIET));
+            value.replace(code.equal(V::splat(0)), special).replace(code.equal(V::splat(255)), special)
+        }
+    }
+}
+
+impl Load for E2m1 {
+    const BITS: usize = 4;
+    const HAS_NAN: bool = false;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        const VALUES: [f32; 16] =
+            [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+        unsafe { V::lookup_4(src, &VALUES) }
+    }
+}
+
+impl Load for U8 {
+    const BITS: usize = 8;
+    const HAS_NAN: bool = false;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_8(src).to_f32() }
+    }
+}
+
+impl Load for I8 {
+    const BITS: usize = 8;
+    const HAS_NAN: bool = false;
+    #[inline(always)]
+    unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        unsafe { V::load_8_signed(src).to_f32() }
+    }
+}

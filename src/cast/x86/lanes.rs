@@ -1,0 +1,63 @@
+//! The vector operations that the algorithms are written in: sixteen lanes of 32 bits, whatever registers they take.
+
+#![allow(unsafe_code)] // declares what the registers of each level implement
+
+/// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
+///
+/// # Safety
+/// Every method may only be called in a function that enables the instructions of the implementor, on a processor that has them. The
+/// methods with a pointer read or write as many bytes there as sixteen elements of the width in their name take; no alignment is
+/// needed, except that `STREAM` needs the address to be a multiple of the bytes stored or of 64, whichever is less.
+pub(super) trait Lanes: Copy {
+    /// One truth per lane.
+    type Mask: Copy;
+
+    unsafe fn splat(value: u32) -> Self;
+    unsafe fn load_32(src: *const u8) -> Self;
+    /// Sixteen words, extended with zeros.
+    unsafe fn load_16(src: *const u8) -> Self;
+    /// Sixteen bytes, extended with zeros.
+    unsafe fn load_8(src: *const u8) -> Self;
+    /// Sixteen bytes, extended with their signs.
+    unsafe fn load_8_signed(src: *const u8) -> Self;
+    /// The values of sixteen packed nibbles, the low one of each byte first.
+    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self;
+    /// Sixteen f16 as f32; NaNs become quiet.
+    unsafe fn load_f16(src: *const u8) -> Self;
+
+    /// The f32 of sixteen f16 whose sign is the top bit of a byte and whose next bits are the rest of it, after one zero bit if `ZERO_BIT`:
+    /// e4m3 is one bit of exponent short of f16.
+    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self;
+    /// Sixteen f64 rounded to f32, to nearest even; NaNs become quiet, their payload truncated. `SATURATE` brings finite values that are
+    /// too large back to the largest f32.
+    unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self;
+
+    /// f32 as f64; NaNs become quiet.
+    unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8);
+    unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8);
+    /// The low words; the high ones must be zero.
+    unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8);
+    /// The low bytes; the others must be zero.
+    unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8);
+    /// f32 rounded to f16, to nearest even; NaNs become quiet, their payload truncated.
+    unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8);
+
+    unsafe fn and(self, other: Self) -> Self;
+    unsafe fn or(self, other: Self) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn shl<const BITS: u32>(self) -> Self;
+    unsafe fn shr<const BITS: u32>(self) -> Self;
+    /// The lesser of unsigned lanes.
+    unsafe fn min(self, other: Self) -> Self;
+    unsafe fn add_f32(self, other: Self) -> Self;
+    unsafe fn mul_f32(self, other: Self) -> Self;
+    /// Signed integers as f32.
+    unsafe fn to_f32(self) -> Self;
+
+    /// `self > other`, as signed integers.
+    unsafe fn greater(self, other: Self) -> Self::Mask;
+    unsafe fn equal(self, other: Self) -> Self::Mask;
+    /// `other` where the mask is true, else `self`.
+    unsafe fn replace(self, mask: Self::Mask, other: Self) -> Self;
+}

@@ -1,0 +1,223 @@
+//! Vector kernels for x86-64, and the choice between them.
+//!
+//! Every kernel gives the same bits as the oracle. Three kinds: `formats` written over `lanes` (AVX2 and AVX-512), tables of bytes
+//! (`byte_table`, AVX-512), and both of these with a scale for each block of columns.
+
+#![allow(clippy::inline_always)] // the algorithms must be compiled inside the function that enables their instructions, or each operation is a call
+#![allow(clippy::wildcard_imports)] // of intrinsics, whose names say where they come from
+
+mod avx2;
+mod avx512;
+mod byte_table;
+mod drive;
+mod environment;
+mod formats;
+mod lanes;
+mod words_to_bytes;
+
+use byte_table::{Output, Table};
+use drive::{Kernel, ScaleKernel, pair, scaled_pair};
+use environment::with_default_rounding;
+use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8};
+
+use crate::cast::{CastOptions, Level, Stores, table};
+use crate::dtype::DType;
+
+/// Outputs from this size on are written past the caches: they would not fit in there, and memory then need not be read before it is
+/// written.
+const STREAM_FROM: usize = 8 << 20;
+
+/// Converts, if there is a kernel for the pair. The lengths and the level were checked.
+pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
+    let stream = streams(options, dst);
+    if level == Level::Avx512 && from.bits() == 8 && convert_bytes(from, to, src, dst, options, stream) {
+        return true;
+    }
+    let Some(kernel) = kernel(level, from, to, options.saturate) else { return false };
+    let elements = src.len() * 8 / from.bits();
+    with_default_rounding(|| {
+        // SAFETY: the level is available and both slices have room for this many elements, as the caller checked; a shared and an
+        // exclusive reference do not overlap.
+        #[allow(unsafe_code)]
+        unsafe {
+            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, stream);
+        }
+    });
+    true
+}
+
+/// Whether to write this output past the caches.
+pub(super) fn streams(options: CastOptions, dst: &[u8]) -> bool {
+    match options.stores {
+        Stores::Auto => dst.len() >= STREAM_FROM,
+        Stores::Cached => false,
+        Stores::Streamed => true,
+    }
+}
+
+/// By table, if the pair allows it.
+fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions, stream: bool) -> bool {
+    // bf16 holds every value of eight bits, and is the upper half of f32.
+    let through = if to == DType::Float32 { DType::BFloat16 } else { to };
+    let Some(table) = table::table(from, through, options) else { return false };
+    // SAFETY: the level AVX-512 is available, so its instructions are.
+    #[allow(unsafe_code)]
+    unsafe {
+        if let Some(table) = table.first_chunk::<256>().filter(|_| to.bits() == 8) {
+            byte_table::bytes_to_bytes(table, src, dst);
+            return true;
+        }
+        if let Some(table) = table.first_chunk::<512>().filter(|_| through.bits() == 16) {
+            let output = if to == DType::Float32 { Output::UpperHalf } else { Output::Word };
+            byte_table::bytes_to_words(table, src, dst, output, stream);
+            return true;
+        }
+    }
+    false
+}
+
+/// Makes streamed stores visible to other threads in order.
+pub(super) fn fence() {
+    // SAFETY: SSE is part of x86-64.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// One row times the scales of its blocks of columns, if there is a kernel for the pair.
+pub(super) fn scale_row(
+    level: Level,
+    (from, src): (DType, &[u8]),
+    (to, dst): (DType, &mut [u8]),
+    block: usize,
+    scales: &[f32],
+    stream: bool,
+) -> bool {
+    let Some(kernel) = scale_kernel(level, from, to) else { return false };
+    let elements = src.len() * 8 / from.bits();
+    if dst.len() * 8 / to.bits() != elements || block == 0 || !(block * from.bits()).is_multiple_of(8) {
+        return false;
+    }
+    with_default_rounding(|| {
+        // SAFETY: the caller checked the level; both slices hold `elements` elements, and do not overlap.
+        #[allow(unsafe_code)]
+        unsafe {
+            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, block, scales, stream);
+        }
+    });
+    true
+}
+
+/// The tables that make a scaled row of a byte row, one for each scale.
+pub(super) struct ScaleTables(Vec<Table>);
+
+impl ScaleTables {
+    /// The tables, if this level looks bytes up and the pair is one of bytes to words.
+    pub(super) fn new(level: Level, from: DType, to: DType, scales: &[f32]) -> Option<Self> {
+        if level != Level::Avx512 || from.bits() != 8 || to.bits() != 16 {
+            return None;
+        }
+        let codes: [u8; 256] = std::array::from_fn(|code| code as u8);
+        let mut tables = vec![Table([0; 512]); scales.len()];
+        for (table, scale) in tables.iter_mut().zip(scales) {
+            if !scale_row(level, (from, &codes), (to, &mut table.0), codes.len(), std::slice::from_ref(scale), false) {
+                return None;
+            }
+            // SAFETY: the level AVX-512 is available, so its instructions are.
+            #[allow(unsafe_code)]
+            unsafe {
+                byte_table::into_planes(&mut table.0);
+            }
+        }
+        Some(Self(tables))
+    }
+
+    /// Rows of `cols` elements, in blocks of `block` columns. With `stream`, [`fence`] is needed afterwards.
+    pub(super) fn rows(&self, (block, cols): (usize, usize), src: &[u8], dst: &mut [u8], stream: bool) {
+        // SAFETY: the tables were made at the level AVX-512, so its instructions are available.
+        #[allow(unsafe_code)]
+        unsafe {
+            byte_table::rows_by_tables(&self.0, (block, cols), src, dst, stream);
+        }
+    }
+}
+
+fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+    if level == Level::Avx512
+        && let Some(kernel) = words_to_bytes::kernel(from, to, saturate)
+    {
+        return Some(kernel);
+    }
+    match (to, saturate) {
+        (DType::Float32, false) if from == DType::Float64 => pair::<F64<false>, F32>(level),
+        (DType::Float32, true) if from == DType::Float64 => pair::<F64<true>, F32>(level),
+        // The one pair whose NaNs must be made quiet by hand; everywhere else the store does it.
+        (DType::Float32, _) if from == DType::BFloat16 => pair::<Bf16<false>, F32>(level),
+        (DType::Float32, _) => from_any::<F32>(level, from),
+        (DType::Float64, _) => from_any::<F64<false>>(level, from),
+        // bf16 holds every value of eight bits, and of four.
+        (DType::BFloat16, _) if from.bits() <= 8 => from_any::<ExactBf16>(level, from),
+        (DType::BFloat16, false) => from_any::<Bf16<false>>(level, from),
+        (DType::BFloat16, true) => from_any::<Bf16<true>>(level, from),
+        (DType::Float16, false) => from_any::<F16<false>>(level, from),
+        (DType::Float16, true) => from_any::<F16<true>>(level, from),
+        (DType::Float8E4M3Fn, false) => from_wide::<E4m3Fn<false>>(level, from),
+        (DType::Float8E4M3Fn, true) => from_wide::<E4m3Fn<true>>(level, from),
+        (DType::Float8E4M3Fnuz, false) => from_wide::<E4m3Fnuz<false>>(level, from),
+        (DType::Float8E4M3Fnuz, true) => from_wide::<E4m3Fnuz<true>>(level, from),
+        (DType::Float8E5M2, false) => from_wide::<E5m2<false>>(level, from),
+        (DType::Float8E5M2, true) => from_wide::<E5m2<true>>(level, from),
+        (DType::Float8E5M2Fnuz, false) => from_wide::<E5m2Fnuz<false>>(level, from),
+        (DType::Float8E5M2Fnuz, true) => from_wide::<E5m2Fnuz<true>>(level, from),
+        _ => None,
+    }
+}
+
+fn from_any<S: Store>(level: Level, from: DType) -> Option<Kernel> {
+    match from {
+        DType::Float4E2M1Fn => pair::<E2m1, S>(level),
+        DType::Float8E8M0Fnu => pair::<E8m0, S>(level),
+        DType::Float8E4M3Fn => pair::<E4m3Fn<false>, S>(level),
+        DType::Float8E4M3Fnuz => pair::<E4m3Fnuz<false>, S>(level),
+        DType::Float8E5M2 => pair::<E5m2<false>, S>(level),
+        DType::Float8E5M2Fnuz => pair::<E5m2Fnuz<false>, S>(level),
+        DType::Int8 => pair::<I8, S>(level),
+        DType::UInt8 => pair::<U8, S>(level),
+        _ => from_wide::<S>(level, from),
+    }
+}
+
+fn from_wide<S: Store>(level: Level, from: DType) -> Option<Kernel> {
+    match from {
+        DType::Float16 => pair::<F16<false>, S>(level),
+        DType::BFloat16 => pair::<RawBf16, S>(level),
+        DType::Float32 => pair::<F32, S>(level),
+        _ => None,
+    }
+}
+
+fn scale_kernel(level: Level, from: DType, to: DType) -> Option<ScaleKernel> {
+    match to {
+        DType::Float32 => scale_from::<F32>(level, from),
+        DType::BFloat16 => scale_from::<Bf16<false>>(level, from),
+        DType::Float16 => scale_from::<F16<false>>(level, from),
+        _ => None,
+    }
+}
+
+fn scale_from<S: Store>(level: Level, from: DType) -> Option<ScaleKernel> {
+    match from {
+        DType::Float4E2M1Fn => scaled_pair::<E2m1, S>(level),
+        DType::Float8E4M3Fn => scaled_pair::<E4m3Fn<false>, S>(level),
+        DType::Float8E4M3Fnuz => scaled_pair::<E4m3Fnuz<false>, S>(level),
+        DType::Float8E5M2 => scaled_pair::<E5m2<false>, S>(level),
+        DType::Float8E5M2Fnuz => scaled_pair::<E5m2Fnuz<false>, S>(level),
+        DType::Int8 => scaled_pair::<I8, S>(level),
+        DType::UInt8 => scaled_pair::<U8, S>(level),
+        DType::Float16 => scaled_pair::<F16<false>, S>(level),
+        DType::BFloat16 => scaled_pair::<RawBf16, S>(level),
+        DType::Float32 => scaled_pair::<F32, S>(level),
+        _ => None,
+    }
+}

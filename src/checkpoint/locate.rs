@@ -1,0 +1,233 @@
+//! Which files a path stands for: a file, a directory, or an index.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Fault, Result};
+
+/// What ends the name of an index.
+const INDEX_SUFFIX: &str = ".index.json";
+const SUFFIX: &str = ".safetensors";
+/// Of several candidates in a directory, the one that other loaders take.
+const DEFAULT_STEM: &str = "model";
+/// Weights in formats that other programs read; named when a directory has nothing else.
+const OTHER_SUFFIXES: [&str; 9] = [".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz"];
+/// What hubs and browsers call a download that is not complete.
+const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
+/// How many names a message lists.
+const LISTED: usize = 8;
+
+/// The files of a checkpoint.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Located {
+    /// These files, in this order.
+    Files(Vec<PathBuf>),
+    /// The files that this index names.
+    Index(PathBuf),
+}
+
+/// What `path` stands for.
+pub(super) fn locate(path: &Path) -> Result<Located> {
+    if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
+        let cause = format!("the name ends in {suffix}: this is a download that is not complete");
+        return Err(Fault::new("file.partial", cause)
+            .path(path)
+            .help("Wait for the download to end, or start it again")
+            .format());
+    }
+    if path.is_dir() {
+        return directory(path);
+    }
+    if name_of(path).ends_with(INDEX_SUFFIX) {
+        return Ok(Located::Index(path.to_path_buf()));
+    }
+    Ok(Located::Files(vec![path.to_path_buf()]))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// `model-00002-of-00004.safetensors` is shard 2 of the 4 of `model`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ShardName<'a> {
+    pub(super) stem: &'a str,
+    pub(super) number: usize,
+    pub(super) count: usize,
+}
+
+impl<'a> ShardName<'a> {
+    pub(super) fn of(name: &'a str) -> Option<Self> {
+        let base = name.strip_suffix(SUFFIX)?;
+        let (rest, count) = base.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| {
+            let fits = (4..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            fits.then(|| text.parse().ok()).flatten()
+        };
+        let (number, count) = (digits(number)?, digits(count)?);
+        (1..=count).contains(&number).then_some(Self { stem, number, count })
+    }
+}
+
+/// The index, else the complete set of shards, else the single file.
+fn directory(path: &Path) -> Result<Located> {
+    let mut names = Vec::new();
+    let failed = |source| Error::io(path, "list the directory", source);
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let ending = |suffix: &str| -> Vec<&String> { names.iter().filter(|name| name.ends_with(suffix)).collect() };
+
+    let indices = ending(&format!("{SUFFIX}{INDEX_SUFFIX}"));
+    if !indices.is_empty() {
+        return choose(path, &indices, &format!("{DEFAULT_STEM}{SUFFIX}{INDEX_SUFFIX}")).map(Located::Index);
+    }
+    let files = ending(SUFFIX);
+    let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &String>> = BTreeMap::new();
+    for name in &files {
+        if let Some(shard) = ShardName::of(name) {
+            sets.entry((shard.stem, shard.count)).or_default().insert(shard.number, name);
+        }
+    }
+    if let Some(((stem, count), shards)) = sets.iter().find(|((stem, _), _)| sets.len() == 1 || *stem == DEFAULT_STEM) {
+        if shards.len() < *count {
+            return Err(incomplete(path, stem, *count, shards));
+        }
+        return Ok(Located::Files(shards.values().map(|name| path.join(name)).collect()));
+    }
+    if !files.is_empty() {
+        return choose(path, &files, &format!("{DEFAULT_STEM}{SUFFIX}")).map(|file| Located::Files(vec![file]));
+    }
+    Err(nothing(path, &names))
+}
+
+/// The only candidate, or the one of the usual name.
+fn choose(path: &Path, candidates: &[&String], usual: &str) -> Result<PathBuf> {
+    match candidates {
+        [only] => Ok(path.join(only)),
+        _ if candidates.iter().any(|name| *name == usual) => Ok(path.join(usual)),
+        _ => {
+            let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
+            Err(Fault::new("directory.ambiguous", cause)
+                .path(path)
+                .help("Give one of them, or a list of files")
+                .format())
+        }
+    }
+}
+
+fn incomplete(path: &Path, stem: &str, count: usize, shards: &BTreeMap<usize, &String>) -> Error {
+    let missing: Vec<String> = (1..=count)
+        .filter(|number| !shards.contains_key(number))
+        .take(LISTED)
+        .map(|number| format!("{stem}-{number:05}-of-{count:05}{SUFFIX}"))
+        .collect();
+    let more = count - shards.len() - missing.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let cause = format!("{} of {count} shards are there; missing: {}{more}", shards.len(), missing.join(", "));
+    let help = "Fetch the missing shards; to open some shards only, give their paths as a list";
+    Fault::new("directory.missing-shards", cause).path(path).help(help).format()
+}
+
+fn nothing(path: &Path, names: &[String]) -> Error {
+    let ending = |suffixes: &[&str]| -> Vec<&String> {
+        names.iter().filter(|name| suffixes.iter().any(|suffix| name.ends_with(suffix))).collect()
+    };
+    let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
+    if !partial.is_empty() {
+        let cause = format!(
+            "the directory holds no safetensors file, but downloads that are not complete: {}",
+            listed(&partial)
+        );
+        return Fault::new("directory.partial", cause)
+            .path(path)
+            .help("Wait for the download, or start it again")
+            .format();
+    }
+    if !others.is_empty() {
+        let cause = format!("the directory holds no safetensors file, but {}", listed(&others));
+        return Fault::new("directory.other-format", cause)
+            .path(path)
+            .help("Give the file that is meant")
+            .unsupported();
+    }
+    let what = if names.is_empty() { "it is empty".to_owned() } else { format!("it holds {}", listed(names)) };
+    let cause = format!("the directory holds no weights: {what}");
+    let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
+    Fault::new("directory.empty", cause).path(path).help(help).format()
+}
+
+fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let mut text = names.iter().take(LISTED).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if names.len() > LISTED {
+        text.push_str(&format!(" and {} more", names.len() - LISTED));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(names: &[&str]) -> (tempfile::TempDir, Result<Located>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in names {
+            std::fs::write(folder.path().join(name), b"").expect("written");
+        }
+        let located = locate(folder.path());
+        (folder, located)
+    }
+
+    fn rule(names: &[&str]) -> &'static str {
+        folder(names).1.expect_err("refused").fault().expect("a fault").rule
+    }
+
+    #[test]
+    fn the_index_comes_before_the_shards_and_these_before_a_file() {
+        let (dir, located) =
+            folder(&["model.safetensors.index.json", "model-00001-of-00001.safetensors", "config.json"]);
+        assert_eq!(located.expect("found"), Located::Index(dir.path().join("model.safetensors.index.json")));
+        let (dir, located) =
+            folder(&["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors", "a.safetensors"]);
+        let shards =
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].map(|name| dir.path().join(name));
+        assert_eq!(located.expect("found"), Located::Files(shards.to_vec()));
+        let (dir, located) = folder(&["x.safetensors", "x.gguf", ".hidden.safetensors"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("x.safetensors")]));
+    }
+
+    #[test]
+    fn of_several_files_the_one_of_the_usual_name_is_taken() {
+        let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_eq!(rule(&["a.safetensors", "b.safetensors"]), "directory.ambiguous");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_opened_says_what_it_holds() {
+        assert_eq!(rule(&[]), "directory.empty");
+        assert_eq!(rule(&["README.md"]), "directory.empty");
+        assert_eq!(rule(&["pytorch_model.bin"]), "directory.other-format");
+        assert_eq!(rule(&["model.safetensors.incomplete"]), "directory.partial");
+        assert_eq!(rule(&["model-00001-of-00003.safetensors"]), "directory.missing-shards");
+    }
+
+    #[test]
+    fn shard_names() {
+        let shard = ShardName::of("a-b-00002-of-00010.safetensors").expect("a shard");
+        assert_eq!(shard, ShardName { stem: "a-b", number: 2, count: 10 });
+        for name in [
+            "a-00003-of-00002.safetensors",
+            "a-00000-of-00002.safetensors",
+            "a-1-of-2.safetensors",
+            "a-00001-of-00002.bin",
+        ] {
+            assert_eq!(ShardName::of(name), None, "{name}");
+        }
+    }
+}

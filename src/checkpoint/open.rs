@@ -1,0 +1,180 @@
+//! Opening: headers are read, names are sorted, an index is compared; no tensor is touched.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::locate::{Located, ShardName, locate};
+use super::shards::Disagreements;
+use super::{Catalog, Checkpoint, OpenOptions};
+use crate::error::{Error, Fault, Result};
+use crate::format::{self, Header, Kind, index, safetensors};
+use crate::names::NameIndex;
+use crate::storage::SourceFile;
+use crate::tensor::TensorTable;
+
+/// The first read of a file: the whole header of nearly every checkpoint, and enough to recognise what is none.
+const FIRST_READ: usize = 64 << 10;
+
+/// Suffixes that promise a format.
+const SUFFIXES: [(&str, &[Kind]); 5] = [
+    ("safetensors", &[Kind::Safetensors]),
+    ("gguf", &[Kind::Gguf]),
+    ("pt", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+    ("pth", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+    ("bin", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+];
+
+/// What the headers of some files say together.
+#[derive(Default)]
+struct Contents {
+    files: Vec<Option<SourceFile>>,
+    table: TensorTable,
+    metadata: Vec<Vec<(String, String)>>,
+    findings: Vec<Fault>,
+}
+
+impl Contents {
+    fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
+        let header =
+            read_header(&file, &options.format, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+        let number = self.files.len() as u32;
+        if self.table.is_empty() && number == 0 {
+            self.table = header.tensors;
+        } else {
+            self.table.append(&header.tensors, number)?;
+        }
+        self.metadata.push(header.metadata);
+        self.findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
+        self.files.push(Some(file));
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        paths: Vec<PathBuf>,
+        note: Option<String>,
+        opened: &[PathBuf],
+        options: &OpenOptions,
+    ) -> Result<Checkpoint> {
+        let Self { files, table, metadata, findings } = self;
+        let names = NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?;
+        let catalog = Arc::new(Catalog { paths, table, names, metadata, findings, note });
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
+        Ok(Checkpoint { catalog, files, opened, options, taken: super::Mutex::default() })
+    }
+}
+
+/// Opens one path of any kind, or a list of files.
+pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    match paths {
+        [] => Err(Error::Argument("no checkpoint files were given".into())),
+        [path] => match locate(path)? {
+            Located::Files(files) => open_files(files, paths, options),
+            Located::Index(index) => open_index(&index, paths, options),
+        },
+        files => open_files(files.to_vec(), paths, options),
+    }
+}
+
+fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    let mut contents = Contents::default();
+    for path in &paths {
+        contents.add(SourceFile::open(path)?, options)?;
+    }
+    let note = alone(&paths);
+    if let Some(note) = &note {
+        let help = "Give the directory or the index to open all of them";
+        contents.findings.push(Fault::new("checkpoint.shards-alone", note.clone()).path(&paths[0]).help(help));
+    }
+    contents.finish(paths, note, opened, options)
+}
+
+/// Says so if the files are shards of a set of more files.
+fn alone(paths: &[PathBuf]) -> Option<String> {
+    let names: Vec<String> =
+        paths.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect();
+    let first = ShardName::of(names.first()?)?;
+    let of_the_set =
+        |name: &String| ShardName::of(name).is_some_and(|shard| (shard.stem, shard.count) == (first.stem, first.count));
+    if !names.iter().all(of_the_set) || names.len() >= first.count {
+        return None;
+    }
+    Some(match names.len() {
+        1 => format!("this is shard {} of {}, opened alone", first.number, first.count),
+        opened => format!("these are {opened} of {} shards", first.count),
+    })
+}
+
+fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    let file = SourceFile::open(path)?;
+    let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len];
+    file.read_at(0, &mut bytes)?;
+    let index = index::parse(&bytes, &options.format.limits).map_err(|error| error.at_path(path))?;
+    drop(bytes);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
+
+    let mut contents = Contents::default();
+    let mut disagreements = Disagreements::default();
+    let mut missing = vec![false; paths.len()];
+    for (number, shard) in paths.iter().enumerate() {
+        match SourceFile::open(shard) {
+            Ok(file) => contents.add(file, options)?,
+            Err(Error::MissingFile { .. }) => {
+                disagreements.missing_shard(shard, &index, number as u32);
+                missing[number] = true;
+                contents.files.push(None);
+                contents.metadata.push(Vec::new());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    disagreements.compare(&mut contents.table, &index, &paths, &missing);
+    if !missing.contains(&true) {
+        disagreements.total_size(path, &index, &contents.table);
+    }
+    contents.findings.extend(disagreements.finish(options.format.strict)?);
+    contents.finish(paths, None, opened, options)
+}
+
+fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<Fault>) -> Result<Header> {
+    let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
+    file.read_at(0, &mut first)?;
+    let kind = format::sniff(&first, file.len())?;
+    let misnamed = misnamed(file.path(), kind);
+    match kind {
+        Kind::Safetensors => {
+            findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
+            let len = safetensors::header_length(&first, file.len(), &options.limits)? as usize;
+            if let Some(header) = first.get(8..8 + len) {
+                return safetensors::parse(header, file.len(), options);
+            }
+            drop(first);
+            let mut header = vec![0; len];
+            file.read_at(8, &mut header)?;
+            safetensors::parse(&header, file.len(), options)
+        }
+        other => {
+            let cause = misnamed.unwrap_or_else(|| format!("this is a {other} file"));
+            let cause = format!("{cause}, which this version cannot read");
+            Err(Fault::new("format.unsupported", cause).help("Convert it to safetensors").unsupported())
+        }
+    }
+}
+
+/// Says so if the file's suffix promises another format than its first bytes show.
+fn misnamed(path: &Path, kind: Kind) -> Option<String> {
+    let suffix = path.extension()?.to_string_lossy().to_lowercase();
+    let (suffix, promised) = SUFFIXES.iter().find(|(known, _)| *known == suffix)?;
+    (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
+}
+
+fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
+    let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
+    let [first_path, second_path] = [first, second].map(|info| paths[info.file as usize].display());
+    let cause = format!("the same name stands in {first_path} and in {second_path}");
+    let fault = Fault::new("checkpoint.duplicate", cause).tensor(second.name).path(&paths[second.file as usize]);
+    fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
+}

@@ -1,0 +1,124 @@
+//! A sharded checkpoint against its index: the six ways in which the two can disagree.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::index::ShardIndex;
+use crate::tensor::TensorTable;
+
+/// Findings of one kind that are listed one by one; the rest is counted.
+const LISTED: usize = 20;
+const WRITE_AGAIN: &str = "Fetch or write shards and index again together";
+
+const RULES: [&str; 6] = [
+    "index.missing-shard",
+    "index.missing-tensor",
+    "index.other-shard",
+    "index.unindexed-tensor",
+    "index.duplicate-tensor",
+    "index.total-size",
+];
+const MISSING_SHARD: usize = 0;
+const MISSING_TENSOR: usize = 1;
+const OTHER_SHARD: usize = 2;
+const UNINDEXED_TENSOR: usize = 3;
+const DUPLICATE_TENSOR: usize = 4;
+const TOTAL_SIZE: usize = 5;
+
+/// Disagreements between an index and its shards.
+#[derive(Default)]
+pub(super) struct Disagreements {
+    findings: Vec<Fault>,
+    counts: [usize; RULES.len()],
+}
+
+impl Disagreements {
+    /// `place` is the path and, where the finding is about one, the tensor.
+    fn add(&mut self, rule: usize, place: (&Path, Option<&str>), cause: String, help: &str) {
+        self.counts[rule] += 1;
+        if self.counts[rule] <= LISTED {
+            let fault = Fault::new(RULES[rule], cause).path(place.0).help(help);
+            self.findings.push(Fault { tensor: place.1.map(str::to_owned), ..fault });
+        }
+    }
+
+    /// Notes a shard that is not there.
+    pub(super) fn missing_shard(&mut self, path: &Path, index: &ShardIndex, shard: u32) {
+        let count = index.iter().filter(|(_, file)| *file == shard).count();
+        let cause = format!("the shard is missing; the index puts {count} tensors into it");
+        self.add(MISSING_SHARD, (path, None), cause, "Fetch it: the download may not be complete");
+    }
+
+    /// Compares the tensors of the shards with the index; `paths` are those of the index's shards, and `missing` says which were not there.
+    /// Only what the index names stays in the table, and of a tensor that stands in two shards the one in the right shard.
+    pub(super) fn compare(&mut self, table: &mut TensorTable, index: &ShardIndex, paths: &[PathBuf], missing: &[bool]) {
+        const NOWHERE: u32 = u32::MAX;
+        // For each tensor of the index, the number of the one in the table that stands for it.
+        let mut found = vec![NOWHERE; index.len()];
+        let mut elsewhere = Vec::new();
+        for (number, info) in table.iter().enumerate() {
+            match index.find(info.name) {
+                Some((entry, shard)) if shard == info.file => found[entry] = number as u32,
+                Some((entry, shard)) => elsewhere.push((number, entry, shard)),
+                None => {
+                    let place = (paths[info.file as usize].as_path(), Some(info.name));
+                    self.add(UNINDEXED_TENSOR, place, "it is in the shard, but not in the index".into(), WRITE_AGAIN);
+                }
+            }
+        }
+        for (number, entry, shard) in elsewhere {
+            let info = table.get(number);
+            let place = (paths[info.file as usize].as_path(), Some(info.name));
+            let expected = &index.shards[shard as usize];
+            if found[entry] == NOWHERE {
+                found[entry] = number as u32;
+                self.add(
+                    OTHER_SHARD,
+                    place,
+                    format!("it is in this shard; the index puts it into {expected}"),
+                    WRITE_AGAIN,
+                );
+            } else {
+                let cause = format!("it stands in a second shard, too; the index puts it into {expected}");
+                self.add(DUPLICATE_TENSOR, place, cause, WRITE_AGAIN);
+            }
+        }
+        for ((name, shard), _) in index.iter().zip(&found).filter(|(_, number)| **number == NOWHERE) {
+            if !missing[shard as usize] {
+                let cause = "the index puts it into this shard, but it is not there".to_owned();
+                let help = "Fetch shard and index again: they are of different versions";
+                self.add(MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause, help);
+            }
+        }
+        let mut kept = vec![false; table.len()];
+        for number in found.into_iter().filter(|number| *number != NOWHERE) {
+            kept[number as usize] = true;
+        }
+        table.retain(|number| kept[number]);
+    }
+
+    /// Compares the bytes of all tensors with what the index says.
+    pub(super) fn total_size(&mut self, path: &Path, index: &ShardIndex, table: &TensorTable) {
+        let found: u64 = table.iter().map(|info| info.span.len()).sum();
+        if let Some(expected) = index.total_size.filter(|size| *size != found) {
+            let cause = format!("the index says {expected} bytes in total; the tensors have {found}");
+            self.add(TOTAL_SIZE, (path, None), cause, WRITE_AGAIN);
+        }
+    }
+
+    /// All findings; or, where disagreements are not tolerated, an error for the first.
+    pub(super) fn finish(mut self, strict: bool) -> Result<Vec<Fault>> {
+        let total: usize = self.counts.iter().sum();
+        if strict && total > 0 {
+            let mut first = self.findings.swap_remove(0);
+            let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
+            let help = first.help.unwrap_or_default();
+            first.help = Some(format!("{help}. {more}strict=False opens it all the same and lists them in `warnings`"));
+            return Err(Error::Format(Box::new(first)));
+        }
+        for (rule, count) in RULES.iter().zip(self.counts).filter(|(_, count)| *count > LISTED) {
+            self.findings.push(Fault::new(rule, format!("{} more of this kind", count - LISTED)));
+        }
+        Ok(self.findings)
+    }
+}

@@ -1,0 +1,106 @@
+//! Copies out of a mapping that survive a file truncated under it.
+//!
+//! A plain read of a page beyond the end of the file kills the process with SIGBUS. `process_vm_readv` on ourselves makes the kernel do the
+//! reading, which answers EFAULT instead. It also sees private pages that a consumer has written.
+
+use std::io;
+
+/// Reads `lens` bytes at each address of `from`, one run after the other, into `out`. An error of kind `UnexpectedEof` means that some of the
+/// memory is no longer there.
+///
+/// # Safety
+/// Each run must lie in a mapping that stays mapped during the call (its pages may have lost their file).
+#[cfg(target_os = "linux")]
+pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io::Result<()> {
+    /// `IOV_MAX`, the most runs that one call takes.
+    const RUNS: usize = 1024;
+    for batch in runs.chunks(RUNS) {
+        let mut remote: Vec<libc::iovec> =
+            batch.iter().map(|&(start, len)| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }).collect();
+        let len: usize = batch.iter().map(|&(_, len)| len).sum();
+        let (now, later) = out.split_at_mut(len);
+        let mut done = 0;
+        let mut first = 0;
+        while done < len {
+            let local = libc::iovec { iov_base: now[done..].as_mut_ptr().cast(), iov_len: len - done };
+            let left = &remote[first..];
+            // SAFETY: `local` is ours to write; the kernel checks the remote addresses, which are in this process.
+            let read = unsafe {
+                libc::process_vm_readv(
+                    libc::getpid(),
+                    &raw const local,
+                    1,
+                    left.as_ptr(),
+                    left.len() as libc::c_ulong,
+                    0,
+                )
+            };
+            match usize::try_from(read) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    done += count;
+                    first += advance(&mut remote[first..], count);
+                }
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EFAULT) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                        Some(libc::EINTR) => {}
+                        // Sandboxes forbid the call; then nothing better than a plain copy is to be had.
+                        Some(libc::EPERM | libc::ENOSYS) => {
+                            // SAFETY: by the contract of this function, as far as the file still has its length.
+                            unsafe { plain(&remote[first..], &mut now[done..]) };
+                            done = len;
+                        }
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+        out = later;
+    }
+    Ok(())
+}
+
+/// Removes `count` bytes that were read from the front of the runs; gives the number of runs that are done.
+#[cfg(target_os = "linux")]
+fn advance(runs: &mut [libc::iovec], mut count: usize) -> usize {
+    let mut finished = 0;
+    for run in runs {
+        if count < run.iov_len {
+            run.iov_base = run.iov_base.cast::<u8>().wrapping_add(count).cast();
+            run.iov_len -= count;
+            break;
+        }
+        count -= run.iov_len;
+        finished += 1;
+    }
+    finished
+}
+
+/// # Safety
+/// Each run must be readable.
+#[cfg(target_os = "linux")]
+unsafe fn plain(runs: &[libc::iovec], mut out: &mut [u8]) {
+    for run in runs {
+        let (now, later) = out.split_at_mut(run.iov_len);
+        // SAFETY: by the contract; `now` is ours and has the run's length.
+        unsafe { std::ptr::copy_nonoverlapping(run.iov_base.cast::<u8>(), now.as_mut_ptr(), run.iov_len) };
+        out = later;
+    }
+}
+
+/// Where the kernel has no such call, a plain copy.
+///
+/// # Safety
+/// Each run must be readable.
+#[cfg(not(target_os = "linux"))]
+pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io::Result<()> {
+    for &(start, len) in runs {
+        let (now, later) = out.split_at_mut(len);
+        // SAFETY: by the contract; `now` is ours and has the run's length.
+        unsafe { std::ptr::copy_nonoverlapping(start, now.as_mut_ptr(), len) };
+        out = later;
+    }
+    Ok(())
+}

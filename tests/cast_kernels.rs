@@ -1,0 +1,108 @@
+//! Every level of instructions gives the oracle's bits: for every pair of dtypes, every length and every alignment.
+
+#![allow(clippy::expect_used)] // helpers of tests fail as tests do
+
+mod cast_support;
+
+use cast_support::{Noise, assert_levels_equal_oracle, covering, real_dtypes};
+use max_weights::cast::{CastOptions, Level, Stores, cast_at, cast_by_oracle, elements_per_group};
+use max_weights::dtype::DType;
+
+const BOTH: [CastOptions; 2] =
+    [CastOptions { saturate: false, stores: Stores::Auto }, CastOptions { saturate: true, stores: Stores::Auto }];
+
+fn assert_from(from: DType) {
+    let src = covering(from);
+    for to in real_dtypes() {
+        for options in BOTH {
+            assert_levels_equal_oracle(from, to, &src, options);
+        }
+    }
+}
+
+#[test]
+fn every_code_of_the_narrow_types_equals_the_oracle() {
+    for from in real_dtypes().filter(|dtype| dtype.bits() <= 8) {
+        assert_from(from);
+    }
+}
+
+#[test]
+fn every_code_of_the_sixteen_bit_types_equals_the_oracle() {
+    for from in real_dtypes().filter(|dtype| dtype.bits() == 16) {
+        assert_from(from);
+    }
+}
+
+#[test]
+fn boundaries_of_float32_equal_the_oracle() {
+    assert_from(DType::Float32);
+}
+
+#[test]
+fn boundaries_of_float64_equal_the_oracle() {
+    assert_from(DType::Float64);
+}
+
+#[test]
+fn boundaries_of_wide_integers_equal_the_oracle() {
+    for from in [DType::Int32, DType::UInt32, DType::Int64, DType::UInt64] {
+        assert_from(from);
+    }
+}
+
+/// Every length up to several steps of the widest kernel, at shifting addresses; nothing outside the destination is touched.
+#[test]
+fn every_length_and_alignment_equals_the_oracle() {
+    const FENCE: u8 = 0xee;
+    let noise: Vec<u8> = Noise(1).flat_map(u64::to_le_bytes).take(2048).collect();
+    for from in real_dtypes() {
+        for to in real_dtypes() {
+            let group = elements_per_group(from).max(elements_per_group(to));
+            for elements in (0..=130).step_by(group) {
+                let (src_bytes, dst_bytes) = (elements * from.bits() / 8, elements * to.bits() / 8);
+                let shift = elements * 7 % 64;
+                let src = &noise[shift..shift + src_bytes];
+                let mut expected = vec![0; dst_bytes];
+                cast_by_oracle(from, to, src, &mut expected, CastOptions::default()).expect("a pair");
+                for level in Level::available() {
+                    let start = 1 + elements * 5 % 64;
+                    let mut room = vec![FENCE; start + dst_bytes + 64];
+                    let dst = &mut room[start..start + dst_bytes];
+                    cast_at(level, from, to, src, dst, CastOptions::default()).expect("a pair");
+                    assert_eq!(dst, expected, "{from} -> {to}, {elements} elements, level {level}");
+                    let outside = room[..start].iter().chain(&room[start + dst_bytes..]);
+                    assert!(outside.into_iter().all(|byte| *byte == FENCE), "{from} -> {to} wrote outside");
+                }
+            }
+        }
+    }
+}
+
+/// Outputs of this size are written past the caches, by other instructions, after a head that reaches their alignment.
+#[test]
+fn streamed_outputs_equal_the_oracle() {
+    const ELEMENTS: usize = (9 << 20) + 37;
+    let noise: Vec<u8> = Noise(2).flat_map(u64::to_le_bytes).take(ELEMENTS * 4).collect();
+    let pairs = [
+        (DType::Float8E4M3Fn, DType::BFloat16),
+        (DType::Float8E5M2, DType::Float32),
+        (DType::BFloat16, DType::Float32),
+        (DType::Float32, DType::Float16),
+        (DType::Float32, DType::Float8E4M3Fn),
+    ];
+    for (from, to) in pairs {
+        let (from_bytes, to_bytes) = (from.bits() / 8, to.bits() / 8);
+        let src = &noise[..ELEMENTS * from_bytes];
+        let mut expected = vec![0; ELEMENTS * to_bytes];
+        cast_at(Level::Scalar, from, to, src, &mut expected, CastOptions::default()).expect("a pair");
+        for level in Level::available() {
+            // One address that an element's size divides, and one that it does not.
+            for start in [to_bytes, 1] {
+                let mut room = vec![0; start + expected.len()];
+                cast_at(level, from, to, src, &mut room[start..], CastOptions::default()).expect("a pair");
+                assert!(room[start..] == expected, "{from} -> {to} at level {level}");
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The environment variable that forces a level is read once in a process, so each value is tried in a process of its own.
+
+#![allow(clippy::expect_used)] // helpers of tests fail as tests do
+
+use std::process::Command;
+
+use max_weights::cast::{CastOptions, LEVEL_VARIABLE, Level, cast};
+use max_weights::dtype::DType;
+
+const CHILD: &str = "MAX_WEIGHTS_TEST_CHILD";
+
+/// In a child process: casts once and prints what came of it.
+fn report() {
+    let mut dst = [0; 2];
+    match cast(DType::Float32, DType::BFloat16, &1f32.to_le_bytes(), &mut dst, CastOptions::default()) {
+        Ok(()) => println!("level {} gives {dst:02x?}", Level::chosen().expect("it just worked")),
+        Err(error) => println!("error: {error}"),
+    }
+}
+
+/// What [`report`] prints in a child process: this program, told to run the first test below.
+fn with_variable(value: &str) -> String {
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "each_available_level_can_be_forced", "--nocapture"])
+        .env(CHILD, "1")
+        .env(LEVEL_VARIABLE, value)
+        .output()
+        .expect("a child process");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn each_available_level_can_be_forced() {
+    if std::env::var_os(CHILD).is_some() {
+        return report();
+    }
+    for level in Level::available() {
+        let said = with_variable(level.name());
+        assert!(said.contains(&format!("level {level} gives [80, 3f]")), "{said}");
+    }
+}
+
+#[test]
+fn an_unknown_level_is_an_error_that_names_the_choices() {
+    let said = with_variable("sse9");
+    assert!(said.contains("error: MAX_WEIGHTS_SIMD=\"sse9\" is unknown"), "{said}");
+    for level in Level::available() {
+        assert!(said.contains(level.name()), "{said}");
+    }
+}
