@@ -155,6 +155,27 @@ def test_ls_takes_the_files_of_one_checkpoint(make_file: Make) -> None:
     assert [weight["file"] for weight in listing["weights"]] == [str(first), str(second)]
 
 
+def test_both_commands_take_a_directory_and_a_model_of_the_cache(
+    make_file: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_file({"w": np.ones(3, np.float32)})
+    model, commit = file.parent / "hub" / "models--org--tiny", "0" * 40
+    (model / "snapshots").mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    folder = model / "snapshots" / commit
+    folder.mkdir()
+    file.rename(folder / file.name)
+    monkeypatch.setenv("HF_HUB_CACHE", str(file.parent / "hub"))
+    for checkpoint in (folder, "org/tiny", "org/tiny@main"):
+        assert json.loads(listed("ls", "--json", checkpoint))["totals"] == {"weights": 1, "bytes": 12}
+        assert rows(listed("show", checkpoint, "w"))["max"] == "1"
+    missing = run("ls", "org/other")
+    assert missing.exit_code == 1
+    assert "hf download org/other" in missing.stderr
+    assert missing.stderr.count("\n") == 1
+
+
 def test_ls_shows_the_name_of_a_dtype_that_is_not_known(make_file: Make) -> None:
     path = make_file({"w": ("I3", [8], bytes(3))})
     assert columns(listed("ls", "--flat", path))[1][:2] == ["w", "I3"]
