@@ -107,7 +107,7 @@ def write_shards(folder: Path, entries: Iterator[Entry]) -> None:
     for entry in listed:
         shards[min(SHARDS_B - 1, done * SHARDS_B // total)].append(entry)
         done += entry.size
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         name = f"model-{number:05}-of-{SHARDS_B:05}.safetensors"
         write_safetensors(folder / name, iter(shard))

@@ -357,14 +357,19 @@ class SafetensorWeights(WeightsNode):
         *,
         backend: Literal["auto", "mmap", "read"] = "auto",
         strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self:
         """Open files as one checkpoint; the arguments are those of `load_weights`."""
 
 def open_weights(
-    paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True
+    paths: Sequence[str | PathLike[str]],
+    *,
+    backend: str = "auto",
+    strict: bool = True,
+    max_header_bytes: int | None = None,
 ) -> WeightsNode: ...
 def _reopen_weights(
-    paths: Sequence[str], backend: str, strict: bool, marks: Sequence[tuple[int, int]], name: str
+    paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
 ) -> WeightsNode: ...
 def _remap_buffer(
     path: str, expected: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]

@@ -36,16 +36,6 @@ pub enum Backend {
     Read,
 }
 
-impl Backend {
-    /// The name that Python knows it by.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Map => "mmap",
-            Self::Read => "read",
-        }
-    }
-}
-
 /// How a checkpoint is opened.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
@@ -154,16 +144,6 @@ impl Checkpoint {
     /// The paths that were asked for, from the root on: a directory or an index is not replaced by its files.
     pub fn opened(&self) -> &[PathBuf] {
         &self.opened
-    }
-
-    /// How tensors get into memory.
-    pub fn backend(&self) -> Backend {
-        self.options.backend
-    }
-
-    /// Whether disagreements were refused.
-    pub fn strict(&self) -> bool {
-        self.options.format.strict
     }
 
     /// What the files were when they were opened.

@@ -12,8 +12,10 @@ use crate::names::NameIndex;
 use crate::storage::SourceFile;
 use crate::tensor::TensorTable;
 
-/// The first read of a file: the whole header of nearly every checkpoint, and enough to recognise what is none.
-const FIRST_READ: usize = 64 << 10;
+/// The first read of a file: the whole header of a small checkpoint, and enough to recognise what is none.
+const FIRST_READ: usize = 16 << 10;
+/// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
+const READ_AHEAD: u64 = 64 << 10;
 
 /// Suffixes that promise a format.
 const SUFFIXES: [(&str, &[Kind]); 5] = [
@@ -52,12 +54,16 @@ impl Contents {
     fn finish(
         self,
         paths: Vec<PathBuf>,
+        names: Option<NameIndex>,
         note: Option<String>,
         opened: &[PathBuf],
         options: &OpenOptions,
     ) -> Result<Checkpoint> {
         let Self { files, table, metadata, findings } = self;
-        let names = NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?;
+        let names = match names {
+            Some(names) => names,
+            None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
+        };
         let catalog = Arc::new(Catalog { paths, table, names, metadata, findings, note });
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
@@ -79,15 +85,21 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
 
 fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let mut contents = Contents::default();
-    for path in &paths {
-        contents.add(SourceFile::open(path)?, options)?;
+    let files: Vec<SourceFile> = paths.iter().map(|path| SourceFile::open(path)).collect::<Result<_>>()?;
+    if files.len() > 1 {
+        for file in &files {
+            file.read_ahead(READ_AHEAD);
+        }
+    }
+    for file in files {
+        contents.add(file, options)?;
     }
     let note = alone(&paths);
     if let Some(note) = &note {
         let help = "Give the directory or the index to open all of them";
         contents.findings.push(Fault::new("checkpoint.shards-alone", note.clone()).path(&paths[0]).help(help));
     }
-    contents.finish(paths, note, opened, options)
+    contents.finish(paths, None, note, opened, options)
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -119,8 +131,12 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::default();
     let mut missing = vec![false; paths.len()];
-    for (number, shard) in paths.iter().enumerate() {
-        match SourceFile::open(shard) {
+    let opened_files: Vec<Result<SourceFile>> = paths.iter().map(|path| SourceFile::open(path)).collect();
+    for file in opened_files.iter().flatten() {
+        file.read_ahead(READ_AHEAD);
+    }
+    for (number, (shard, file)) in paths.iter().zip(opened_files).enumerate() {
+        match file {
             Ok(file) => contents.add(file, options)?,
             Err(Error::MissingFile { .. }) => {
                 disagreements.missing_shard(shard, &index, number as u32);
@@ -131,12 +147,16 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
             Err(error) => return Err(error),
         }
     }
-    disagreements.compare(&mut contents.table, &index, &paths, &missing);
+    let names = NameIndex::new(&contents.table).ok();
+    let names = names.filter(|names| index.agrees(&contents.table, names));
+    if names.is_none() {
+        disagreements.compare(&mut contents.table, &index, &paths, &missing);
+    }
     if !missing.contains(&true) {
         disagreements.total_size(path, &index, &contents.table);
     }
     contents.findings.extend(disagreements.finish(options.format.strict)?);
-    contents.finish(paths, None, opened, options)
+    contents.finish(paths, names, None, opened, options)
 }
 
 fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<Fault>) -> Result<Header> {
@@ -151,9 +171,10 @@ fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<
             if let Some(header) = first.get(8..8 + len) {
                 return safetensors::parse(header, file.len(), options);
             }
-            drop(first);
             let mut header = vec![0; len];
-            file.read_at(8, &mut header)?;
+            let have = first.len() - 8;
+            header[..have].copy_from_slice(&first[8..]);
+            file.read_at(8 + have as u64, &mut header[have..])?;
             safetensors::parse(&header, file.len(), options)
         }
         other => {

@@ -45,6 +45,16 @@ impl ShardIndex {
         self.names.find(&self.table, name).map(|entry| (entry, self.table.get(entry).file))
     }
 
+    /// True if the shards hold exactly the tensors that the index puts into them: the usual case, found by one walk in the order of names.
+    pub fn agrees(&self, table: &TensorTable, names: &NameIndex) -> bool {
+        self.len() == names.len()
+            && (0..names.len()).all(|position| {
+                let expected = self.table.get(self.names.entry(position));
+                let found = table.get(names.entry(position));
+                expected.file == found.file && expected.name == found.name
+            })
+    }
+
     /// The tensors with the numbers of their shards, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
         self.table.iter().map(|info| (info.name, info.file))
@@ -59,8 +69,12 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
             .help("raise the limit on header bytes, if it is to be trusted")
             .format());
     }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let fault = Fault::new("index.utf8", "the index is not UTF-8").help(WRITE_AGAIN);
+        fault.offset(error.valid_up_to() as u64).format()
+    })?;
     let mut reader = Reader::default();
-    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
     if let Err(error) = read {
         let offset = byte_offset(bytes, error.line(), error.column());
@@ -113,6 +127,8 @@ fn check_shard_name(name: &str) -> Option<Fault> {
 struct Reader {
     index: ShardIndex,
     by_name: HashMap<String, u32>,
+    /// The shard of the tensor before.
+    last: u32,
     has_weight_map: bool,
     fault: Option<Fault>,
 }
@@ -125,7 +141,10 @@ impl Reader {
     }
 
     fn add<E: serde::de::Error>(&mut self, tensor: &str, shard: &str) -> Result<(), E> {
-        let number = if let Some(number) = self.by_name.get(shard) {
+        // Writers go through one shard after the other, so it is mostly that of the tensor before.
+        let number = if self.index.shards.get(self.last as usize).is_some_and(|last| last == shard) {
+            self.last
+        } else if let Some(number) = self.by_name.get(shard) {
             *number
         } else {
             if let Some(fault) = check_shard_name(shard) {
@@ -140,6 +159,7 @@ impl Reader {
             self.by_name.insert(shard.to_owned(), number);
             number
         };
+        self.last = number;
         // Only the name and the shard are known here; the rest of the entry stays empty.
         let span = Span::within(0, 0, 0).map_err(E::custom)?;
         let info = TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span };

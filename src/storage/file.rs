@@ -156,6 +156,19 @@ impl SourceFile {
         Ok(())
     }
 
+    /// Asks the system to fetch the first bytes of the file, without waiting for them.
+    pub fn read_ahead(&self, len: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            let len = libc::off_t::try_from(len.min(self.len())).unwrap_or(libc::off_t::MAX);
+            // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, len, libc::POSIX_FADV_WILLNEED) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = len;
+    }
+
     /// The bytes of `span`, read into a new aligned block.
     pub fn read_span(&self, span: Span) -> Result<Arc<Storage>> {
         let len = usize::try_from(span.len()).map_err(|_| self.no_memory(span.len()))?;

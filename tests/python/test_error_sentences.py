@@ -1,4 +1,6 @@
-"""The mistakes that people really make, through Python and the command line: one clear sentence each, never a traceback."""
+"""The mistakes that people really make, through Python and the command line: one clear sentence each, never a
+traceback.
+"""
 
 import os
 import re
@@ -8,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import safetensors_bytes
 
 import max_weights
+from conftest import safetensors_bytes
 
 GOOD = safetensors_bytes({"w": ("F32", [16], bytes(64))})
 # The file's name, its content, the class, the rule, and what the sentence says.

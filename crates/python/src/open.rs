@@ -10,15 +10,36 @@ use crate::error::Outcome;
 use crate::weights::{WeightsNode, root};
 
 /// The options that the Python side passes on.
-pub(crate) fn options(backend: &str, strict: bool) -> PyResult<OpenOptions> {
-    let backend = match backend {
-        "auto" | "mmap" => Backend::Map,
-        "read" => Backend::Read,
-        _ => return Err(PyValueError::new_err(format!("backend is one of 'auto', 'mmap', 'read', not '{backend}'"))),
-    };
-    let mut options = OpenOptions { backend, ..OpenOptions::default() };
-    options.format.strict = strict;
-    Ok(options)
+#[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]
+pub(crate) struct Arguments {
+    #[pyo3(item)]
+    backend: String,
+    #[pyo3(item)]
+    strict: bool,
+    #[pyo3(item)]
+    max_header_bytes: Option<u64>,
+}
+
+impl Arguments {
+    pub(crate) fn new(backend: &str, strict: bool, max_header_bytes: Option<u64>) -> Self {
+        Self { backend: backend.to_owned(), strict, max_header_bytes }
+    }
+
+    pub(crate) fn options(&self) -> PyResult<OpenOptions> {
+        let backend = match self.backend.as_str() {
+            "auto" | "mmap" => Backend::Map,
+            "read" => Backend::Read,
+            other => {
+                return Err(PyValueError::new_err(format!("backend is one of 'auto', 'mmap', 'read', not '{other}'")));
+            }
+        };
+        let mut options = OpenOptions { backend, ..OpenOptions::default() };
+        options.format.strict = self.strict;
+        if let Some(bytes) = self.max_header_bytes {
+            options.format.limits.header_bytes = bytes;
+        }
+        Ok(options)
+    }
 }
 
 /// One path, or any iterable of paths.
@@ -29,19 +50,22 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     }
 }
 
-pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], options: &OpenOptions) -> Outcome<Checkpoint> {
-    Ok(py.detach(|| Checkpoint::open(paths, options))?)
+pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
+    let options = arguments.options()?;
+    Ok(py.detach(|| Checkpoint::open(paths, &options))?)
 }
 
 /// Opens files, of whatever format they turn out to be, as one tree of weights.
 #[pyfunction]
-#[pyo3(signature = (paths, *, backend="auto", strict=true))]
+#[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
 pub(crate) fn open_weights<'py>(
     py: Python<'py>,
     paths: Vec<PathBuf>,
     backend: &str,
     strict: bool,
+    max_header_bytes: Option<u64>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
-    let checkpoint = open(py, &paths, &options(backend, strict)?)?;
-    root(py, checkpoint)
+    let arguments = Arguments::new(backend, strict, max_header_bytes);
+    let checkpoint = open(py, &paths, &arguments)?;
+    root(py, checkpoint, arguments)
 }

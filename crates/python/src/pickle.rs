@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::buffer::Buffer;
 use crate::convert::{dtype_from_python, dtype_to_python};
 use crate::error::Outcome;
-use crate::open::{open, options};
+use crate::open::{Arguments, open};
 use crate::weights::{Shared, WeightsNode};
 
 /// Bytes and modification time: what is compared, because an inode is another one on another machine.
@@ -46,8 +46,8 @@ impl<K: Eq + Hash, V> Opened<K, V> {
     }
 }
 
-/// How a tree is opened again: paths, backend, strictness, and the marks of its files.
-type Reopening = (Vec<PathBuf>, String, bool, Vec<Mark>);
+/// How a tree is opened again: paths, arguments, and the marks of its files.
+type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
 
 static TREES: Opened<Reopening, Shared> = Opened::new();
 static MAPPINGS: Opened<(PathBuf, Mark), Storage> = Opened::new();
@@ -56,9 +56,8 @@ static MAPPINGS: Opened<(PathBuf, Mark), Storage> = Opened::new();
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
     let paths = checkpoint.opened().to_vec();
-    let (backend, strict) = (checkpoint.backend().name().to_owned(), checkpoint.strict());
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
-    let arguments = (paths, backend, strict, marks, node.name()).into_pyobject(py)?;
+    let arguments = (paths, node.shared().arguments().clone(), marks, node.name()).into_pyobject(py)?;
     let function = py.import("max_weights._core")?.getattr("_reopen_weights")?;
     Ok((function, arguments).into_pyobject(py)?)
 }
@@ -69,18 +68,17 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
 pub(crate) fn reopen_weights(
     py: Python<'_>,
     paths: Vec<PathBuf>,
-    backend: String,
-    strict: bool,
+    arguments: Arguments,
     marks: Vec<Mark>,
     name: String,
 ) -> Outcome<Bound<'_, WeightsNode>> {
-    let key = (paths, backend, strict, marks);
+    let key = (paths, arguments, marks);
     let shared = match TREES.get(&key) {
         Some(shared) if shared.checkpoint().is_ok() => shared,
         _ => {
-            let checkpoint = open(py, &key.0, &options(&key.1, strict)?)?;
-            require_same(&checkpoint, &key.3)?;
-            let shared = Arc::new(Shared::new(py, checkpoint));
+            let checkpoint = open(py, &key.0, &key.1)?;
+            require_same(&checkpoint, &key.2)?;
+            let shared = Arc::new(Shared::new(py, checkpoint, key.1.clone()));
             TREES.put(key, &shared);
             shared
         }

@@ -18,7 +18,7 @@ use crate::convert::{dtype_to_python, imported};
 use crate::dlpack;
 use crate::error::Outcome;
 use crate::infos::WeightInfos;
-use crate::open::{open, options, paths};
+use crate::open::{Arguments, open, paths};
 use crate::pickle;
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
@@ -55,17 +55,24 @@ pub(crate) struct Shared {
     checkpoint: RwLock<Option<Arc<Checkpoint>>>,
     /// Name -> value, of the weights that were allocated.
     allocated: Py<PyDict>,
+    /// How it was opened.
+    arguments: Arguments,
     refusal_logged: AtomicBool,
 }
 
 impl Shared {
-    pub(crate) fn new(py: Python<'_>, checkpoint: Checkpoint) -> Self {
+    pub(crate) fn new(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
         Self {
             catalog: checkpoint.catalog().clone(),
             checkpoint: RwLock::new(Some(Arc::new(checkpoint))),
             allocated: PyDict::new(py).unbind(),
+            arguments,
             refusal_logged: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn arguments(&self) -> &Arguments {
+        &self.arguments
     }
 
     pub(crate) fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
@@ -89,26 +96,28 @@ pub(crate) struct SafetensorWeights;
 #[pymethods]
 impl SafetensorWeights {
     #[new]
-    #[pyo3(signature = (filepaths, *, backend="auto", strict=true))]
+    #[pyo3(signature = (filepaths, *, backend="auto", strict=true, max_header_bytes=None))]
     fn new(
         py: Python<'_>,
         filepaths: &Bound<'_, PyAny>,
         backend: &str,
         strict: bool,
+        max_header_bytes: Option<u64>,
     ) -> Outcome<PyClassInitializer<Self>> {
-        let checkpoint = open(py, &paths(filepaths)?, &options(backend, strict)?)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint)).add_subclass(Self))
+        let arguments = Arguments::new(backend, strict, max_header_bytes);
+        let checkpoint = open(py, &paths(filepaths)?, &arguments)?;
+        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
     }
 }
 
 /// The tree of an opened checkpoint, as the class of its format.
-pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint) -> Outcome<Bound<'_, WeightsNode>> {
-    Ok(WeightsNode::root(py, checkpoint).into_python(py)?)
+pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Outcome<Bound<'_, WeightsNode>> {
+    Ok(WeightsNode::root(py, checkpoint, arguments).into_python(py)?)
 }
 
 impl WeightsNode {
-    fn root(py: Python<'_>, checkpoint: Checkpoint) -> Self {
-        Self::at(Arc::new(Shared::new(py, checkpoint)), String::new())
+    fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
+        Self::at(Arc::new(Shared::new(py, checkpoint, arguments)), String::new())
     }
 
     pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {

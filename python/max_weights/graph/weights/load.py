@@ -19,6 +19,7 @@ def load_weights(
     *,
     backend: Literal["auto", "mmap", "read"] = "auto",
     strict: bool = True,
+    max_header_bytes: int | None = None,
 ) -> WeightsNode:
     """Open a checkpoint as one tree of weights. Reads headers only.
 
@@ -33,6 +34,8 @@ def load_weights(
             unindexed one, one in two shards, another total size), and what other readers let pass, such as empty
             names. Otherwise what can be opened is, and the disagreements are listed in `warnings`.
 
+        max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
+
     Raises:
         MissingFileError: a path does not exist; a FileNotFoundError and a ValueError.
         ValueError: no paths.
@@ -46,4 +49,4 @@ def load_weights(
         from max_weights.graph.weights.hub import find_in_cache
 
         files = [find_in_cache(files[0]) or files[0]]
-    return open_weights(files, backend=backend, strict=strict)
+    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
