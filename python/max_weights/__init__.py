@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from max_weights.graph.weights.load import load_weights
     from max_weights.graph.weights.protocol import Weights
     from max_weights.graph.weights.weight_data import WeightData
+    from max_weights.versions import show_versions
 
 __all__ = [
     "Buffer",
@@ -51,6 +52,7 @@ __all__ = [
     "finfo",
     "graph",
     "load_weights",
+    "show_versions",
     "weights_format",
 ]
 
@@ -77,6 +79,7 @@ __getattr__, __dir__ = exports(
         "finfo": "max_weights.dtype",
         "graph": "max_weights.graph",
         "load_weights": "max_weights.graph.weights.load",
+        "show_versions": "max_weights.versions",
         "weights_format": "max_weights.graph.weights.format",
     },
 )

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,27 @@ def test_ls_takes_the_files_of_one_checkpoint(make_file: Make) -> None:
     listing = json.loads(listed("ls", "--json", first, second))
     assert listing["files"] == [str(first), str(second)]
     assert [weight["file"] for weight in listing["weights"]] == [str(first), str(second)]
+
+
+def test_both_commands_take_a_directory_and_a_model_of_the_cache(
+    make_file: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_file({"w": np.ones(3, np.float32)})
+    model, commit = file.parent / "hub" / "models--org--tiny", "0" * 40
+    (model / "snapshots").mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    folder = model / "snapshots" / commit
+    folder.mkdir()
+    file.rename(folder / file.name)
+    monkeypatch.setenv("HF_HUB_CACHE", str(file.parent / "hub"))
+    for checkpoint in (folder, "org/tiny", "org/tiny@main"):
+        assert json.loads(listed("ls", "--json", checkpoint))["totals"] == {"weights": 1, "bytes": 12}
+        assert rows(listed("show", checkpoint, "w"))["max"] == "1"
+    missing = run("ls", "org/other")
+    assert missing.exit_code == 1
+    assert "hf download org/other" in missing.stderr
+    assert missing.stderr.count("\n") == 1
 
 
 def test_ls_shows_the_name_of_a_dtype_that_is_not_known(make_file: Make) -> None:
@@ -313,6 +335,28 @@ def test_show_reads_a_misaligned_weight_in_chunks(make_file: Make) -> None:
         "alignment": "",
     }
     assert misaligned.split("\n\n")[1] == aligned.split("\n\n")[1]
+
+
+@pytest.mark.parametrize("pad", [b"", b" "])
+def test_show_takes_no_more_memory_for_a_larger_weight(tmp_path: Path, pad: bytes) -> None:
+    path, size = tmp_path / "sparse.safetensors", 128 << 20
+    header = b'{"w":{"dtype":"BF16","shape":[%d],"data_offsets":[0,%d]}}' % (size // 2, size)
+    header += b" " * (-len(header) % 8) + pad
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size - 2)
+        file.seek(0, 2)
+        file.write(b"\x80\x3f")  # a 1 at the end of the zeros
+    listed("show", path, "w")
+    tracemalloc.start()
+    try:
+        shown = rows(listed("show", path, "w"))
+        assert tracemalloc.get_traced_memory()[1] < size // 2
+    finally:
+        tracemalloc.stop()
+    assert shown["max"] == "1"
+    assert shown["alignment"].endswith("copied when it is used" if pad else "used without a copy")
+    assert shown["zeros"] == f"{size // 2 - 1:,} (100.00%)"
 
 
 def test_show_says_why_there_are_no_values(make_file: Make) -> None:

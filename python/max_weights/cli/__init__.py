@@ -7,29 +7,46 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Annotated
 
 import typer
 
 from max_weights.cli.ls import ls
 from max_weights.cli.show import show
+from max_weights.cli.tour import tour
+from max_weights.versions import show_versions
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="max-weights",
-    help="Look into checkpoint files: names, dtypes, shapes, values. Reads headers, executes nothing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # a help text is not markup: `[ab]` stands for itself
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(ls)
-app.command()(show)
+app.command(short_help="List weights: a tree, a table or JSON.")(ls)
+app.command(short_help="Show one weight: place, statistics, histogram.")(show)
+app.command(short_help="Show the package in a minute.")(tour)
+app.command("versions", help="Print the versions that a bug report needs.")(show_versions)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and end, when `--version` was given."""
+    if wanted:
+        from max_weights._core import __version__
+
+        print(f"max-weights {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def options() -> None:
-    """Keep `ls` a command of its own while there are others."""
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Look into checkpoint files: names, dtypes, shapes, values. Nothing in a file is ever executed."""
 
 
 def main() -> None:

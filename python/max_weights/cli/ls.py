@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
 from json.encoder import encode_basestring_ascii as quoted
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from max_weights._core import files, tree
-from max_weights.cli.terminal import console, errors_in_one_line, plural, printable, size, warn
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plural, printable, size, warn
 from max_weights.graph.weights.load import load_weights
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ WIDEST_COLUMN = 100
 
 
 def ls(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="The files of one checkpoint.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help=CHECKPOINT)],
     flat: Annotated[bool, typer.Option("--flat", help="A table, one weight a line, in file order.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, one weight a line.")] = False,
     filters: Annotated[

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from max_weights._core import tree
 from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
-from max_weights.cli.terminal import console, errors_in_one_line, plural, printable, size, warn
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plural, printable, size, warn
 from max_weights.dtype import DType
 from max_weights.errors import FileChangedError
 from max_weights.graph.weights.load import load_weights
@@ -47,7 +46,7 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def show(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The checkpoint.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help=CHECKPOINT)],
     name: Annotated[
         str,
         typer.Argument(metavar="NAME", help="A weight, or a prefix of several.", autocompletion=complete_name),

@@ -13,6 +13,9 @@ from rich.text import Text
 
 from max_weights.errors import WeightsError
 
+CHECKPOINT = "A file, a directory, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache."
+"""The help of every argument that names a checkpoint; it is passed on as text, because not all of these are paths."""
+
 
 def printable(text: str) -> str:
     """The text with every character escaped that could steer a terminal: controls, line ends, changes of direction."""
