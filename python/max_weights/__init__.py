@@ -12,7 +12,8 @@ from max_weights._lazy import exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph
-    from max_weights._core import Buffer, SafetensorWeights, __version__
+    from max_weights._core import Buffer, SafetensorWeights, __version__, release_memory
+    from max_weights.driver.virtual import virtual_devices
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
         ClosedError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from max_weights.graph.weights.load import load_weights
     from max_weights.graph.weights.protocol import Weights
     from max_weights.graph.weights.weight_data import WeightData
+    from max_weights.scaling import scale_blocks
     from max_weights.versions import show_versions
 
 __all__ = [
@@ -52,7 +54,10 @@ __all__ = [
     "finfo",
     "graph",
     "load_weights",
+    "release_memory",
+    "scale_blocks",
     "show_versions",
+    "virtual_devices",
     "weights_format",
 ]
 
@@ -79,7 +84,10 @@ __getattr__, __dir__ = exports(
         "finfo": "max_weights.dtype",
         "graph": "max_weights.graph",
         "load_weights": "max_weights.graph.weights.load",
+        "release_memory": "max_weights._core",
+        "scale_blocks": "max_weights.scaling",
         "show_versions": "max_weights.versions",
+        "virtual_devices": "max_weights.driver.virtual",
         "weights_format": "max_weights.graph.weights.format",
     },
 )

@@ -15,12 +15,13 @@ LAZY_PACKAGES = ["max_weights", "max_weights.graph", "max_weights.graph.weights"
 # Lower may not import higher. What is not listed stands on top and may import everything.
 LAYERS = [
     {"_lazy", "errors"},
-    {"dtype", "driver.device", "driver.tensor"},
+    {"dtype", "driver.device", "driver.tensor", "driver.virtual"},
     {"_core"},
     {"driver.doors", "driver", "graph.dim", "graph.device", "graph.quantization"},
     {"graph.shape"},
     {"graph.weight"},
     {"graph.weights.weight_data", "graph.weights.format"},
+    {"graph.weights.lazy_cast"},
     {"graph.weights.hub"},
     {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
     {"graph.weights", "graph"},

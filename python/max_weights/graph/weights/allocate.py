@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights.dtype import DType
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import StaticDim
 from max_weights.graph.shape import Shape
 from max_weights.graph.weight import Weight
+from max_weights.graph.weights.lazy_cast import LazyCast
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
-    from max_weights.dtype import DType
     from max_weights.graph.quantization import QuantizationEncoding
+
+# What the package aligns memory of its own to, in bytes.
+_BLOCK_ALIGN = 64
 
 
 def allocate(
@@ -33,17 +37,17 @@ def allocate(
         raise ValueError(f"weight '{node.name}' {found}, but quantization_encoding={encoding.value} was asked for")
     if shape is not None:
         _require_shape(node.name, Shape(shape), value.shape)
-    if dtype is not None:
-        value = value.astype(dtype)
+    dtype = value.dtype if dtype is None else DType(dtype)
+    converts = dtype is not value.dtype
     weight = Weight(
         node.name,
-        value.dtype,
+        dtype,
         value.shape,
         device if device is not None else DeviceRef.CPU(),
-        quantization_encoding=value.quantization_encoding,
-        align=_alignment(value.data),
+        quantization_encoding=None if converts else value.quantization_encoding,
+        align=_BLOCK_ALIGN if converts else _alignment(value.data),
     )
-    node.allocated_weights[node.name] = value.data
+    node.allocated_weights[node.name] = LazyCast(value, dtype) if converts else value.data
     return weight
 
 
@@ -52,8 +56,6 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
 
     `dtype`, if given, is what the weight must have.
     """
-    from max_weights.dtype import DType
-
     value = node.data()
     if dtype is not None and DType(dtype) != value.dtype:
         raise ValueError(f"weight '{node.name}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
@@ -78,4 +80,4 @@ def _require_shape(name: str, asked: Shape, found: Shape) -> None:
 def _alignment(data: Any) -> int:
     """The largest power of two, up to 64, that the data's address is a multiple of."""
     address = data._data_ptr()
-    return min(64, address & -address) if address else 64
+    return min(_BLOCK_ALIGN, address & -address) if address else _BLOCK_ALIGN

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights.driver.virtual import NoData, devices_are_virtual
 from max_weights.dtype import DType
-from max_weights.errors import UnsupportedError
 from max_weights.graph.dim import DimLike
 from max_weights.graph.shape import Shape
 
@@ -108,21 +108,28 @@ class WeightData:
         self.data = buffer
         return buffer
 
-    def astype(self, dtype: DType | str) -> WeightData:
-        """The weight itself, if it has that dtype already.
+    def astype(self, dtype: DType | str, *, saturate: bool = False, out: Any = None) -> WeightData:
+        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+
+        Always really converts, except inside `virtual_devices()`, where the result has the dtype and the shape but no
+        data.
+
+        Args:
+            dtype: The dtype of the result.
+            saturate: Give the largest finite value instead of infinity or NaN where a value is too large.
+            out: A contiguous Buffer, array or DLPack tensor of this shape and the dtype, to write to.
 
         Raises:
-            UnsupportedError: another dtype; this version does not convert.
+            UnsupportedError: from or to complex64.
+            ValueError: `out` does not fit.
+            FileChangedError: the file of a mapped weight was truncated.
         """
         dtype = DType(dtype)
-        if dtype is self.dtype:
+        if dtype is self.dtype and out is None:
             return self
-        error = UnsupportedError(
-            f"weight '{self.name}' is {self.dtype!r}, and this version cannot convert it to {dtype!r}; take the data "
-            "as it is, and convert it in your framework"
-        )
-        error.tensor = self.name
-        raise error
+        if devices_are_virtual():
+            return WeightData(NoData(self.name), self.name, dtype, self.shape, self.quantization_encoding)
+        return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self._shape)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
@@ -152,13 +159,13 @@ class WeightData:
         for dim in shape.static_dims:
             bits *= dim
         size: float = -(-bits // 8)
-        if size < 1024:
+        if size < 1000:
             return f"{size} byte" if size == 1 else f"{size} bytes"
-        for unit in ("KiB", "MiB", "GiB"):
-            size /= 1024
-            if size < 1024:
+        for unit in ("kB", "MB", "GB"):
+            size /= 1000
+            if size < 1000:
                 return f"{size:.1f} {unit}"
-        return f"{size / 1024:.1f} TiB"
+        return f"{size / 1000:.1f} TB"
 
 
 def _is_numpy(data: object) -> bool:
