@@ -32,6 +32,7 @@ class Column:
     unit: str
     values: Mapping[str, float]
     charted: bool = True  # memory and the like stay out of the chart, which compares times
+    moved: int = 0  # bytes read and written, for tables that show a throughput
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Report:
     limits: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     samples: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    throughput: str = ""  # what one row is, in a table of GB/s with a column for each loader
 
     @property
     def rows(self) -> list[str]:
@@ -95,6 +97,30 @@ def number(value: float) -> str:
 
 def markdown(report: Report, line: str) -> str:
     """Return the report's tables in Markdown, and `line` (the environment) below them."""
+    parts = [_throughput(report) if report.throughput else _times(report)]
+    if report.targets:
+        figures = [["figure", "target", "measured", "met"], ["---", "---:", "---:", "---"]]
+        for target in report.targets:
+            met = "yes" if target.met else "**no**"
+            figures.append(
+                [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value), met]
+            )
+        parts.append(_table(figures))
+    return "\n\n".join([*parts, *report.notes, f"*{line}*"])
+
+
+def _throughput(report: Report) -> str:
+    """Return a table of GB/s: a row for each measured thing, a column for each loader."""
+    loaders = report.rows
+    rows = [[report.throughput, *loaders], ["---"] + ["---:"] * len(loaders)]
+    for column in report.columns:
+        seconds = [column.values.get(loader) for loader in loaders]
+        rows.append([column.label, *("" if value is None else number(column.moved / value / 1e9) for value in seconds)])
+    return _table(rows)
+
+
+def _times(report: Report) -> str:
+    """Return a table of times: a row for each loader."""
     heads = ["loader"]
     for column in report.columns:
         heads += [f"{column.label}, {column.unit}", "÷ ours"] if column.charted else [f"{column.label}, {column.unit}"]
@@ -109,16 +135,7 @@ def markdown(report: Report, line: str) -> str:
             if column.charted:
                 cells.append("" if value is None or not ours or row == OURS else number(value / ours))
         rows.append(cells)
-    parts = [_table(rows)]
-    if report.targets:
-        figures = [["figure", "target", "measured", "met"], ["---", "---:", "---:", "---"]]
-        for target in report.targets:
-            met = "yes" if target.met else "**no**"
-            figures.append(
-                [target.label, f"{target.sense} {target.write(target.bound)}", target.write(target.value), met]
-            )
-        parts.append(_table(figures))
-    return "\n\n".join([*parts, *report.notes, f"*{line}*"])
+    return _table(rows)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
