@@ -147,8 +147,7 @@ def _scalers(matrix: Any, scales: Any) -> dict[str, Callable[[], object]]:
 
 
 def _measure(threads: int, elements: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure in a process that may use so many cores; an ordinary heap, as what `new` costs is part of the question.
-    """
+    """Measure in a process that may use so many cores, with an ordinary heap: what new memory costs counts."""
     command = [sys.executable, __file__, str(threads), str(elements), str(rounds)]
     # Threads of torch that wait actively would take a core from whoever is measured next.
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
