@@ -1,6 +1,13 @@
-//! What the decoders share: the fields of a block, and the ways in which small integers are packed into bytes.
+//! What the decoders share: the fields of a block, small integers unpacked eight at a time in a u64, and their products with scales.
 //!
-//! Everything works on arrays whose lengths are types, so that no access can be out of bounds and the loops compile to vector code.
+//! A decoder of many elements works in two steps. It unpacks its integers into bytes, in `u64` arithmetic on eight lanes, which every
+//! processor has and which compiles to vector code as well. Then [`scale_groups`] or [`scale_groups_from`] makes the floats. The step
+//! between them is a function call, so that the integers lie in memory as bytes: only then does the second loop load whole vectors.
+//!
+//! Everything works on arrays whose lengths are types, so that no access can be out of bounds.
+
+/// One in each lane.
+pub(super) const EVERY: u64 = 0x0101_0101_0101_0101;
 
 /// The `N` bytes of a block from byte `AT` on.
 #[inline(always)]
@@ -19,6 +26,14 @@ pub(super) fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8; BYTES]
     f16_to_f32(u16::from_le_bytes(*field::<AT, 2, BYTES>(block)))
 }
 
+/// `WORDS` words of eight bytes each of a block, from byte `AT` on, the first byte in the lowest lane.
+#[inline(always)]
+pub(super) fn words<const AT: usize, const WORDS: usize, const BYTES: usize>(block: &[u8; BYTES]) -> [u64; WORDS] {
+    const { assert!(AT + WORDS * 8 <= BYTES, "a field beyond its block") };
+    let (bytes, _) = block[AT..].as_chunks::<8>();
+    std::array::from_fn(|i| u64::from_le_bytes(bytes[i]))
+}
+
 /// The value of an f16, without branches: `half` asks the processor for its features on each call.
 #[inline(always)]
 pub(super) fn f16_to_f32(bits: u16) -> f32 {
@@ -31,45 +46,80 @@ pub(super) fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(finite.to_bits() | special | (u32::from(bits) & !SIGNLESS) << 16)
 }
 
-/// Eight bits as eight bytes of 0 or 1, the lowest bit first.
+/// The lowest `bits` bits of each lane, after a shift to the right by `shift`.
 #[inline(always)]
-pub(super) fn bits_to_bytes(bits: u8) -> u64 {
-    const EVERY: u64 = 0x0101_0101_0101_0101;
+pub(super) fn unpack(packed: u64, shift: usize, bits: u32) -> u64 {
+    (packed >> shift) & (EVERY * ((1 << bits) - 1))
+}
+
+/// Each lane, at most 127, minus `bias`, at most 128, as a signed byte.
+#[inline(always)]
+pub(super) fn minus(lanes: u64, bias: u64) -> u64 {
+    // The top bit of each lane pays for the borrow.
+    ((lanes | EVERY << 7) - EVERY * bias) ^ EVERY << 7
+}
+
+/// Eight bits as eight lanes of 0 or 1, the lowest bit first.
+#[inline(always)]
+pub(super) fn bits_to_lanes(bits: u8) -> u64 {
     // A copy of the byte in each lane, one bit of it kept; 0x7f lifts a bit that is there to the top of its lane.
     let kept = (u64::from(bits) * EVERY) & 0x8040_2010_0804_0201;
     ((kept + 0x7f * EVERY) >> 7) & EVERY
 }
 
-/// `bytes` with the sign of each lane flipped where the bit is set. Every lane must be 1..=127: a zero would borrow from its neighbour.
+/// Lanes with their signs flipped where the bit is set. Every lane must be 1..=127: a zero would carry into its neighbour.
 #[inline(always)]
-pub(super) fn with_signs(bytes: u64, signs: u8) -> u64 {
-    let flips = bits_to_bytes(signs);
-    (bytes ^ (flips * 0xff)) + flips
+pub(super) fn with_signs(lanes: u64, signs: u8) -> u64 {
+    let flips = bits_to_lanes(signs);
+    (lanes ^ (flips * 0xff)) + flips
 }
 
 /// `scale * quant` for each signed byte.
 #[inline(always)]
-pub(super) fn scaled<const N: usize>(out: &mut [f32; N], quants: [i8; N], scale: f32) {
+pub(super) fn scale_each<const N: usize>(out: &mut [f32; N], quants: &[u8; N], scale: f32) {
     for (value, quant) in out.iter_mut().zip(quants) {
-        *value = scale * f32::from(quant);
+        *value = scale * f32::from(quant.cast_signed());
     }
 }
 
 /// `scale * quant + offset` for each byte.
 #[inline(always)]
-pub(super) fn scaled_from<const N: usize>(out: &mut [f32; N], quants: [u8; N], scale: f32, offset: f32) {
+pub(super) fn scale_each_from<const N: usize>(out: &mut [f32; N], quants: &[u8; N], scale: f32, offset: f32) {
     for (value, quant) in out.iter_mut().zip(quants) {
-        *value = scale * f32::from(quant) + offset;
+        *value = scale * f32::from(*quant) + offset;
     }
 }
 
-/// The eight lanes as signed bytes.
-#[inline(always)]
-pub(super) fn signed(lanes: u64) -> [i8; 8] {
-    lanes.to_le_bytes().map(u8::cast_signed)
+/// `scale * quant` for each signed byte, each group of `GROUP` elements with a scale of its own.
+#[inline(never)]
+pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS: usize, const N: usize>(
+    out: &mut [f32; N],
+    quants: &[[u8; 8]; WORDS],
+    scales: &[f32; GROUPS],
+) {
+    const { assert!(GROUP * GROUPS == N && WORDS * 8 == N, "groups that are not the whole block") };
+    let (quants, _) = quants.as_flattened().as_chunks::<GROUP>();
+    for ((out, quants), scale) in out.as_chunks_mut().0.iter_mut().zip(quants).zip(scales) {
+        scale_each(out, quants, *scale);
+    }
 }
 
-/// The `N` values from `AT` on.
+/// `scale * quant - minimum` for each byte, each group of `GROUP` elements with a scale and a minimum of its own.
+#[inline(never)]
+pub(super) fn scale_groups_from<const GROUP: usize, const GROUPS: usize>(
+    out: &mut [f32; 256],
+    quants: &[[u8; 8]; 32],
+    scales: &[f32; GROUPS],
+    minima: &[f32; GROUPS],
+) {
+    const { assert!(GROUP * GROUPS == 256, "groups that are not the whole block") };
+    let (quants, _) = quants.as_flattened().as_chunks::<GROUP>();
+    for (((out, quants), scale), minimum) in out.as_chunks_mut().0.iter_mut().zip(quants).zip(scales).zip(minima) {
+        scale_each_from(out, quants, *scale, -*minimum);
+    }
+}
+
+/// The `index`th part of `N` values.
 #[inline(always)]
 pub(super) fn part<const N: usize>(out: &mut [f32], index: usize) -> &mut [f32; N] {
     let (parts, _) = out.as_chunks_mut::<N>();
@@ -90,15 +140,29 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_becomes_its_bits() {
+    fn every_byte_becomes_its_bits_and_signs() {
+        let magnitudes = 0x0108_1019_2b3e_7f02_u64;
         for byte in 0..=u8::MAX {
-            let lanes = bits_to_bytes(byte).to_le_bytes();
-            let signed = signed(with_signs(0x0108_1019_2b3e_7f02, byte));
-            for (i, lane) in lanes.into_iter().enumerate() {
+            let lanes = bits_to_lanes(byte).to_le_bytes();
+            let signed = with_signs(magnitudes, byte).to_le_bytes().map(u8::cast_signed);
+            for (i, magnitude) in magnitudes.to_le_bytes().into_iter().map(u8::cast_signed).enumerate() {
                 let bit = byte >> i & 1;
-                assert_eq!(lane, bit);
-                let magnitude = 0x0108_1019_2b3e_7f02_u64.to_le_bytes()[i].cast_signed();
+                assert_eq!(lanes[i], bit);
                 assert_eq!(signed[i], if bit == 1 { -magnitude } else { magnitude });
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_lose_their_bias_without_touching_their_neighbours() {
+        for bias in [0, 1, 4, 32, 127, 128] {
+            for lane in 0..128_u64 {
+                let lanes = minus(lane | (127 - lane) << 8 | lane << 56, bias)
+                    .to_le_bytes()
+                    .map(|byte| byte.cast_signed().into());
+                let [bias, lane] = [bias, lane].map(|value| value as i64);
+                let expected = [lane, 127 - lane, 0, 0, 0, 0, 0, lane].map(|value: i64| value - bias);
+                assert_eq!(lanes, expected);
             }
         }
     }

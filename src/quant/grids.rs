@@ -8,8 +8,8 @@ const LEVELS_2: [u8; 3] = [0x08, 0x19, 0x2b];
 const LEVELS_3_XXS: [u8; 8] = [0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3e];
 /// The levels of the IQ3_S grid.
 const LEVELS_3_S: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
-/// The levels of the IQ1 grid, -1, 0 and 1 in two's complement.
-const LEVELS_1: [u8; 3] = [0xff, 0, 1];
+/// The levels of the IQ1 grid: -1, 0 and 1, times eight plus eight.
+const LEVELS_1: [u8; 3] = [0, 8, 16];
 
 pub(super) static IQ2_XXS: [u64; 256] = eights(&grids_data::IQ2_XXS, LEVELS_2);
 pub(super) static IQ2_XS: [u64; 512] = eights(&grids_data::IQ2_XS, LEVELS_2);

@@ -3,8 +3,8 @@
 //! A decoder turns one block into an array of f32; [`each_block`] is the one loop around all of them. The order of the operations
 //! is ggml's and gguf-py's, each rounded to f32 and none fused, so that the results are theirs bit for bit.
 
+use half::f16;
 use half::slice::HalfFloatSliceExt as _;
-use half::{bf16, f16};
 
 use super::Encoding;
 use super::{iq, k, simple, ternary};
@@ -64,7 +64,9 @@ fn each_block<const BYTES: usize, const ELEMENTS: usize>(
             let (out, _) = out.as_chunks_mut::<4>();
             for (block, out) in blocks.iter().zip(out.as_chunks_mut::<ELEMENTS>().0) {
                 decode(block, &mut values);
-                *out = values.map(f32::to_ne_bytes);
+                for (out, value) in out.iter_mut().zip(&values) {
+                    *out = value.to_ne_bytes();
+                }
             }
         }
         Target::F16 => {
@@ -73,15 +75,29 @@ fn each_block<const BYTES: usize, const ELEMENTS: usize>(
             for (block, out) in blocks.iter().zip(out.as_chunks_mut::<ELEMENTS>().0) {
                 decode(block, &mut values);
                 rounded.convert_from_f32_slice(&values);
-                *out = rounded.map(f16::to_ne_bytes);
+                for (out, value) in out.iter_mut().zip(&rounded) {
+                    *out = value.to_ne_bytes();
+                }
             }
         }
         Target::BF16 => {
             let (out, _) = out.as_chunks_mut::<2>();
             for (block, out) in blocks.iter().zip(out.as_chunks_mut::<ELEMENTS>().0) {
                 decode(block, &mut values);
-                *out = values.map(|value| bf16::from_f32(value).to_ne_bytes());
+                for (out, value) in out.iter_mut().zip(&values) {
+                    *out = bf16_bits(*value).to_ne_bytes();
+                }
             }
         }
     }
+}
+
+/// The bf16 nearest to a value, ties to even; a NaN keeps its sign and upper payload and becomes quiet. Without branches, so that it
+/// compiles to vector code.
+#[inline(always)]
+fn bf16_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    (if value.is_nan() { quiet } else { rounded }) as u16
 }

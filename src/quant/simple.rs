@@ -1,14 +1,17 @@
 //! Decoders of the encodings with one scale, or one per sixteen elements, and no super-blocks.
 
-use super::block::{bits_to_bytes, f16_field, field, part, scaled, scaled_from};
+use super::block::{
+    EVERY, bits_to_lanes, f16_field, field, minus, part, scale_each, scale_each_from, scale_groups, unpack, with_signs,
+    words,
+};
 
 /// `d` f16, 16 bytes of nibbles: the low ones are the first half. `d * (q - 8)`.
 #[inline]
 pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let scale = f16_field::<0, _>(block);
     let packed = field::<2, 16, _>(block);
-    scaled(part(out, 0), packed.map(|byte| (byte & 15).cast_signed() - 8), scale);
-    scaled(part(out, 1), packed.map(|byte| (byte >> 4).cast_signed() - 8), scale);
+    scale_each(part(out, 0), &packed.map(|byte| (byte & 15).wrapping_sub(8)), scale);
+    scale_each(part(out, 1), &packed.map(|byte| (byte >> 4).wrapping_sub(8)), scale);
 }
 
 /// `d` f16, `m` f16, 16 bytes of nibbles. `d * q + m`.
@@ -16,81 +19,76 @@ pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
 pub(super) fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
     let packed = field::<4, 16, _>(block);
-    scaled_from(part(out, 0), packed.map(|byte| byte & 15), scale, minimum);
-    scaled_from(part(out, 1), packed.map(|byte| byte >> 4), scale, minimum);
+    scale_each_from(part(out, 0), &packed.map(|byte| byte & 15), scale, minimum);
+    scale_each_from(part(out, 1), &packed.map(|byte| byte >> 4), scale, minimum);
 }
 
-/// The five-bit integers of Q5_0 and Q5_1: nibbles, and their fifth bits in element order.
+/// The five-bit integers of Q5_0 and Q5_1: their fifth bits in element order, and nibbles.
 #[inline(always)]
-fn five_bits(high: [u8; 4], packed: &[u8; 16]) -> [[u8; 8]; 4] {
-    let (low, _) = packed.as_chunks::<8>();
-    let mut quants = [[0; 8]; 4];
-    for (i, quants) in quants.iter_mut().enumerate() {
-        let nibbles = u64::from_le_bytes(low[i % 2]) >> (i / 2 * 4) & 0x0f0f_0f0f_0f0f_0f0f;
-        *quants = (nibbles | bits_to_bytes(high[i]) << 4).to_le_bytes();
-    }
-    quants
+fn five_bits(high: [u8; 4], low: [u64; 2]) -> [u64; 4] {
+    std::array::from_fn(|i| unpack(low[i % 2], i / 2 * 4, 4) | bits_to_lanes(high[i]) << 4)
 }
 
 /// `d` f16, 32 fifth bits, 16 bytes of nibbles. `d * (q - 16)`.
 #[inline]
 pub(super) fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     let scale = f16_field::<0, _>(block);
-    let quants = five_bits(*field::<2, 4, _>(block), field::<6, 16, _>(block));
-    for (i, quants) in quants.into_iter().enumerate() {
-        scaled(part(out, i), quants.map(|quant| quant.cast_signed() - 16), scale);
-    }
+    let quants = five_bits(*field::<2, 4, _>(block), words::<6, 2, _>(block));
+    scale_groups::<32, 1, 4, 32>(out, &quants.map(|lanes| minus(lanes, 16).to_le_bytes()), &[scale]);
 }
 
 /// `d` f16, `m` f16, 32 fifth bits, 16 bytes of nibbles. `d * q + m`.
 #[inline]
 pub(super) fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
     let (scale, minimum) = (f16_field::<0, _>(block), f16_field::<2, _>(block));
-    let quants = five_bits(*field::<4, 4, _>(block), field::<8, 16, _>(block));
-    for (i, quants) in quants.into_iter().enumerate() {
-        scaled_from(part(out, i), quants, scale, minimum);
+    let quants = five_bits(*field::<4, 4, _>(block), words::<8, 2, _>(block));
+    for (i, lanes) in quants.into_iter().enumerate() {
+        scale_each_from(part(out, i), &lanes.to_le_bytes(), scale, minimum);
     }
 }
 
 /// `d` f16, 32 signed bytes. `d * q`.
 #[inline]
 pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
-    scaled(out, field::<2, 32, _>(block).map(u8::cast_signed), f16_field::<0, _>(block));
+    scale_each(out, field::<2, 32, _>(block), f16_field::<0, _>(block));
 }
 
 /// `d` f16, `s` f16 (`d` times the sum of the integers, for dot products only), 32 signed bytes. `d * q`.
 #[inline]
 pub(super) fn q8_1(block: &[u8; 36], out: &mut [f32; 32]) {
-    scaled(out, field::<4, 32, _>(block).map(u8::cast_signed), f16_field::<0, _>(block));
+    scale_each(out, field::<4, 32, _>(block), f16_field::<0, _>(block));
 }
 
 /// `d` f16, 128 bits. `d` where the bit is set, `-d` where it is not.
 #[inline]
 pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
     let scale = f16_field::<0, _>(block);
-    for (i, byte) in field::<2, 16, _>(block).iter().enumerate() {
-        // 2 * bit - 1 in each lane; a lane of 0 borrows nothing, because the sums stand in separate bytes.
-        let signs = bits_to_bytes(*byte).to_le_bytes().map(|bit| (bit * 2).cast_signed() - 1);
-        scaled(part(out, i), signs, scale);
-    }
+    let signs = field::<2, 16, _>(block).map(|bits| with_signs(EVERY, !bits).to_le_bytes());
+    scale_groups::<128, 1, 16, 128>(out, &signs, &[scale]);
+}
+
+/// Four integers of two bits each in four lanes, the lowest bits first.
+#[inline(always)]
+fn quarters(byte: u8) -> u64 {
+    let byte = u64::from(byte);
+    (byte | byte << 6 | byte << 12 | byte << 18) & 0x0303_0303
 }
 
 /// `d` f16, 64 two-bit integers in element order, the lowest bits first. `d * (q - 1)`.
 #[inline]
 pub(super) fn q2_0(block: &[u8; 18], out: &mut [f32; 64]) {
     let scale = f16_field::<0, _>(block);
-    for (i, byte) in field::<2, 16, _>(block).iter().enumerate() {
-        let quants = [byte & 3, byte >> 2 & 3, byte >> 4 & 3, byte >> 6];
-        scaled(part(out, i), quants.map(|quant| quant.cast_signed() - 1), scale);
-    }
+    let packed = field::<2, 16, _>(block);
+    let lanes = |i: usize| minus(quarters(packed[2 * i]) | quarters(packed[2 * i + 1]) << 32, 1).to_le_bytes();
+    scale_groups::<64, 1, 8, 64>(out, &std::array::from_fn(lanes), &[scale]);
 }
 
-/// Twice the value of an FP4 (E2M1): 0, 1, 2, 3, 4, 6, 8, 12 and their negatives. Arithmetic, so that it needs no table look-ups.
+/// Twice the value of an FP4 (E2M1): 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, as signed bytes. Arithmetic, so that it needs no table look-ups.
 #[inline(always)]
-fn twice_fp4(nibble: u8) -> i8 {
+fn twice_fp4(nibble: u8) -> u8 {
     let magnitude = nibble & 7;
     let doubled = magnitude + magnitude.saturating_sub(4) + magnitude.saturating_sub(6) * 2;
-    if nibble & 8 == 0 { doubled.cast_signed() } else { -doubled.cast_signed() }
+    if nibble & 8 == 0 { doubled } else { doubled.wrapping_neg() }
 }
 
 /// Half of an E8M0 scale: `2^(e - 128)`, subnormal for `e < 2`; 255 is no NaN here but `2^127`.
@@ -105,8 +103,8 @@ fn half_e8m0(exponent: u8) -> f32 {
 pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     let scale = half_e8m0(block[0]);
     let packed = field::<1, 16, _>(block);
-    scaled(part(out, 0), packed.map(|byte| twice_fp4(byte & 15)), scale);
-    scaled(part(out, 1), packed.map(|byte| twice_fp4(byte >> 4)), scale);
+    scale_each(part(out, 0), &packed.map(|byte| twice_fp4(byte & 15)), scale);
+    scale_each(part(out, 1), &packed.map(|byte| twice_fp4(byte >> 4)), scale);
 }
 
 /// Half of an unsigned E4M3 scale (bias 7). As in ggml the top bit is ignored, and 0x7f, the NaN, is 0; 0xff is not.
@@ -125,11 +123,11 @@ fn half_e4m3(bits: u8) -> f32 {
 /// Four E4M3 scales, then for each 8 bytes of nibbles, each an FP4: the low ones are the first half of its 16 elements. `d * fp4`.
 #[inline]
 pub(super) fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
-    let scales = field::<0, 4, _>(block);
+    let scales = field::<0, 4, _>(block).map(half_e4m3);
     let (packed, _) = field::<4, 32, _>(block).as_chunks::<8>();
-    for (i, scale) in scales.iter().enumerate() {
-        let scale = half_e4m3(*scale);
-        scaled(part(out, 2 * i), packed[i].map(|byte| twice_fp4(byte & 15)), scale);
-        scaled(part(out, 2 * i + 1), packed[i].map(|byte| twice_fp4(byte >> 4)), scale);
+    let mut quants = [[0; 8]; 8];
+    for (pair, packed) in quants.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
+        *pair = [packed.map(|byte| twice_fp4(byte & 15)), packed.map(|byte| twice_fp4(byte >> 4))];
     }
+    scale_groups::<16, 4, 8, 64>(out, &quants, &scales);
 }
