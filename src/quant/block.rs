@@ -6,6 +6,8 @@
 //!
 //! Everything works on arrays whose lengths are types, so that no access can be out of bounds.
 
+use std::hint::black_box;
+
 /// One in each lane.
 pub(super) const EVERY: u64 = 0x0101_0101_0101_0101;
 
@@ -100,7 +102,7 @@ pub(super) fn scale_groups<const GROUP: usize, const GROUPS: usize, const WORDS:
     const { assert!(GROUP * GROUPS == N && WORDS * 8 == N, "groups that are not the whole block") };
     let (quants, _) = quants.as_flattened().as_chunks::<GROUP>();
     for ((out, quants), scale) in out.as_chunks_mut().0.iter_mut().zip(quants).zip(scales) {
-        scale_each(out, quants, *scale);
+        scale_each(out, quants, black_box(*scale));
     }
 }
 
@@ -115,7 +117,7 @@ pub(super) fn scale_groups_from<const GROUP: usize, const GROUPS: usize>(
     const { assert!(GROUP * GROUPS == 256, "groups that are not the whole block") };
     let (quants, _) = quants.as_flattened().as_chunks::<GROUP>();
     for (((out, quants), scale), minimum) in out.as_chunks_mut().0.iter_mut().zip(quants).zip(scales).zip(minima) {
-        scale_each_from(out, quants, *scale, -*minimum);
+        scale_each_from(out, quants, black_box(*scale), -*minimum);
     }
 }
 

@@ -83,12 +83,17 @@ pub(super) fn q2_0(block: &[u8; 18], out: &mut [f32; 64]) {
     scale_groups::<64, 1, 8, 64>(out, &std::array::from_fn(lanes), &[scale]);
 }
 
-/// Twice the value of an FP4 (E2M1): 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, as signed bytes. Arithmetic, so that it needs no table look-ups.
+/// Twice the value of each FP4 (E2M1), 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, as signed bytes. Arithmetic, so that it needs no
+/// table look-ups.
 #[inline(always)]
-fn twice_fp4(nibble: u8) -> u8 {
-    let magnitude = nibble & 7;
-    let doubled = magnitude + magnitude.saturating_sub(4) + magnitude.saturating_sub(6) * 2;
-    if nibble & 8 == 0 { doubled } else { doubled.wrapping_neg() }
+fn twice_fp4(nibbles: u64) -> u64 {
+    let magnitude = nibbles & (EVERY * 7);
+    let [low, middle, high] = [0, 1, 2].map(|bit| magnitude >> bit & EVERY);
+    // From 4 on each step counts double, and the last one four times.
+    let doubled = magnitude + (magnitude & (high * 3)) + ((high & middle & low) << 1);
+    // A negative zero stays what it is, because complementing it would carry into its neighbour.
+    let negative = nibbles >> 3 & EVERY & (high | middle | low);
+    (doubled ^ (negative * 0xff)) + negative
 }
 
 /// Half of an E8M0 scale: `2^(e - 128)`, subnormal for `e < 2`; 255 is no NaN here but `2^127`.
@@ -101,10 +106,10 @@ fn half_e8m0(exponent: u8) -> f32 {
 /// `e` E8M0, 16 bytes of nibbles, each an FP4. `2^(e - 127) * fp4`.
 #[inline]
 pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
-    let scale = half_e8m0(block[0]);
-    let packed = field::<1, 16, _>(block);
-    scale_each(part(out, 0), &packed.map(|byte| twice_fp4(byte & 15)), scale);
-    scale_each(part(out, 1), &packed.map(|byte| twice_fp4(byte >> 4)), scale);
+    let [first, second] = words::<1, 2, _>(block);
+    let quants = [(first, 0), (second, 0), (first, 4), (second, 4)];
+    let quants = quants.map(|(packed, shift)| twice_fp4(unpack(packed, shift, 4)).to_le_bytes());
+    scale_groups::<32, 1, 4, 32>(out, &quants, &[half_e8m0(block[0])]);
 }
 
 /// Half of an unsigned E4M3 scale (bias 7). As in ggml the top bit is ignored, and 0x7f, the NaN, is 0; 0xff is not.
@@ -123,11 +128,7 @@ fn half_e4m3(bits: u8) -> f32 {
 /// Four E4M3 scales, then for each 8 bytes of nibbles, each an FP4: the low ones are the first half of its 16 elements. `d * fp4`.
 #[inline]
 pub(super) fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
-    let scales = field::<0, 4, _>(block).map(half_e4m3);
-    let (packed, _) = field::<4, 32, _>(block).as_chunks::<8>();
-    let mut quants = [[0; 8]; 8];
-    for (pair, packed) in quants.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
-        *pair = [packed.map(|byte| twice_fp4(byte & 15)), packed.map(|byte| twice_fp4(byte >> 4))];
-    }
-    scale_groups::<16, 4, 8, 64>(out, &quants, &scales);
+    let packed = words::<4, 4, _>(block);
+    let quants = std::array::from_fn(|i| twice_fp4(unpack(packed[i / 2], i % 2 * 4, 4)).to_le_bytes());
+    scale_groups::<16, 4, 8, 64>(out, &quants, &field::<0, 4, _>(block).map(half_e4m3));
 }
