@@ -24,8 +24,8 @@ GRIDS = {
 HEAD = """\
 //! The grids of the IQ encodings, packed. Written by tools/make_quant_grids.py; do not edit.
 //!
-//! A row is a number: eight elements of two bits (IQ1, IQ2) or four of four bits (IQ3), the first in the lowest bits. Each element
-//! is an index into the levels of its grid, which `grids` holds.
+//! A row is a number: eight elements of two bits (IQ1, IQ2) or four of four bits (IQ3), the first in the lowest bits.
+//! Each element is an index into the levels of its grid, which `grids` holds.
 """
 
 

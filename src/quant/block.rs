@@ -159,12 +159,10 @@ mod tests {
     fn lanes_lose_their_bias_without_touching_their_neighbours() {
         for bias in [0, 1, 4, 32, 127, 128] {
             for lane in 0..128_u64 {
-                let lanes = minus(lane | (127 - lane) << 8 | lane << 56, bias)
-                    .to_le_bytes()
-                    .map(|byte| byte.cast_signed().into());
-                let [bias, lane] = [bias, lane].map(|value| value as i64);
-                let expected = [lane, 127 - lane, 0, 0, 0, 0, 0, lane].map(|value: i64| value - bias);
-                assert_eq!(lanes, expected);
+                let lanes = minus(lane | (127 - lane) << 8 | lane << 56, bias).to_le_bytes();
+                let bias = bias as i16;
+                let expected = [lane, 127 - lane, 0, 0, 0, 0, 0, lane].map(|value| value as i16 - bias);
+                assert_eq!(lanes.map(|lane| i16::from(lane.cast_signed())), expected);
             }
         }
     }

@@ -101,3 +101,18 @@ fn bf16_bits(value: f32) -> u16 {
     let quiet = bits >> 16 | 0x40;
     (if value.is_nan() { quiet } else { rounded }) as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::bf16_bits;
+
+    #[test]
+    fn every_upper_half_and_each_kind_of_lower_half_rounds_as_the_reference_does() {
+        for upper in 0..=u16::MAX {
+            for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits(u32::from(upper) << 16 | lower);
+                assert_eq!(bf16_bits(value), half::bf16::from_f32(value).to_bits(), "{upper:#06x}{lower:04x}");
+            }
+        }
+    }
+}
