@@ -11,6 +11,7 @@ pub mod dtype;
 pub mod error;
 pub mod format;
 pub mod names;
+pub mod quant;
 pub mod storage;
 pub mod tensor;
 pub mod workers;
