@@ -152,7 +152,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     }
     let bytes: [u8; 4] = *cursor.take(4, "the version", "gguf.too-short")?.first_chunk().unwrap_or(&[0; 4]);
     let stored = u32::from_le_bytes(bytes);
-    let big_endian = stored & 0xffff == 0;
+    let big_endian = stored.is_multiple_of(1 << 16);
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
         let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");

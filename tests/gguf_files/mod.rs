@@ -12,6 +12,7 @@ pub(crate) struct Made {
 }
 
 pub(crate) const U8: u32 = 0;
+pub(crate) const I32: u32 = 5;
 pub(crate) const U16: u32 = 2;
 pub(crate) const U32: u32 = 4;
 pub(crate) const F32: u32 = 6;

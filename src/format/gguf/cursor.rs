@@ -179,9 +179,8 @@ impl<'a> Cursor<'a> {
         let width = self.form.length_bytes();
         for done in 0..count {
             let later = (count - done - 1).saturating_mul(width);
-            let len = match self.length() {
-                Ok(len) => len,
-                Err(_) => return Err(self.missing(width, later, "the length of a string", "gguf.array-length")),
+            let Ok(len) = self.length() else {
+                return Err(self.missing(width, later, "the length of a string", "gguf.array-length"));
             };
             self.take_before(len, later, "a string in an array", "gguf.string-length")?;
         }

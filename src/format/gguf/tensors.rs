@@ -224,7 +224,8 @@ fn build(
     findings: &mut Findings,
 ) -> Step<TensorTable> {
     let record = |place: &Place| Record::read(&mut records.clone().at(place.record as usize));
-    if let Some([_, late]) = places.array_windows().find(|[a, b]| a.start > b.start) {
+    let mut pairs = places.iter().zip(places.iter().skip(1));
+    if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
         findings.note(|| {
             let cause = "the records are not in the order of their offsets; llama.cpp refuses the file";

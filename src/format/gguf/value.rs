@@ -270,7 +270,7 @@ impl<'a> Array<'a> {
     }
 }
 
-impl<'a> IntoIterator for Array<'a> {
+impl<'a> IntoIterator for &Array<'a> {
     type Item = Value<'a>;
     type IntoIter = Elements<'a>;
 
