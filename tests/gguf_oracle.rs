@@ -318,7 +318,7 @@ proptest! {
 }
 
 #[test]
-fn reading_fetches_each_byte_once_and_no_more_than_twice_the_header() {
+fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
     let strings = 262_144;
     let mut made = Made::new(1, 1).key("tokenizer.ggml.tokens", ARRAY).array(STRING, strings);
     for i in 0..strings {
@@ -338,8 +338,8 @@ fn reading_fetches_each_byte_once_and_no_more_than_twice_the_header() {
         Ok(())
     })
     .expect("a valid file");
-    assert!(fetched < 2 * header_len, "{fetched} bytes for a header of {header_len}");
-    assert!(calls < 10, "{calls} calls");
+    assert!(fetched <= header_len + header_len / 2 + 1, "{fetched} bytes for a header of {header_len}");
+    assert!(calls < 12, "{calls} calls");
     let Some(Value::Array(tokens)) = read.metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
     assert_eq!((tokens.element(), tokens.len()), (ValueType::String, 262_144));
     assert_eq!(tokens.iter().nth(200_000), Some(Value::String("token 200000")));

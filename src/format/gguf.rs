@@ -61,7 +61,7 @@ pub struct Gguf {
 pub enum Parsed {
     /// The whole header was there.
     Complete(Box<Gguf>),
-    /// The header goes on. Reading twice as much each time keeps the work linear.
+    /// The header goes on. Reading half as much again each time, or more, keeps the work linear.
     NeedMore {
         /// The bytes that were given.
         prefix: Vec<u8>,
@@ -100,7 +100,8 @@ pub fn read(
             Parsed::Complete(gguf) => return Ok(*gguf),
             Parsed::NeedMore { prefix: short, at_least } => {
                 let have = short.len();
-                let target = at_least.max(have as u64 * 2).min(file_len);
+                // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
+                let target = at_least.max(have as u64 + have as u64 / 2).min(file_len);
                 prefix = short;
                 prefix.reserve_exact(target as usize - have);
                 prefix.resize(target as usize, 0);

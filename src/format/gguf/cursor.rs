@@ -174,17 +174,40 @@ impl<'a> Cursor<'a> {
         self.take(len, what, "gguf.string-length").inspect_err(|_| self.at = at)
     }
 
-    /// Walks over `count` strings.
+    /// Walks over `count` strings. Tokenizers have a quarter of a million of them, so the byte order is looked at only once.
     pub(super) fn skip_strings(&mut self, count: u64) -> Step<()> {
-        let width = self.form.length_bytes();
-        for done in 0..count {
-            let later = (count - done - 1).saturating_mul(width);
-            let Ok(len) = self.length() else {
-                return Err(self.missing(width, later, "the length of a string", "gguf.array-length"));
-            };
-            self.take_before(len, later, "a string in an array", "gguf.string-length")?;
+        let Form { big_endian, narrow } = self.form;
+        let done = match (narrow, big_endian) {
+            (false, false) => self.skip_at_hand(count, u64::from_le_bytes),
+            (false, true) => self.skip_at_hand(count, u64::from_be_bytes),
+            (true, false) => self.skip_at_hand(count, |bytes| u32::from_le_bytes(bytes).into()),
+            (true, true) => self.skip_at_hand(count, |bytes| u32::from_be_bytes(bytes).into()),
+        };
+        if done == count {
+            return Ok(());
         }
-        Ok(())
+        // The string that is not at hand, and the least that follows it.
+        let width = self.form.length_bytes();
+        let later = (count - done - 1).saturating_mul(width);
+        let Ok(len) = self.length() else {
+            return Err(self.missing(width, later, "the length of a string", "gguf.array-length"));
+        };
+        self.take_before(len, later, "a string in an array", "gguf.string-length").map(drop)
+    }
+
+    /// Walks over strings until one is not at hand, and gives the number of those before it.
+    fn skip_at_hand<const N: usize>(&mut self, count: u64, length: impl Fn([u8; N]) -> u64) -> u64 {
+        let mut rest = self.bytes.get(self.at..).unwrap_or_default();
+        let mut done = 0;
+        while done < count
+            && let Some((len, text)) = rest.split_first_chunk()
+            && let Some(next) = text.get(length(*len) as usize..)
+        {
+            rest = next;
+            done += 1;
+        }
+        self.at = self.bytes.len() - rest.len();
+        done
     }
 
     /// The type of a value.
