@@ -1,7 +1,7 @@
 //! The shortest, fastest and safest way from a checkpoint file to a tensor.
 //!
 //! [`checkpoint::Checkpoint`] opens files and knows their tensors by name; [`buffer::Buffer`] is a tensor. The modules below them import
-//! one way: `checkpoint -> format, names, buffer -> storage, device -> tensor -> dtype, error`.
+//! one way: `checkpoint -> format, names, buffer -> storage, device -> tensor -> quant -> dtype, error`.
 
 pub mod buffer;
 pub mod cast;

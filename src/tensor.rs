@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
+use crate::quant::Encoding;
 
 /// A range of bytes in one file. The only way to a byte range: it is made by checked arithmetic against the file's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,6 +64,8 @@ impl Span {
 pub enum Element<'a> {
     /// Plain elements of a known type.
     Plain(DType),
+    /// Blocks of a packed type. The shape counts elements; [`TensorInfo::byte_shape`] counts bytes.
+    Packed(Encoding),
     /// A type that this version does not know, by the file's name for it. The bytes can be listed, read and copied, not converted.
     Unknown(&'a str),
 }
@@ -71,6 +74,7 @@ impl std::fmt::Display for Element<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Plain(dtype) => f.pad(dtype.name()),
+            Self::Packed(encoding) => f.pad(encoding.name()),
             Self::Unknown(name) => f.pad(name),
         }
     }
@@ -96,8 +100,21 @@ impl TensorInfo<'_> {
     pub fn is_aligned(&self) -> bool {
         match self.element {
             Element::Plain(dtype) => self.span.start.is_multiple_of(dtype.align() as u64),
-            Element::Unknown(_) => true,
+            // Blocks are read byte by byte, as are the bytes of what nobody knows.
+            Element::Packed(_) | Element::Unknown(_) => true,
         }
+    }
+
+    /// The shape of a packed tensor's bytes: the last dimension in bytes instead of elements. None for other tensors, and where rows do
+    /// not end with a block.
+    pub fn byte_shape(&self) -> Option<Vec<u64>> {
+        let Element::Packed(encoding) = self.element else { return None };
+        let (elements, bytes) = (encoding.elements_per_block() as u64, encoding.bytes_per_block() as u64);
+        let (row, outer) = self.shape.split_last()?;
+        let blocks = row.is_multiple_of(elements).then_some(row / elements)?;
+        let mut shape = outer.to_vec();
+        shape.push(blocks.checked_mul(bytes)?);
+        Some(shape)
     }
 }
 
@@ -123,6 +140,15 @@ pub fn checked_bytes(shape: &[u64], dtype: DType) -> Option<u64> {
     bits.is_multiple_of(8).then_some(bits / 8)
 }
 
+/// The bytes of `shape` elements of `encoding`, or none if the number overflows or a row does not end with a block.
+pub fn checked_packed_bytes(shape: &[u64], encoding: Encoding) -> Option<u64> {
+    let (elements, bytes) = (encoding.elements_per_block() as u64, encoding.bytes_per_block() as u64);
+    if !shape.last()?.is_multiple_of(elements) {
+        return None;
+    }
+    (checked_elements(shape)? / elements).checked_mul(bytes)
+}
+
 /// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -132,11 +158,12 @@ struct Entry {
     name_len: u32,
     dims_start: u32,
     file: u32,
-    /// Index of the dtype, or `UNKNOWN` + index into `unknown`.
+    /// Index of the dtype, or `PACKED` + index into `packed`, or `UNKNOWN` + index into `unknown`.
     element: u32,
     rank: u32,
 }
 
+const PACKED: u32 = 1 << 8;
 const UNKNOWN: u32 = 1 << 16;
 
 /// The tensors of a checkpoint, compactly: a quarter of a million of them are a benchmarked case.
@@ -145,6 +172,7 @@ pub struct TensorTable {
     names: String,
     dims: Vec<u64>,
     entries: Vec<Entry>,
+    packed: Vec<Encoding>,
     unknown: Vec<Box<str>>,
 }
 
@@ -155,6 +183,7 @@ impl TensorTable {
             names: String::with_capacity(name_bytes),
             dims: Vec::with_capacity(tensors.saturating_mul(2)),
             entries: Vec::with_capacity(tensors),
+            packed: Vec::new(),
             unknown: Vec::new(),
         }
     }
@@ -164,6 +193,14 @@ impl TensorTable {
         let full = || Fault::new("table.full", "the names or shapes take more than 4 GiB").tensor(info.name).format();
         let element = match info.element {
             Element::Plain(dtype) => dtype.index() as u32,
+            Element::Packed(encoding) => {
+                let known = self.packed.iter().position(|have| *have == encoding);
+                PACKED
+                    + known.unwrap_or_else(|| {
+                        self.packed.push(encoding);
+                        self.packed.len() - 1
+                    }) as u32
+            }
             Element::Unknown(name) => {
                 let known = self.unknown.iter().position(|have| &**have == name);
                 let position = known.unwrap_or_else(|| {
@@ -223,10 +260,10 @@ impl TensorTable {
     /// Tensor `i`.
     pub fn get(&self, i: usize) -> TensorInfo<'_> {
         let entry = &self.entries[i];
-        let element = if entry.element >= UNKNOWN {
-            Element::Unknown(&self.unknown[(entry.element - UNKNOWN) as usize])
-        } else {
-            Element::Plain(DType::from_index(entry.element as usize))
+        let element = match entry.element {
+            UNKNOWN.. => Element::Unknown(&self.unknown[(entry.element - UNKNOWN) as usize]),
+            PACKED.. => Element::Packed(self.packed[(entry.element - PACKED) as usize]),
+            index => Element::Plain(DType::from_index(index as usize)),
         };
         TensorInfo {
             name: self.name(i),

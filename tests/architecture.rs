@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["dtype", "error"],
     &["workers"],
-    &["tensor", "cast", "quant"],
+    &["cast", "quant"],
+    &["tensor"],
     &["device"],
     &["storage"],
     &["buffer"],

@@ -161,12 +161,15 @@ impl Checkpoint {
     }
 
     /// Weight number `number`. A view of the mapping where it is aligned, else memory of its own, read now.
-    /// Elements of a type that this version does not know come as bytes.
+    /// Packed blocks come as bytes, in the shape of [`TensorInfo::byte_shape`]; elements of a type that this version does not know, as one row of bytes.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
         let info = self.catalog.table.get(number);
         let (dtype, shape): (DType, Vec<i64>) = match info.element {
             Element::Plain(dtype) => (dtype, info.shape.iter().map(|&dim| dim as i64).collect()),
-            Element::Unknown(_) => (DType::UInt8, vec![info.span.len() as i64]),
+            Element::Packed(_) | Element::Unknown(_) => {
+                let shape = info.byte_shape().unwrap_or_else(|| vec![info.span.len()]);
+                (DType::UInt8, shape.into_iter().map(|dim| dim as i64).collect())
+            }
         };
         let (storage, offset) = self.bytes_of(number, &info)?;
         Buffer::contiguous_at(storage, offset, dtype, &shape)

@@ -1,6 +1,8 @@
 //! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
 //! fuzz as it is to run on the first bytes of a remote file.
 
+mod duplicates;
+pub mod gguf;
 pub mod index;
 mod json;
 pub mod safetensors;
@@ -85,4 +87,14 @@ pub(crate) fn shown(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// A shape as it is shown in a message: it may have many dimensions.
+pub(crate) fn shown_shape(shape: &[u64]) -> String {
+    const SHOWN: usize = 8;
+    let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
+    if shape.len() > SHOWN {
+        dims.push("…".into());
+    }
+    format!("[{}]", dims.join(", "))
 }

@@ -13,7 +13,7 @@ use visitors::Record;
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format::{Header, Limits, Options, shown};
+use crate::format::{Header, Limits, Options, shown, shown_shape};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
 
 /// The bytes of the length before the header.
@@ -187,15 +187,6 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
     Err(Fault::new("safetensors.size", cause).help(SAVE_AGAIN).into())
 }
 
-fn shown_shape(shape: &[u64]) -> String {
-    const SHOWN: usize = 8;
-    let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
-    if shape.len() > SHOWN {
-        dims.push("…".into());
-    }
-    format!("[{}]", dims.join(", "))
-}
-
 /// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets.
 fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Result<(), Box<Fault>> {
     let mut end = data_start;
@@ -237,59 +228,4 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
         return Err(Fault::new("safetensors.trailing-data", cause).help(help).offset(end).into());
     }
     Ok(())
-}
-
-/// A quick hash whose upper half is well mixed. It need not resist an attacker: see [`first_duplicate`].
-fn hash(name: &str) -> u64 {
-    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio: odd, and without a pattern in its bits
-    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
-    let (words, rest) = name.as_bytes().as_chunks::<8>();
-    let hash = words.iter().fold(name.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    let last = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let hash = mix(hash, last);
-    mix(hash, hash >> 32)
-}
-
-/// The first of `count` names that was there before: (the former position, its own position).
-///
-/// Positions are sorted by 32 bits of hash, which costs 8 bytes each; equal hashes are sorted by name, so that a file made of collisions
-/// costs a sort and no more.
-fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
-    const POSITION: u64 = u32::MAX as u64;
-    // Most writers sort the names.
-    if (1..count).all(|position| name(position - 1) < name(position)) {
-        return None;
-    }
-    let mut keys: Vec<u64> = (0..count).map(|position| (hash(name(position)) & !POSITION) | position as u64).collect();
-    keys.sort_unstable();
-    let name_of = |key: u64| name((key & POSITION) as usize);
-    let mut first: Option<(usize, usize)> = None;
-    for run in keys.chunk_by_mut(|a, b| a & !POSITION == b & !POSITION).filter(|run| run.len() > 1) {
-        run.sort_unstable_by(|a, b| name_of(*a).cmp(name_of(*b)).then(a.cmp(b)));
-        for same in run.chunk_by(|a, b| name_of(*a) == name_of(*b)) {
-            if let [former, latter, ..] = same {
-                let pair = ((former & POSITION) as usize, (latter & POSITION) as usize);
-                if first.is_none_or(|(_, earliest)| pair.1 < earliest) {
-                    first = Some(pair);
-                }
-            }
-        }
-    }
-    first
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duplicates_are_told_from_names_whose_hashes_are_equal() {
-        // Among so many names about ten pairs share their 32 bits of hash.
-        let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), None);
-        names[200_000] = names[7].clone();
-        names[250_000] = names[7].clone();
-        names[240_000] = names[100_000].clone();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Some((7, 200_000)));
-    }
 }

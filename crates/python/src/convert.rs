@@ -42,6 +42,7 @@ pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
 pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> PyResult<Bound<'py, PyAny>> {
     match element {
         Element::Plain(dtype) => dtype_to_python(py, dtype).cloned(),
+        Element::Packed(encoding) => Ok(PyString::new(py, encoding.name()).into_any()),
         Element::Unknown(name) => Ok(PyString::new(py, name).into_any()),
     }
 }

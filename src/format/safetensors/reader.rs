@@ -7,8 +7,9 @@ use serde::Deserializer as _;
 use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
-use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, first_duplicate, space_findings};
+use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, space_findings};
 use crate::error::Fault;
+use crate::format::duplicates::first_duplicate;
 use crate::format::{Options, shown};
 use crate::tensor::{Element, TensorTable};
 

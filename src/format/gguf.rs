@@ -1,0 +1,211 @@
+//! GGUF: a magic and a version, the metadata as key-value pairs, a record for each tensor, and the data.
+//!
+//! The length of the header is not stated, so [`parse`] works on the first bytes of the file and says when it needs more of them;
+//! [`read`] fetches them. Strings and arrays of the metadata stay in the bytes of the header until they are asked for: a tokenizer of a
+//! quarter of a million strings is walked over by its lengths.
+//! Of what concerns one tensor only (a type that ggml removed, or that a fork of it made), the rest of the file is not made to suffer.
+
+mod cursor;
+mod findings;
+mod layout;
+mod metadata;
+pub mod split;
+mod tensors;
+mod types;
+mod value;
+
+pub use metadata::Metadata;
+pub use split::SplitInfo;
+pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value, ValueType};
+
+use cursor::{Cursor, Form, Step, Stop};
+use findings::Findings;
+use metadata::{KeyTable, least_pair_bytes};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::{Header, Options};
+
+/// The alignment of the data where the metadata says nothing about it.
+pub const DEFAULT_ALIGNMENT: u64 = 32;
+/// The most dimensions of a tensor, set by the format.
+pub const MAX_DIMENSIONS: usize = 4;
+
+const MAGIC: &[u8; 4] = b"GGUF";
+const ALIGNMENT_KEY: &str = "general.alignment";
+
+const FETCH_AGAIN: &str =
+    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
+const CONVERT_AGAIN: &str =
+    "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
+const RAISE_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
+
+/// What the header of a file says.
+#[derive(Debug, Clone)]
+pub struct Gguf {
+    /// The tensors and the findings. Its own metadata, of strings, is empty. The data may begin beyond the end of a file without data.
+    pub header: Header,
+    /// The key-value pairs.
+    pub metadata: Metadata,
+    /// The version of the format: 1, 2 or 3.
+    pub version: u32,
+    /// True if numbers have their most significant byte first, in the header as in the data.
+    pub big_endian: bool,
+    /// What the offsets of tensors are multiples of.
+    pub alignment: u64,
+    /// The file's place in a set of files that belong together, if it is part of one.
+    pub split: Option<SplitInfo>,
+}
+
+/// What came of reading the first bytes of a file.
+#[derive(Debug)]
+pub enum Parsed {
+    /// The whole header was there.
+    Complete(Box<Gguf>),
+    /// The header goes on. Reading half as much again each time, or more, keeps the work linear.
+    NeedMore {
+        /// The bytes that were given.
+        prefix: Vec<u8>,
+        /// How many bytes from the start of the file are needed to get any further; never more than the file has.
+        at_least: u64,
+    },
+}
+
+/// Reads the header of a file of `file_len` bytes that begins with `prefix`, of which the part with the metadata is kept.
+pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Parsed> {
+    match parse_start(&prefix, file_len, options) {
+        Ok(draft) => {
+            let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
+            prefix.truncate(keys_end);
+            prefix.shrink_to_fit();
+            let metadata = Metadata::new(prefix, keys);
+            let big_endian = form.big_endian;
+            Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))
+        }
+        Err(Stop::NeedMore(at_least)) => Ok(Parsed::NeedMore { prefix, at_least }),
+        Err(Stop::Fault(fault)) if fault.rule == "gguf.version" => Err(Error::Unsupported(fault)),
+        Err(Stop::Fault(fault)) => Err(Error::Format(fault)),
+    }
+}
+
+/// Reads the header of a file of `file_len` bytes that begins with `first`; `fetch` fills a slice with the bytes from an offset on.
+pub fn read(
+    first: Vec<u8>,
+    file_len: u64,
+    options: &Options,
+    mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<Gguf> {
+    let mut prefix = first;
+    loop {
+        match parse(prefix, file_len, options)? {
+            Parsed::Complete(gguf) => return Ok(*gguf),
+            Parsed::NeedMore { prefix: short, at_least } => {
+                let have = short.len();
+                // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
+                let target = at_least.max(have as u64 + have as u64 / 2).min(file_len);
+                prefix = short;
+                prefix.reserve_exact(target as usize - have);
+                prefix.resize(target as usize, 0);
+                fetch(have as u64, prefix.get_mut(have..).unwrap_or_default())?;
+            }
+        }
+    }
+}
+
+/// All that is known when the header was read, but for its bytes.
+struct Draft {
+    keys: KeyTable,
+    keys_end: usize,
+    header: Header,
+    version: u32,
+    form: Form,
+    alignment: u64,
+    split: Option<SplitInfo>,
+}
+
+fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
+    // Offsets in the header are kept in 32 bits, whatever the limits say.
+    let most = options.limits.header_bytes.min(u64::from(u32::MAX));
+    let (version, form) = version(prefix, file_len, most)?;
+    let mut cursor = Cursor::new(prefix, form, file_len, most);
+    cursor.take(8, "the start of the file", "gguf.too-short")?;
+    let (tensor_count, key_count) = counts(&mut cursor, options)?;
+
+    let mut findings = Findings::new(options.limits.findings);
+    let keys = KeyTable::walk(&mut cursor, key_count, &mut findings)?;
+    let keys_end = cursor.position();
+    let alignment = alignment(&keys, prefix, &mut findings)?;
+    let split = SplitInfo::from_keys(&keys, prefix)?;
+
+    let frame = tensors::Frame { count: tensor_count, alignment, file_len };
+    let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, &mut findings)?;
+    let header = Header { tensors, metadata: Vec::new(), data_start, findings: findings.finish() };
+    Ok(Draft { keys, keys_end, header, version, form, alignment, split })
+}
+
+/// The version, and with it how numbers are written: no flag says so, but in the wrong byte order the version is a multiple of 65536.
+fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
+    let little = Form { big_endian: false, narrow: false };
+    let mut cursor = Cursor::new(prefix, little, file_len, most);
+    let magic = cursor.take(4, "the magic", "gguf.too-short")?;
+    if magic != MAGIC {
+        let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
+        return Err(Fault::new("gguf.magic", cause).help(FETCH_AGAIN).offset(0).into());
+    }
+    let bytes: [u8; 4] = *cursor.take(4, "the version", "gguf.too-short")?.first_chunk().unwrap_or(&[0; 4]);
+    let stored = u32::from_le_bytes(bytes);
+    let big_endian = stored.is_multiple_of(1 << 16);
+    let version = if big_endian { stored.swap_bytes() } else { stored };
+    if !(1..=3).contains(&version) {
+        let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");
+        let help = "convert it with a version of llama.cpp that knows both";
+        return Err(Fault::new("gguf.version", cause).help(help).offset(4).into());
+    }
+    Ok((version, Form { big_endian, narrow: version == 1 }))
+}
+
+/// The numbers of tensors and of keys: neither may be more than the rest of the file has room for.
+fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
+    let tensors_at = cursor.position() as u64;
+    let tensors = cursor.length()?;
+    let keys_at = cursor.position() as u64;
+    let keys = cursor.length()?;
+    let left = cursor.left();
+    let check = |count: u64, least: u64, what: &str, rule, at| {
+        if count.checked_mul(least).is_some_and(|bytes| bytes <= left) {
+            return Ok(());
+        }
+        let cause = format!("the file claims {count} {what} of at least {least} bytes each, and has {left} bytes left");
+        Err(Fault::new(rule, cause).help(FETCH_AGAIN).offset(at))
+    };
+    check(tensors, tensors::least_record_bytes(cursor.form), "tensors", "gguf.tensor-count", tensors_at)?;
+    check(keys, least_pair_bytes(cursor.form), "metadata keys", "gguf.key-count", keys_at)?;
+    let most = options.limits.metadata_entries;
+    if keys > most as u64 {
+        let cause = format!("the file has {keys} metadata keys; at most {most} are read");
+        let help = "if the file is meant to be like this, raise the limit on metadata entries";
+        return Err(Fault::new("gguf.metadata-entries", cause).help(help).offset(keys_at).into());
+    }
+    Ok((tensors, keys))
+}
+
+fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u64> {
+    let Some(value) = keys.get(header, ALIGNMENT_KEY) else { return Ok(DEFAULT_ALIGNMENT) };
+    let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
+    let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
+        let cause = format!("{ALIGNMENT_KEY} is {value:?}; it must be a power of two");
+        return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(offset).into());
+    };
+    if alignment < 8 {
+        findings.note(|| {
+            let cause = format!("{ALIGNMENT_KEY} is {alignment}; the format asks for a multiple of 8");
+            Fault::new("gguf.alignment-small", cause).offset(offset)
+        });
+    }
+    if !matches!(value, Value::U32(_)) {
+        findings.note(|| {
+            let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
+            Fault::new("gguf.alignment-type", cause).offset(offset)
+        });
+    }
+    Ok(alignment)
+}

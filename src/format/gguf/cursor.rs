@@ -1,0 +1,240 @@
+//! Reading the fields of a header of which only the first bytes may be at hand, and telling three cases apart: the field is there, it lies
+//! further on in the file, or the file has no room for it.
+
+use super::value::ValueType;
+use super::{FETCH_AGAIN, RAISE_LIMIT};
+use crate::error::Fault;
+
+/// Why reading stopped.
+pub(super) enum Stop {
+    /// The bytes at hand end too early; this many from the start of the file are needed.
+    NeedMore(u64),
+    /// A rule is broken.
+    Fault(Box<Fault>),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+impl Stop {
+    /// Adds to a fault what only the caller knows.
+    pub(super) fn explain(mut self, explain: impl FnOnce(&mut Fault)) -> Self {
+        if let Self::Fault(fault) = &mut self {
+            explain(fault);
+        }
+        self
+    }
+}
+
+pub(super) type Step<T> = Result<T, Stop>;
+
+/// How numbers are written in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form {
+    /// The most significant byte first.
+    pub(super) big_endian: bool,
+    /// Version 1: counts, lengths and dimensions of 32 bits.
+    pub(super) narrow: bool,
+}
+
+impl Form {
+    /// Bytes of a count or a length.
+    pub(super) const fn length_bytes(self) -> u64 {
+        if self.narrow { 4 } else { 8 }
+    }
+}
+
+/// A place in a header.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    /// What is at hand, no more than the header may have.
+    bytes: &'a [u8],
+    at: usize,
+    pub(super) form: Form,
+    file_len: u64,
+    /// The most bytes that a header may have.
+    most: u64,
+}
+
+impl<'a> Cursor<'a> {
+    /// The start of a file of `file_len` bytes, of which `bytes` are the first.
+    pub(super) fn new(bytes: &'a [u8], form: Form, file_len: u64, most: u64) -> Self {
+        let end = usize::try_from(file_len.min(most)).unwrap_or(usize::MAX).min(bytes.len());
+        Self { bytes: bytes.get(..end).unwrap_or_default(), at: 0, form, file_len, most }
+    }
+
+    /// Byte `at` of a header that was read before.
+    pub(super) fn within(bytes: &'a [u8], at: usize, form: Form) -> Self {
+        let len = bytes.len() as u64;
+        Self { bytes, at, form, file_len: len, most: len }
+    }
+
+    /// Another place of the same header.
+    pub(super) fn at(mut self, position: usize) -> Self {
+        self.at = position;
+        self
+    }
+
+    /// All that is at hand, from the start of the file.
+    pub(super) const fn header(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The offset in the file.
+    pub(super) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes of the file from here on.
+    pub(super) const fn left(&self) -> u64 {
+        self.file_len.saturating_sub(self.at as u64)
+    }
+
+    /// Bytes at hand from here on.
+    pub(super) const fn at_hand(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    /// The next `len` bytes. `what` and `rule` name them if the file has no room for them.
+    pub(super) fn take(&mut self, len: u64, what: &str, rule: &'static str) -> Step<&'a [u8]> {
+        self.take_before(len, 0, what, rule)
+    }
+
+    /// As [`Cursor::take`], where at least `later` bytes must follow.
+    fn take_before(&mut self, len: u64, later: u64, what: &str, rule: &'static str) -> Step<&'a [u8]> {
+        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
+        if let Some(end) = end
+            && let Some(taken) = self.bytes.get(self.at..end)
+        {
+            self.at = end;
+            return Ok(taken);
+        }
+        Err(self.missing(len, later, what, rule))
+    }
+
+    #[cold]
+    fn missing(&self, len: u64, later: u64, what: &str, rule: &'static str) -> Stop {
+        let at = self.at as u64;
+        let end = at.checked_add(len).and_then(|end| end.checked_add(later));
+        match end {
+            Some(end) if end <= self.file_len.min(self.most) => Stop::NeedMore(end),
+            Some(end) if end <= self.file_len => self.too_long(end).into(),
+            _ => {
+                let then = if later > 0 { format!(", with at least {later} bytes after it,") } else { String::new() };
+                let cause =
+                    format!("{what} of {len} bytes{then} does not fit into the {} bytes left of the file", self.left());
+                Fault::new(rule, cause).help(FETCH_AGAIN).offset(at).into()
+            }
+        }
+    }
+
+    fn too_long(&self, end: u64) -> Fault {
+        let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
+        Fault::new("gguf.header-too-long", cause).help(RAISE_LIMIT).offset(self.at as u64)
+    }
+
+    fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
+        let taken = self.take(N as u64, "a field", "gguf.truncated")?;
+        let mut array = [0; N];
+        array.copy_from_slice(taken);
+        if self.form.big_endian {
+            array.reverse();
+        }
+        Ok(array)
+    }
+
+    pub(super) fn u8(&mut self) -> Step<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Step<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Step<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Step<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A count, a length or a dimension.
+    pub(super) fn length(&mut self) -> Step<u64> {
+        if self.form.narrow { self.u32().map(u64::from) } else { self.u64() }
+    }
+
+    /// A string: its length, and its bytes, which are not looked at.
+    pub(super) fn string(&mut self, what: &str) -> Step<&'a [u8]> {
+        let at = self.at;
+        let len = self.length()?;
+        self.take(len, what, "gguf.string-length").inspect_err(|_| self.at = at)
+    }
+
+    /// Walks over `count` strings. Tokenizers have a quarter of a million of them, so the byte order is looked at only once.
+    pub(super) fn skip_strings(&mut self, count: u64) -> Step<()> {
+        let Form { big_endian, narrow } = self.form;
+        let done = match (narrow, big_endian) {
+            (false, false) => self.skip_at_hand(count, u64::from_le_bytes),
+            (false, true) => self.skip_at_hand(count, u64::from_be_bytes),
+            (true, false) => self.skip_at_hand(count, |bytes| u32::from_le_bytes(bytes).into()),
+            (true, true) => self.skip_at_hand(count, |bytes| u32::from_be_bytes(bytes).into()),
+        };
+        if done == count {
+            return Ok(());
+        }
+        // The string that is not at hand, and the least that follows it.
+        let width = self.form.length_bytes();
+        let later = (count - done - 1).saturating_mul(width);
+        let Ok(len) = self.length() else {
+            return Err(self.missing(width, later, "the length of a string", "gguf.array-length"));
+        };
+        self.take_before(len, later, "a string in an array", "gguf.string-length").map(drop)
+    }
+
+    /// Walks over strings until one is not at hand, and gives the number of those before it.
+    fn skip_at_hand<const N: usize>(&mut self, count: u64, length: impl Fn([u8; N]) -> u64) -> u64 {
+        let mut rest = self.bytes.get(self.at..).unwrap_or_default();
+        let mut done = 0;
+        while done < count
+            && let Some((len, text)) = rest.split_first_chunk()
+            && let Some(next) = text.get(length(*len) as usize..)
+        {
+            rest = next;
+            done += 1;
+        }
+        self.at = self.bytes.len() - rest.len();
+        done
+    }
+
+    /// The type of a value.
+    pub(super) fn value_type(&mut self) -> Step<ValueType> {
+        let at = self.at as u64;
+        let id = self.u32()?;
+        ValueType::from_id(id).ok_or_else(|| {
+            let cause = format!("a value has type {id}; the format has the types 0 to 12");
+            Fault::new("gguf.value-type", cause).help(super::CONVERT_AGAIN).offset(at).into()
+        })
+    }
+
+    /// An array's element type and count, if its elements fit into the rest of the file.
+    pub(super) fn array_start(&mut self) -> Step<(ValueType, u64)> {
+        let at = self.at as u64;
+        let element = self.value_type()?;
+        let count = self.length()?;
+        let least = element.least_bytes(self.form);
+        match count.checked_mul(least) {
+            Some(bytes) if bytes <= self.left() => Ok((element, count)),
+            _ => {
+                let cause = format!(
+                    "an array of {count} values of type {element} takes at least {least} bytes each, and the file has {} left",
+                    self.left()
+                );
+                Err(Fault::new("gguf.array-length", cause).help(FETCH_AGAIN).offset(at).into())
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The metadata of a file: its keys in a table, their values still in the bytes of the header.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::CONVERT_AGAIN;
+use super::cursor::{Cursor, Form, Step};
+use super::findings::Findings;
+use super::value::{Value, ValueType, skip};
+use crate::error::Fault;
+use crate::format::shown;
+
+/// Where a key and its value stand in the header.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    key_start: u32,
+    key_len: u32,
+    /// The end of the value, which begins after the key and the 4 bytes of its type.
+    end: u32,
+}
+
+/// The keys of a header.
+#[derive(Debug, Clone)]
+pub(super) struct KeyTable {
+    entries: Vec<Entry>,
+    /// Positions in `entries`, sorted by key.
+    sorted: Vec<u32>,
+    form: Form,
+}
+
+impl KeyTable {
+    /// Walks over `count` pairs of key and value.
+    pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Findings) -> Step<Self> {
+        let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
+        let mut entries = Vec::with_capacity(count.min(room) as usize);
+        for _ in 0..count {
+            entries.push(walk_pair(cursor, findings)?);
+        }
+        let mut table = Self { entries, sorted: Vec::new(), form: cursor.form };
+        table.sort(cursor.header())?;
+        Ok(table)
+    }
+
+    /// Two readers would disagree about a key that is given twice.
+    fn sort(&mut self, header: &[u8]) -> Step<()> {
+        let mut sorted: Vec<u32> = (0..self.entries.len() as u32).collect();
+        sorted.sort_unstable_by(|&a, &b| {
+            self.key_bytes(header, a as usize).cmp(self.key_bytes(header, b as usize)).then_with(|| a.cmp(&b))
+        });
+        let same = |pair: &&[u32]| match **pair {
+            [a, b] => self.key_bytes(header, a as usize) == self.key_bytes(header, b as usize),
+            _ => false,
+        };
+        let twice = sorted.windows(2).filter(same).min_by_key(|pair| pair.last().copied());
+        if let Some(&[former, latter]) = twice {
+            let offset = |i: u32| self.entries.get(i as usize).map_or(0, |entry| u64::from(entry.key_start));
+            let key = shown(self.key(header, latter as usize));
+            let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
+            return Err(Fault::new("gguf.duplicate-key", cause).help(CONVERT_AGAIN).offset(offset(latter)).into());
+        }
+        self.sorted = sorted;
+        Ok(())
+    }
+
+    fn key_bytes<'a>(&self, header: &'a [u8], i: usize) -> &'a [u8] {
+        let bytes = self.entries.get(i).and_then(|entry| {
+            let start = entry.key_start as usize;
+            header.get(start..start + entry.key_len as usize)
+        });
+        bytes.unwrap_or_default()
+    }
+
+    fn key<'a>(&self, header: &'a [u8], i: usize) -> &'a str {
+        std::str::from_utf8(self.key_bytes(header, i)).unwrap_or_default()
+    }
+
+    fn find(&self, header: &[u8], key: &str) -> Option<usize> {
+        let found = self.sorted.binary_search_by(|&i| self.key_bytes(header, i as usize).cmp(key.as_bytes())).ok()?;
+        self.sorted.get(found).map(|&i| i as usize)
+    }
+
+    fn value_type(&self, header: &[u8], i: usize) -> Option<ValueType> {
+        let entry = self.entries.get(i)?;
+        let at = entry.key_start as usize + entry.key_len as usize;
+        Cursor::within(header, at, self.form).value_type().ok()
+    }
+
+    fn value<'a>(&self, header: &'a [u8], i: usize) -> Option<Value<'a>> {
+        let entry = self.entries.get(i)?;
+        let at = entry.key_start as usize + entry.key_len as usize;
+        let mut cursor = Cursor::within(header.get(..entry.end as usize)?, at, self.form);
+        let value_type = cursor.value_type().ok()?;
+        Value::decode(&mut cursor, value_type, Some(entry.end as usize)).ok()
+    }
+
+    pub(super) fn get<'a>(&self, header: &'a [u8], key: &str) -> Option<Value<'a>> {
+        self.value(header, self.find(header, key)?)
+    }
+
+    /// Where the key stands in the file.
+    pub(super) fn offset(&self, header: &[u8], key: &str) -> Option<u64> {
+        self.find(header, key).and_then(|i| self.entries.get(i)).map(|entry| u64::from(entry.key_start))
+    }
+}
+
+/// Bytes that a pair takes at least: a key of one character, the type, and one byte of value.
+pub(super) const fn least_pair_bytes(form: Form) -> u64 {
+    form.length_bytes() + 1 + 4 + 1
+}
+
+fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
+    let at = cursor.position() as u64;
+    let key = cursor.string("a key")?;
+    let key_end = cursor.position();
+    let key_start = key_end - key.len();
+    if key.is_empty() {
+        return Err(Fault::new("gguf.key-empty", "a key is empty").help(CONVERT_AGAIN).offset(at).into());
+    }
+    let Ok(key) = std::str::from_utf8(key) else {
+        let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
+        return Err(Fault::new("gguf.key-utf8", cause).help(CONVERT_AGAIN).offset(at).into());
+    };
+    let walk = |cursor: &mut Cursor<'_>| {
+        let value_type = cursor.value_type()?;
+        let start = cursor.position();
+        skip(cursor, value_type)?;
+        Ok((value_type, start))
+    };
+    let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::Stop| {
+        stop.explain(|fault| fault.cause = format!("key '{}': {}", shown(key), fault.cause))
+    })?;
+    let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
+    if value_type == ValueType::Bool && value != [0] && value != [1] {
+        findings.note(|| {
+            let cause = format!("the value of '{}' is neither 0 nor 1, as a bool is; it counts as true", shown(key));
+            Fault::new("gguf.bool", cause).offset(start as u64)
+        });
+    }
+    if value_type == ValueType::String {
+        let text = value.get(cursor.form.length_bytes() as usize..).unwrap_or_default();
+        if std::str::from_utf8(text).is_err() {
+            findings.note(|| {
+                let cause = format!("the value of '{}' is not UTF-8, as strings are; it is given as bytes", shown(key));
+                Fault::new("gguf.text-utf8", cause).offset(start as u64)
+            });
+        }
+    }
+    // The limit on the header keeps every offset below 2^32.
+    Ok(Entry { key_start: key_start as u32, key_len: key.len() as u32, end: cursor.position() as u32 })
+}
+
+/// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they stand in.
+#[derive(Clone)]
+pub struct Metadata {
+    header: Arc<Vec<u8>>,
+    table: KeyTable,
+}
+
+impl Metadata {
+    /// `header` begins at the start of the file and ends with the last value, or after it.
+    pub(super) fn new(header: Vec<u8>, table: KeyTable) -> Self {
+        Self { header: Arc::new(header), table }
+    }
+
+    /// The bytes of the file from its start to the end of the metadata; [`super::Array::range`] counts from there.
+    pub fn header(&self) -> &Arc<Vec<u8>> {
+        &self.header
+    }
+
+    /// The number of pairs.
+    pub fn len(&self) -> usize {
+        self.table.entries.len()
+    }
+
+    /// True without any pair.
+    pub fn is_empty(&self) -> bool {
+        self.table.entries.is_empty()
+    }
+
+    /// The keys, in the order of the file. No value is decoded.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.len()).map(|i| self.table.key(&self.header, i))
+    }
+
+    /// The pairs, in the order of the file, each decoded when it is reached.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
+        (0..self.len()).filter_map(|i| Some((self.table.key(&self.header, i), self.table.value(&self.header, i)?)))
+    }
+
+    /// True if there is a value of this key.
+    pub fn contains(&self, key: &str) -> bool {
+        self.table.find(&self.header, key).is_some()
+    }
+
+    /// The type of the value of `key`.
+    pub fn value_type(&self, key: &str) -> Option<ValueType> {
+        self.table.value_type(&self.header, self.table.find(&self.header, key)?)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<Value<'_>> {
+        self.table.get(&self.header, key)
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

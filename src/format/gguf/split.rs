@@ -1,0 +1,150 @@
+//! Files that belong together: what each says about its place among them, and whether they agree.
+
+use std::path::Path;
+
+use super::CONVERT_AGAIN;
+use super::cursor::Step;
+use super::metadata::KeyTable;
+use crate::error::Fault;
+use crate::format::duplicates::first_duplicate;
+use crate::format::shown;
+use crate::tensor::TensorTable;
+
+const COUNT_KEY: &str = "split.count";
+const NO_KEY: &str = "split.no";
+const TENSORS_KEY: &str = "split.tensors.count";
+const FETCH_TOGETHER: &str = "fetch or split all files of the set again together";
+/// How many missing files a message lists.
+const LISTED: usize = 8;
+
+/// A file's place in a set of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitInfo {
+    /// The number of the file, from 0.
+    pub no: u16,
+    /// The number of files; at least 2.
+    pub count: u16,
+    /// The number of tensors in all files together, where the file says so.
+    pub tensors_count: Option<u32>,
+}
+
+impl SplitInfo {
+    /// What the metadata says; none for a file that is complete by itself.
+    pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
+        let number = |key: &str, most: u64| -> Step<Option<u64>> {
+            let Some(value) = keys.get(header, key) else { return Ok(None) };
+            let number = value.as_u64().filter(|number| *number <= most);
+            let refuse = || {
+                let cause = format!("{key} is {value:?}; it is a whole number from 0 to {most}");
+                let offset = keys.offset(header, key).unwrap_or_default();
+                Fault::new("gguf.split-keys", cause).help(CONVERT_AGAIN).offset(offset)
+            };
+            Ok(Some(number.ok_or_else(refuse)?))
+        };
+        let count = number(COUNT_KEY, u16::MAX.into())?.unwrap_or_default() as u16;
+        let no = number(NO_KEY, u16::MAX.into())?;
+        let tensors_count = number(TENSORS_KEY, i32::MAX as u64)?.map(|number| number as u32);
+        if count < 2 {
+            return Ok(None);
+        }
+        match no.map(|no| no as u16) {
+            Some(no) if no < count => Ok(Some(Self { no, count, tensors_count })),
+            no => {
+                let found = no.map_or("is missing".into(), |no| format!("is {no}"));
+                let cause = format!("{NO_KEY} {found} in a file of a set of {count}, which are numbered from 0");
+                let offset = keys.offset(header, NO_KEY).or_else(|| keys.offset(header, COUNT_KEY));
+                let fault = Fault::new("gguf.split-no", cause).help(CONVERT_AGAIN);
+                Err(fault.offset(offset.unwrap_or_default()).into())
+            }
+        }
+    }
+}
+
+/// A file that is opened as part of a set.
+#[derive(Debug, Clone, Copy)]
+pub struct Shard<'a> {
+    /// Its path, for messages.
+    pub path: &'a Path,
+    /// The number that its name gives it, from 0, if it has the name of a shard.
+    pub number: Option<usize>,
+    /// What its metadata says.
+    pub split: Option<SplitInfo>,
+}
+
+/// Compares what the files of a set say with each other; `tensors` has the tensors of all of them, whose `file` is the position in
+/// `shards`. Nothing is found in a set that is complete and of one mind.
+pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut holders: Vec<Option<&Shard<'_>>> = Vec::new();
+    let mut first: Option<(&Shard<'_>, SplitInfo)> = None;
+    for shard in shards {
+        let mut add = |rule, cause: String| {
+            faults.push(Fault::new(rule, cause).path(shard.path).help(FETCH_TOGETHER));
+        };
+        let Some(split) = shard.split else {
+            add("gguf.split-keys", format!("it has no {COUNT_KEY}: it is no part of a set of files"));
+            continue;
+        };
+        let (first_shard, of_first) = *first.get_or_insert((shard, split));
+        if split.count != of_first.count {
+            let (ours, theirs) = (split.count, of_first.count);
+            add("gguf.split-count", format!("{COUNT_KEY} is {ours}, but {theirs} in {}", first_shard.path.display()));
+            continue;
+        }
+        if let Some(number) = shard.number.filter(|number| *number != usize::from(split.no)) {
+            let cause = format!("{NO_KEY} is {}, but by its name the file is number {number} from 0", split.no);
+            add("gguf.split-no", cause);
+        }
+        if holders.is_empty() {
+            holders.resize(of_first.count.into(), None);
+        }
+        match holders.get_mut(usize::from(split.no)) {
+            Some(Some(other)) => {
+                add("gguf.split-no", format!("{NO_KEY} is {}, as in {}", split.no, other.path.display()));
+            }
+            Some(holder) => *holder = Some(shard),
+            None => add("gguf.split-no", format!("{NO_KEY} is {} in a set of {}", split.no, split.count)),
+        }
+    }
+    let Some((first, of_first)) = first else { return faults };
+    let missing: Vec<String> = (0..holders.len())
+        .filter(|no| holders.get(*no).is_some_and(Option::is_none))
+        .map(|no| (no + 1).to_string())
+        .collect();
+    if !missing.is_empty() {
+        let listed = missing.get(..LISTED).map_or_else(|| missing.join(", "), |some| format!("{}, …", some.join(", ")));
+        let cause =
+            format!("of the {} files of the set, {} are missing: number {listed}", of_first.count, missing.len());
+        let fault = Fault::new("gguf.split-missing", cause).path(first.path);
+        faults.push(fault.help("fetch them into the same directory: the download may not be complete"));
+    }
+    faults.extend(check_totals(shards, tensors, missing.is_empty()));
+    faults.extend(check_names(shards, tensors));
+    faults
+}
+
+/// The numbers of tensors that the files claim for the whole set.
+fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> Option<Fault> {
+    let claims = || shards.iter().filter_map(|shard| Some((shard, shard.split?.tensors_count?)));
+    let (first, claimed) = claims().next()?;
+    if let Some((other, count)) = claims().find(|(_, count)| *count != claimed) {
+        let cause = format!("{TENSORS_KEY} is {count}, but {claimed} in {}", first.path.display());
+        return Some(Fault::new("gguf.split-total", cause).path(other.path).help(FETCH_TOGETHER));
+    }
+    let found = tensors.len();
+    let wrong = if complete { found != claimed as usize } else { found > claimed as usize };
+    wrong.then(|| {
+        let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors together");
+        Fault::new("gguf.split-total", cause).path(first.path).help(FETCH_TOGETHER)
+    })
+}
+
+/// A tensor that stands in two files.
+fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Option<Fault> {
+    let (former, latter) = first_duplicate(tensors.len(), |i| tensors.name(i))?;
+    let (former, latter) = (tensors.get(former), tensors.get(latter));
+    let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
+    let cause = format!("it stands in {}, too", shown(&path(former.file).display().to_string()));
+    let fault = Fault::new("gguf.split-duplicate", cause).tensor(latter.name).path(path(latter.file));
+    Some(fault.offset(latter.span.start()).help(FETCH_TOGETHER))
+}

@@ -1,0 +1,296 @@
+//! The records of the tensors, each checked by itself; [`super::layout`] checks how they lie together.
+
+use super::cursor::{Cursor, Form, Step};
+use super::findings::Findings;
+use super::layout::{Place, Room, check_places, place_ambiguous};
+use super::types::{AMBIGUOUS, TensorType};
+use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
+use crate::error::{Error, Fault};
+use crate::format::duplicates::first_duplicate;
+use crate::format::{Options, shown, shown_shape};
+use crate::tensor::{Element, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
+
+/// Names of this length and longer do not fit into the tensors of older readers.
+const OLD_NAME_BYTES: usize = 64;
+
+/// The sizes that the records are checked against.
+pub(super) struct Frame {
+    pub(super) count: u64,
+    pub(super) alignment: u64,
+    pub(super) file_len: u64,
+}
+
+/// Bytes that a record takes at least: a name of one character, no dimensions, type and offset.
+pub(super) const fn least_record_bytes(form: Form) -> u64 {
+    form.length_bytes() + 1 + 4 + 4 + 8
+}
+
+/// One record as it stands in the header.
+pub(super) struct Record<'a> {
+    at: u64,
+    name: &'a [u8],
+    dims: [u64; MAX_DIMENSIONS],
+    rank: usize,
+    pub(super) type_id: u32,
+    type_at: u64,
+    offset: u64,
+    offset_at: u64,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn read(cursor: &mut Cursor<'a>) -> Step<Self> {
+        let at = cursor.position() as u64;
+        let name = cursor.string("the name of a tensor")?;
+        let rank_at = cursor.position() as u64;
+        let rank = cursor.u32()? as usize;
+        if rank > MAX_DIMENSIONS {
+            let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
+            let fault = Fault::new("gguf.rank", cause).help(CONVERT_AGAIN).offset(rank_at);
+            return Err(fault.tensor(String::from_utf8_lossy(name)).into());
+        }
+        let mut dims = [0; MAX_DIMENSIONS];
+        // The file has the fastest dimension first.
+        for dim in dims.iter_mut().take(rank).rev() {
+            *dim = cursor.length()?;
+        }
+        let type_at = cursor.position() as u64;
+        let type_id = cursor.u32()?;
+        let offset_at = cursor.position() as u64;
+        let offset = cursor.u64()?;
+        Ok(Self { at, name, dims, rank, type_id, type_at, offset, offset_at })
+    }
+
+    pub(super) fn shape(&self) -> &[u64] {
+        self.dims.get(..self.rank).unwrap_or_default()
+    }
+
+    /// The name, empty if it is not UTF-8; such names were refused before.
+    pub(super) fn name(&self) -> &'a str {
+        std::str::from_utf8(self.name).unwrap_or_default()
+    }
+}
+
+/// Reads all records, and gives the table of tensors in the order of their offsets, and where the data begins.
+pub(super) fn read(
+    cursor: &mut Cursor<'_>,
+    frame: &Frame,
+    options: &Options,
+    findings: &mut Findings,
+) -> Step<(TensorTable, u64)> {
+    let records = cursor.clone();
+    let mut name_bytes = 0;
+    // Nothing is kept before all records are at hand.
+    for _ in 0..frame.count {
+        name_bytes += Record::read(cursor)?.name.len();
+    }
+    let header_end = cursor.position() as u64;
+    let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
+        let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
+        return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(header_end).into());
+    };
+    let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new() };
+    let places = checker.places(records.clone())?;
+    let table = build(places, (name_bytes, data_start), &records, frame, findings)?;
+    Ok((table, data_start))
+}
+
+/// Checks records one by one.
+struct Checker<'c> {
+    frame: &'c Frame,
+    data_start: u64,
+    options: &'c Options,
+    findings: &'c mut Findings,
+    unknown_types: Vec<u32>,
+}
+
+impl Checker<'_> {
+    fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<Place>> {
+        let mut places = Vec::with_capacity(self.frame.count as usize);
+        for _ in 0..self.frame.count {
+            let record = Record::read(&mut cursor)?;
+            places.push(self.check(&record).map_err(|mut fault| {
+                fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
+                fault.help.get_or_insert_with(|| CONVERT_AGAIN.into());
+                fault
+            })?);
+        }
+        Ok(places)
+    }
+
+    /// Where the tensor of a record lies, if every rule that concerns it alone is kept.
+    fn check(&mut self, record: &Record<'_>) -> Result<Place, Fault> {
+        self.check_name(record)?;
+        let shape = record.shape();
+        if checked_elements(shape).is_none() {
+            let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
+            return Err(Fault::new("gguf.shape-overflow", cause).offset(record.at));
+        }
+        let room = self.check_type(record)?;
+        if !record.offset.is_multiple_of(self.frame.alignment) {
+            let cause =
+                format!("the offset {} is not a multiple of the alignment, {}", record.offset, self.frame.alignment);
+            return Err(Fault::new("gguf.offset-unaligned", cause).offset(record.offset_at));
+        }
+        let overflow = |what: &str| {
+            let cause = format!("{what} ends beyond 2^64 bytes: its offset is {}", record.offset);
+            Fault::new("gguf.size-overflow", cause).offset(record.offset_at)
+        };
+        let start = self.data_start.checked_add(record.offset).ok_or_else(|| overflow("it"))?;
+        if let Room::Exactly(bytes) = room {
+            let padded = bytes.checked_next_multiple_of(self.frame.alignment);
+            padded.and_then(|padded| start.checked_add(padded)).ok_or_else(|| overflow("with its padding, it"))?;
+        }
+        // The limit on the header keeps every offset in it below 2^32.
+        Ok(Place { start, room, record: record.at as u32 })
+    }
+
+    fn check_name(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        let at = record.at;
+        let Ok(name) = std::str::from_utf8(record.name) else {
+            return Err(Fault::new("gguf.name-utf8", "the name is not UTF-8").offset(at));
+        };
+        if name.is_empty() {
+            return Err(Fault::new("gguf.name-empty", "a tensor has an empty name").offset(at));
+        }
+        if name.contains('\0') {
+            let fault = Fault::new("gguf.name-nul", "the name holds a NUL character").offset(at);
+            if self.options.strict {
+                return Err(fault);
+            }
+            self.findings.note(|| fault.tensor(name));
+        }
+        if name.len() >= OLD_NAME_BYTES {
+            self.findings.note(|| {
+                let cause =
+                    format!("the name has {} bytes; older readers take {} at most", name.len(), OLD_NAME_BYTES - 1);
+                Fault::new("gguf.name-long", cause).tensor(name).offset(at)
+            });
+        }
+        Ok(())
+    }
+
+    fn check_type(&mut self, record: &Record<'_>) -> Result<Room, Fault> {
+        let shape = record.shape();
+        let overflow = |name: &str| {
+            let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
+            Fault::new("gguf.size-overflow", cause).offset(record.at)
+        };
+        match TensorType::from_id(record.type_id) {
+            TensorType::Plain(dtype) => {
+                checked_bytes(shape, dtype).map(Room::Exactly).ok_or_else(|| overflow(dtype.name()))
+            }
+            TensorType::Packed(encoding) => {
+                let elements = encoding.elements_per_block() as u64;
+                if shape.last().is_some_and(|row| row.is_multiple_of(elements)) {
+                    let bytes = checked_packed_bytes(shape, encoding).ok_or_else(|| overflow(encoding.name()))?;
+                    return Ok(Room::Exactly(bytes));
+                }
+                if AMBIGUOUS.contains(&record.type_id) {
+                    return Ok(Room::Misfit);
+                }
+                let name = encoding.name();
+                let row = shape.last().map_or("no rows".into(), |row| format!("rows of {row} elements"));
+                let cause = format!("{name} packs {elements} elements into a block, and the tensor has {row}");
+                Err(Fault::new("gguf.block", cause).offset(record.at))
+            }
+            TensorType::Removed(_) | TensorType::Unknown => {
+                self.count_unknown(record)?;
+                Ok(Room::Unknown)
+            }
+        }
+    }
+
+    /// The table looks each name of an unknown type up in a list.
+    fn count_unknown(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+        let most = self.options.limits.unknown_dtypes;
+        if self.unknown_types.contains(&record.type_id) {
+            return Ok(());
+        }
+        if self.unknown_types.len() >= most {
+            let cause = format!("the file has more than {most} types that are not known, here {}", record.type_id);
+            return Err(Fault::new("gguf.unknown-types", cause).offset(record.type_at));
+        }
+        self.unknown_types.push(record.type_id);
+        Ok(())
+    }
+}
+
+/// The table of the tensors at `places`, whose records `records` has before it.
+fn build(
+    mut places: Vec<Place>,
+    (name_bytes, data_start): (usize, u64),
+    records: &Cursor<'_>,
+    frame: &Frame,
+    findings: &mut Findings,
+) -> Step<TensorTable> {
+    let record = |place: &Place| Record::read(&mut records.clone().at(place.record as usize));
+    let mut pairs = places.iter().zip(places.iter().skip(1));
+    if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
+        let name = record(late)?.name();
+        findings.note(|| {
+            let cause = "the records are not in the order of their offsets; llama.cpp refuses the file";
+            Fault::new("gguf.order", cause).tensor(name).offset(late.record.into())
+        });
+    }
+    // Sizes that are not known sort last, so that empty tensors come before what starts at the same byte.
+    places.sort_by_key(|place| (place.start, place.room.sort_key()));
+    place_ambiguous(&mut places, &record, frame)?;
+    let spans = check_places(&places, data_start, &record, frame, findings)?;
+
+    let mut table = TensorTable::with_capacity(places.len(), name_bytes);
+    for (place, span) in places.iter().zip(spans) {
+        let record = record(place)?;
+        let unknown;
+        let element = match (TensorType::from_id(record.type_id), place.room) {
+            (TensorType::Plain(dtype), _) => Element::Plain(dtype),
+            (TensorType::Packed(encoding), Room::Exactly(_)) => Element::Packed(encoding),
+            (named, _) => {
+                unknown = format!("ggml type {}", record.type_id);
+                findings.note(|| unknown_type(&record, named, span.len()));
+                Element::Unknown(&unknown)
+            }
+        };
+        let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span };
+        table.push(&info).map_err(|error| match error {
+            Error::Format(fault) => *fault,
+            other => Fault::new("table.full", other.to_string()),
+        })?;
+    }
+    if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i)) {
+        let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
+        let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
+        let cause = format!("the name is given twice, first at byte {first}");
+        let fault = Fault::new("gguf.duplicate-name", cause).help(CONVERT_AGAIN);
+        return Err(fault.tensor(table.name(latter)).offset(second).into());
+    }
+    Ok(table)
+}
+
+/// Why the elements of a tensor can only be had as bytes.
+fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
+    let (id, name) = (record.type_id, record.name());
+    let elements = checked_elements(record.shape()).unwrap_or_default();
+    let found = format!("{elements} elements in the {room} bytes up to the next tensor");
+    let (rule, cause, help) = match named {
+        TensorType::Removed(name) => (
+            "gguf.removed-type",
+            format!("type {id} is {}, which ggml removed", shown(name)),
+            "quantise the model again from its source, or convert it with a version of llama.cpp that had the type",
+        ),
+        TensorType::Packed(encoding) => (
+            "gguf.fork-type",
+            format!(
+                "type {id} is {encoding}, {} elements in {} bytes, and that does not fit {found}: it may come from a fork of ggml",
+                encoding.elements_per_block(),
+                encoding.bytes_per_block()
+            ),
+            "convert it with the fork that wrote it; its bytes can be read and copied as they are",
+        ),
+        TensorType::Plain(_) | TensorType::Unknown => (
+            "gguf.unknown-type",
+            format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version"),
+            "convert it with the program that wrote it; its bytes can be read and copied as they are",
+        ),
+    };
+    Fault::new(rule, cause).help(help).tensor(name).offset(record.type_at)
+}

@@ -1,0 +1,309 @@
+//! The values of the metadata: 12 kinds of scalars, and arrays of any of them.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::CONVERT_AGAIN;
+use super::cursor::{Cursor, Form, Step};
+use crate::dtype::DType;
+use crate::error::Fault;
+
+/// How deep arrays may lie in arrays. Nobody writes even two.
+pub const MAX_ARRAY_DEPTH: usize = 16;
+
+/// The type of a value. The discriminants are those of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum ValueType {
+    U8 = 0,
+    I8 = 1,
+    U16 = 2,
+    I16 = 3,
+    U32 = 4,
+    I32 = 5,
+    F32 = 6,
+    Bool = 7,
+    String = 8,
+    Array = 9,
+    U64 = 10,
+    I64 = 11,
+    F64 = 12,
+}
+
+impl ValueType {
+    /// Every type, at the index that is its number in the format.
+    const ALL: [Self; 13] = [
+        Self::U8,
+        Self::I8,
+        Self::U16,
+        Self::I16,
+        Self::U32,
+        Self::I32,
+        Self::F32,
+        Self::Bool,
+        Self::String,
+        Self::Array,
+        Self::U64,
+        Self::I64,
+        Self::F64,
+    ];
+
+    /// The type of this number.
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::ALL.get(id as usize).copied()
+    }
+
+    /// The name, as ggml's tools print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::U16 => "u16",
+            Self::I16 => "i16",
+            Self::U32 => "u32",
+            Self::I32 => "i32",
+            Self::F32 => "f32",
+            Self::Bool => "bool",
+            Self::String => "str",
+            Self::Array => "arr",
+            Self::U64 => "u64",
+            Self::I64 => "i64",
+            Self::F64 => "f64",
+        }
+    }
+
+    /// The dtype of an array of these; none for strings and arrays.
+    pub const fn dtype(self) -> Option<DType> {
+        Some(match self {
+            Self::U8 => DType::UInt8,
+            Self::I8 => DType::Int8,
+            Self::U16 => DType::UInt16,
+            Self::I16 => DType::Int16,
+            Self::U32 => DType::UInt32,
+            Self::I32 => DType::Int32,
+            Self::F32 => DType::Float32,
+            Self::Bool => DType::Bool,
+            Self::U64 => DType::UInt64,
+            Self::I64 => DType::Int64,
+            Self::F64 => DType::Float64,
+            Self::String | Self::Array => return None,
+        })
+    }
+
+    /// Bytes of a value; none where they depend on the value.
+    const fn bytes(self) -> Option<u64> {
+        Some(match self {
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+            Self::String | Self::Array => return None,
+        })
+    }
+
+    /// Bytes that a value takes at least.
+    pub(super) const fn least_bytes(self, form: Form) -> u64 {
+        match self.bytes() {
+            Some(bytes) => bytes,
+            None if matches!(self, Self::String) => form.length_bytes(),
+            None => 4 + form.length_bytes(),
+        }
+    }
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Walks over a value. Strings are stepped over by their lengths, numbers by arithmetic.
+pub(super) fn skip(cursor: &mut Cursor<'_>, value_type: ValueType) -> Step<()> {
+    match value_type {
+        ValueType::String => cursor.string("a string").map(drop),
+        ValueType::Array => skip_array(cursor, 1),
+        scalar => cursor.take(scalar.least_bytes(cursor.form), "a value", "gguf.truncated").map(drop),
+    }
+}
+
+fn skip_array(cursor: &mut Cursor<'_>, depth: usize) -> Step<()> {
+    let (element, count) = cursor.array_start()?;
+    skip_elements(cursor, element, count, depth)
+}
+
+fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth: usize) -> Step<()> {
+    match element {
+        ValueType::String => cursor.skip_strings(count),
+        ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
+            let cause = format!("arrays lie more than {MAX_ARRAY_DEPTH} deep in each other");
+            Err(Fault::new("gguf.array-depth", cause).help(CONVERT_AGAIN).offset(cursor.position() as u64).into())
+        }
+        ValueType::Array => (0..count).try_for_each(|_| skip_array(cursor, depth + 1)),
+        scalar => {
+            let bytes = count.saturating_mul(scalar.least_bytes(cursor.form));
+            cursor.take(bytes, "an array", "gguf.array-length").map(drop)
+        }
+    }
+}
+
+/// A value of the metadata. What is long is borrowed from the header.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Value<'a> {
+    U8(u8),
+    I8(i8),
+    U16(u16),
+    I16(i16),
+    U32(u32),
+    I32(i32),
+    U64(u64),
+    I64(i64),
+    F32(f32),
+    F64(f64),
+    Bool(bool),
+    String(&'a str),
+    /// A string that is not UTF-8. The format forbids it, and tokenizers have it.
+    Bytes(&'a [u8]),
+    Array(Array<'a>),
+}
+
+impl<'a> Value<'a> {
+    /// The number, if this is an integer of any width that is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            Self::U8(value) => Some(value.into()),
+            Self::U16(value) => Some(value.into()),
+            Self::U32(value) => Some(value.into()),
+            Self::U64(value) => Some(value),
+            Self::I8(value) => value.try_into().ok(),
+            Self::I16(value) => value.try_into().ok(),
+            Self::I32(value) => value.try_into().ok(),
+            Self::I64(value) => value.try_into().ok(),
+            _ => None,
+        }
+    }
+
+    /// The text, if this is a string of UTF-8.
+    pub fn as_str(&self) -> Option<&'a str> {
+        if let Self::String(text) = *self { Some(text) } else { None }
+    }
+
+    /// Decodes the value at the cursor. With `end`, that of the value, an array is not walked over to find it.
+    pub(super) fn decode(cursor: &mut Cursor<'a>, value_type: ValueType, end: Option<usize>) -> Step<Self> {
+        Ok(match value_type {
+            ValueType::U8 => Self::U8(cursor.u8()?),
+            ValueType::I8 => Self::I8(cursor.u8()?.cast_signed()),
+            ValueType::U16 => Self::U16(cursor.u16()?),
+            ValueType::I16 => Self::I16(cursor.u16()?.cast_signed()),
+            ValueType::U32 => Self::U32(cursor.u32()?),
+            ValueType::I32 => Self::I32(cursor.u32()?.cast_signed()),
+            ValueType::U64 => Self::U64(cursor.u64()?),
+            ValueType::I64 => Self::I64(cursor.u64()?.cast_signed()),
+            ValueType::F32 => Self::F32(f32::from_bits(cursor.u32()?)),
+            ValueType::F64 => Self::F64(f64::from_bits(cursor.u64()?)),
+            ValueType::Bool => Self::Bool(cursor.u8()? != 0),
+            ValueType::String => {
+                let bytes = cursor.string("a string")?;
+                std::str::from_utf8(bytes).map_or(Self::Bytes(bytes), Self::String)
+            }
+            ValueType::Array => {
+                let (element, count) = cursor.array_start()?;
+                let start = cursor.position();
+                let end = match end {
+                    Some(end) => end,
+                    None => skip_elements(cursor, element, count, 1).map(|()| cursor.position())?,
+                };
+                let (header, form) = (cursor.header(), cursor.form);
+                Self::Array(Array { header, start, end, element, count: count as usize, form })
+            }
+        })
+    }
+}
+
+/// An array of the metadata: a range of the header, decoded as far as it is asked for.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Array<'a> {
+    header: &'a [u8],
+    start: usize,
+    end: usize,
+    element: ValueType,
+    count: usize,
+    form: Form,
+}
+
+impl<'a> Array<'a> {
+    /// The type of the elements.
+    pub const fn element(&self) -> ValueType {
+        self.element
+    }
+
+    /// The number of elements.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True for an array of no elements.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Where the elements lie in the header, and so in the file.
+    pub const fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    /// The elements as they stand in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers lie one after
+    /// the other, so these bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.header.get(self.range()).unwrap_or_default()
+    }
+
+    /// True if the most significant byte of a number comes first.
+    pub const fn is_big_endian(&self) -> bool {
+        self.form.big_endian
+    }
+
+    /// The elements, each decoded when it is reached.
+    pub fn iter(&self) -> Elements<'a> {
+        let header = self.header.get(..self.end).unwrap_or_default();
+        Elements { cursor: Cursor::within(header, self.start, self.form), element: self.element, left: self.count }
+    }
+}
+
+impl<'a> IntoIterator for &Array<'a> {
+    type Item = Value<'a>;
+    type IntoIter = Elements<'a>;
+
+    fn into_iter(self) -> Elements<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Array<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}; {}]", self.element, self.count)
+    }
+}
+
+/// The elements of an [`Array`].
+#[derive(Debug, Clone)]
+pub struct Elements<'a> {
+    cursor: Cursor<'a>,
+    element: ValueType,
+    left: usize,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Value<'a>;
+
+    fn next(&mut self) -> Option<Value<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        Value::decode(&mut self.cursor, self.element, None).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Elements<'_> {}
