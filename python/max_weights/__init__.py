@@ -12,7 +12,7 @@ from max_weights._lazy import exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph
-    from max_weights._core import Buffer, SafetensorWeights, __version__, release_memory
+    from max_weights._core import Buffer, GGUFWeights, SafetensorWeights, __version__, release_memory
     from max_weights.driver.virtual import virtual_devices
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
@@ -41,6 +41,7 @@ __all__ = [
     "DeviceRef",
     "FileChangedError",
     "FormatError",
+    "GGUFWeights",
     "MissingFileError",
     "SafetensorWeights",
     "UnsupportedError",
@@ -71,6 +72,7 @@ __getattr__, __dir__ = exports(
         "DeviceRef": "max_weights.graph.device",
         "FileChangedError": "max_weights.errors",
         "FormatError": "max_weights.errors",
+        "GGUFWeights": "max_weights._core",
         "MissingFileError": "max_weights.errors",
         "SafetensorWeights": "max_weights._core",
         "UnsupportedError": "max_weights.errors",

@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 __all__ = [
     "RESERVED",
     "Buffer",
+    "GGUFWeights",
+    "Metadata",
     "SafetensorWeights",
     "WeightInfo",
     "WeightInfos",
@@ -33,6 +35,7 @@ __all__ = [
     "_remap_buffer",
     "_reopen_weights",
     "buffers",
+    "dequantize",
     "export_dlpack",
     "files",
     "open_weights",
@@ -255,6 +258,16 @@ class WeightInfo:
         """The shape, slowest dimension first."""
 
     @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape counted in elements; differs from `shape`, which counts bytes, where elements are packed in
+        blocks.
+        """
+
+    @property
+    def encoding(self) -> QuantizationEncoding | None:
+        """How the elements are packed; None where they are not."""
+
+    @property
     def bytes(self) -> int:
         """Bytes in the file."""
 
@@ -305,8 +318,10 @@ class WeightsNode:
         """The values of all weights that `allocate` made, by full name."""
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """The text metadata of all files; where files disagree on a key, the first has it."""
+    def metadata(self) -> dict[str, str] | Metadata:
+        """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
+        mapping that decodes a value when it is asked for.
+        """
 
     @property
     def warnings(self) -> list[str]:
@@ -381,6 +396,48 @@ class SafetensorWeights(WeightsNode):
     ) -> Self:
         """Open files as one checkpoint; the arguments are those of `load_weights`."""
 
+@final
+class GGUFWeights(WeightsNode):
+    """Weights in a GGUF file, or in the files of a split set, by GGUF's own names.
+
+    A quantised weight's data are its packed blocks: dtype uint8, the shape of the bytes, the encoding set; `astype`
+    decodes them.
+    """
+
+    def __new__(
+        cls,
+        source: str | PathLike[str] | Iterable[str | PathLike[str]],
+        *,
+        backend: Literal["auto", "mmap", "read"] = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
+    ) -> Self:
+        """Open a file (any of a split set opens the set) or several; the arguments are those of `load_weights`."""
+
+@final
+class Metadata:
+    """The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked for.
+
+    Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
+    bytes.
+    """
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+
+    def keys(self) -> list[str]:
+        """The keys, in the order of the file."""
+
+    def values(self) -> list[Any]:
+        """The values, all decoded."""
+
+    def items(self) -> list[tuple[str, Any]]:
+        """The pairs, all decoded."""
+
 def open_weights(
     paths: Sequence[str | PathLike[str]],
     *,
@@ -400,6 +457,9 @@ def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
 
 def scale_blocks(
     data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DType | str, saturate: bool = False
+) -> Buffer: ...
+def dequantize(
+    blocks: Buffer, encoding: QuantizationEncoding, dtype: DType | str, shape: Sequence[int], *, out: Any = None
 ) -> Buffer: ...
 def release_memory() -> int:
     """Give the memory of released large tensors back to the system; returns how many bytes that were.

@@ -6,6 +6,7 @@ use super::{Buffer, checked_size, strided};
 use crate::cast::{BlockScaled, CastOptions, Stores, cast, elements_per_group, is_supported, scale_block_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::quant::{self, Encoding};
 use crate::storage::{Storage, no_memory};
 use crate::workers::WORKERS;
 
@@ -158,6 +159,60 @@ impl Buffer {
         }
         Ok(())
     }
+}
+
+/// The elements of packed blocks, whose bytes are `blocks` (of any shape), as a float dtype in this shape, in new memory or written to `out`.
+pub fn dequantize(
+    blocks: &Buffer,
+    encoding: Encoding,
+    dtype: DType,
+    shape: &[i64],
+    out: Option<&Buffer>,
+    interrupt: Interrupt<'_>,
+) -> Result<Buffer> {
+    let blocks = blocks.contiguous()?;
+    let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
+    let size = checked_size(dtype, shape)?;
+    let per_part = (PART / (elements * dtype.bits() / 8)).max(1);
+    let count = blocks.size() / bytes_per_block;
+    if count * bytes_per_block != blocks.size() || count * elements * dtype.bits() / 8 != size {
+        let have = blocks.size();
+        return Err(Error::Argument(format!(
+            "{have} bytes of {encoding} blocks do not have the elements of shape {shape:?}"
+        )));
+    }
+    let fill = |out: &mut [u8]| {
+        let mut rest = out;
+        let mut parts = Vec::new();
+        for start in (0..count).step_by(per_part) {
+            let range = start..(start + per_part).min(count);
+            let (now, later) = rest.split_at_mut(range.len() * elements * dtype.bits() / 8);
+            rest = later;
+            parts.push((range, now));
+        }
+        each(parts, interrupt, |(range, out)| {
+            let start = blocks.offset + range.start * bytes_per_block;
+            let len = range.len() * bytes_per_block;
+            if !blocks.storage.is_mapped() {
+                return quant::dequantize(encoding, &blocks.storage.bytes()[start..start + len], dtype, out);
+            }
+            let mut copied = vec![0; len];
+            blocks.storage.copy_runs(std::iter::once((start, len)), &mut copied)?;
+            quant::dequantize(encoding, &copied, dtype, out)
+        })
+    };
+    let Some(out) = out else {
+        let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
+        return Buffer::contiguous_at(storage, 0, dtype, shape);
+    };
+    if *out.shape != *shape || out.dtype != dtype || !out.is_contiguous() {
+        let (found, have) = (out.dtype, &out.shape);
+        return Err(Error::Argument(format!(
+            "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}"
+        )));
+    }
+    out.storage.write(out.offset, size, fill)?;
+    Ok(out.clone())
 }
 
 /// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of

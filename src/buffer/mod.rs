@@ -6,7 +6,7 @@ mod strided;
 
 use std::sync::Arc;
 
-pub use convert::{Interrupt, scale_blocks};
+pub use convert::{Interrupt, dequantize, scale_blocks};
 pub use index::Index;
 
 use crate::device::Device;
@@ -166,6 +166,21 @@ impl Buffer {
         })
         .ok_or_else(|| no_memory(size))??;
         Self::contiguous_at(storage, 0, self.dtype, &self.shape)
+    }
+
+    /// A contiguous copy with the bytes of each element in the other order.
+    pub fn swap_bytes(&self) -> Result<Self> {
+        let copy = self.copy()?;
+        let item = match self.dtype {
+            DType::Complex64 => 4,
+            dtype => dtype.bytes().unwrap_or(1),
+        };
+        let size = copy.size();
+        copy.storage.write(0, size, |bytes| {
+            bytes.chunks_exact_mut(item).for_each(<[u8]>::reverse);
+            Ok(())
+        })?;
+        Ok(copy)
     }
 
     /// The same bytes as elements of another dtype and shape (default: the last dimension scaled by the sizes). Needs contiguous data.

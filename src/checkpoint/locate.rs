@@ -8,12 +8,15 @@ use crate::error::{Error, Fault, Result};
 /// What ends the name of an index.
 const INDEX_SUFFIX: &str = ".index.json";
 const SUFFIX: &str = ".safetensors";
+const GGUF_SUFFIX: &str = ".gguf";
 /// Of several candidates in a directory, the one that other loaders take.
 const DEFAULT_STEM: &str = "model";
 /// Weights in formats that other programs read; named when a directory has nothing else.
-const OTHER_SUFFIXES: [&str; 9] = [".gguf", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz"];
+const OTHER_SUFFIXES: [&str; 8] = [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz"];
 /// What hubs and browsers call a download that is not complete.
 const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
+/// The most files of a GGUF split set: its number is stored in 16 bits.
+const MAX_SPLIT: usize = u16::MAX as usize;
 /// How many names a message lists.
 const LISTED: usize = 8;
 
@@ -41,10 +44,17 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     if name_of(path).ends_with(INDEX_SUFFIX) {
         return Ok(Located::Index(path.to_path_buf()));
     }
+    // A file of a GGUF split set stands for the set: the metadata is in the first file only.
+    let name = name_of(path);
+    if let Some(shard) = ShardName::of(&name).filter(|shard| name.ends_with(GGUF_SUFFIX) && shard.count <= MAX_SPLIT) {
+        let (stem, count) = (shard.stem, shard.count);
+        let sibling = |number| path.with_file_name(format!("{stem}-{number:05}-of-{count:05}{GGUF_SUFFIX}"));
+        return Ok(Located::Files((1..=count).map(sibling).collect()));
+    }
     Ok(Located::Files(vec![path.to_path_buf()]))
 }
 
-fn name_of(path: &Path) -> String {
+pub(super) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -58,7 +68,7 @@ pub(super) struct ShardName<'a> {
 
 impl<'a> ShardName<'a> {
     pub(super) fn of(name: &'a str) -> Option<Self> {
-        let base = name.strip_suffix(SUFFIX)?;
+        let base = name.strip_suffix(SUFFIX).or_else(|| name.strip_suffix(GGUF_SUFFIX))?;
         let (rest, count) = base.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let digits = |text: &str| {
@@ -87,7 +97,10 @@ fn directory(path: &Path) -> Result<Located> {
     if !indices.is_empty() {
         return choose(path, &indices, &format!("{DEFAULT_STEM}{SUFFIX}{INDEX_SUFFIX}")).map(Located::Index);
     }
-    let files = ending(SUFFIX);
+    let mut files = ending(SUFFIX);
+    if files.is_empty() {
+        files = ending(GGUF_SUFFIX);
+    }
     let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &String>> = BTreeMap::new();
     for name in &files {
         if let Some(shard) = ShardName::of(name) {
@@ -96,7 +109,8 @@ fn directory(path: &Path) -> Result<Located> {
     }
     if let Some(((stem, count), shards)) = sets.iter().find(|((stem, _), _)| sets.len() == 1 || *stem == DEFAULT_STEM) {
         if shards.len() < *count {
-            return Err(incomplete(path, stem, *count, shards));
+            let suffix = if shards.values().any(|name| name.ends_with(GGUF_SUFFIX)) { GGUF_SUFFIX } else { SUFFIX };
+            return Err(incomplete(path, (stem, suffix), *count, shards));
         }
         return Ok(Located::Files(shards.values().map(|name| path.join(name)).collect()));
     }
@@ -121,11 +135,11 @@ fn choose(path: &Path, candidates: &[&String], usual: &str) -> Result<PathBuf> {
     }
 }
 
-fn incomplete(path: &Path, stem: &str, count: usize, shards: &BTreeMap<usize, &String>) -> Error {
+fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &BTreeMap<usize, &String>) -> Error {
     let missing: Vec<String> = (1..=count)
         .filter(|number| !shards.contains_key(number))
         .take(LISTED)
-        .map(|number| format!("{stem}-{number:05}-of-{count:05}{SUFFIX}"))
+        .map(|number| format!("{stem}-{number:05}-of-{count:05}{suffix}"))
         .collect();
     let more = count - shards.len() - missing.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -141,7 +155,7 @@ fn nothing(path: &Path, names: &[String]) -> Error {
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
     if !partial.is_empty() {
         let cause = format!(
-            "the directory holds no safetensors file, but downloads that are not complete: {}",
+            "the directory holds no safetensors or GGUF file, but downloads that are not complete: {}",
             listed(&partial)
         );
         return Fault::new("directory.partial", cause)
@@ -150,7 +164,7 @@ fn nothing(path: &Path, names: &[String]) -> Error {
             .format();
     }
     if !others.is_empty() {
-        let cause = format!("the directory holds no safetensors file, but {}", listed(&others));
+        let cause = format!("the directory holds no safetensors or GGUF file, but {}", listed(&others));
         return Fault::new("directory.other-format", cause)
             .path(path)
             .help("Give the file that is meant")

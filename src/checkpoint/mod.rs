@@ -18,7 +18,7 @@ pub use tree::{Limits as TreeLimits, Tree};
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format;
+use crate::format::{self, Kind, gguf};
 use crate::names::{NameIndex, nearest};
 use crate::storage::{Fingerprint, SourceFile, Storage};
 use crate::tensor::{Element, TensorInfo, TensorTable};
@@ -45,6 +45,19 @@ pub struct OpenOptions {
     pub format: format::Options,
 }
 
+/// What is known of a GGUF file beside its tensors.
+#[derive(Debug)]
+pub struct Gguf {
+    /// The key-value pairs, decoded when they are asked for.
+    pub metadata: gguf::Metadata,
+    /// True if the data has its most significant bytes first.
+    pub big_endian: bool,
+    /// What the offsets of tensors are multiples of.
+    pub alignment: u64,
+    /// The file's place in a split set.
+    pub split: Option<gguf::SplitInfo>,
+}
+
 /// What a checkpoint contains: names, dtypes, shapes and places, without the files.
 #[derive(Debug)]
 pub struct Catalog {
@@ -53,12 +66,19 @@ pub struct Catalog {
     names: NameIndex,
     /// Key and value pairs of each file.
     metadata: Vec<Vec<(String, String)>>,
+    /// By number of file; none for another format.
+    ggufs: Vec<Option<Gguf>>,
     findings: Vec<Fault>,
     /// What a message about a missing weight should add.
     note: Option<String>,
 }
 
 impl Catalog {
+    /// The format of the (first) file.
+    pub fn kind(&self) -> Kind {
+        if self.gguf().is_some() { Kind::Gguf } else { Kind::Safetensors }
+    }
+
     /// The paths of the files, by number.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
@@ -77,6 +97,11 @@ impl Catalog {
     /// What was accepted although it is not quite right.
     pub fn findings(&self) -> &[Fault] {
         &self.findings
+    }
+
+    /// What is known of the GGUF file that carries the metadata: the first one. None for other formats.
+    pub fn gguf(&self) -> Option<&Gguf> {
+        self.ggufs.first()?.as_ref()
     }
 
     /// The text metadata of all files; where files disagree on a key, the first has it.
@@ -172,7 +197,22 @@ impl Checkpoint {
             }
         };
         let (storage, offset) = self.bytes_of(number, &info)?;
-        Buffer::contiguous_at(storage, offset, dtype, &shape)
+        let buffer = Buffer::contiguous_at(storage, offset, dtype, &shape)?;
+        if self.catalog.ggufs[info.file as usize].as_ref().is_some_and(|gguf| gguf.big_endian) {
+            return self.swapped(&info, &buffer);
+        }
+        Ok(buffer)
+    }
+
+    /// A tensor of a big-endian file, in memory of its own, in the order of this machine.
+    fn swapped(&self, info: &TensorInfo<'_>, buffer: &Buffer) -> Result<Buffer> {
+        if let Element::Packed(encoding) = info.element {
+            let cause = format!("{encoding} blocks of a big-endian file cannot be read yet");
+            let fault = Fault::new("gguf.big-endian-blocks", cause).tensor(info.name).offset(info.span.start());
+            let help = "convert the file to little-endian with gguf-py's gguf-convert-endian";
+            return Err(fault.path(&self.catalog.paths[info.file as usize]).help(help).unsupported());
+        }
+        buffer.swap_bytes()
     }
 
     fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {

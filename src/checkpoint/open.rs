@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::locate::{Located, ShardName, locate};
+use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
-use super::{Catalog, Checkpoint, OpenOptions};
+use super::{Catalog, Checkpoint, Gguf, OpenOptions};
 use crate::error::{Error, Fault, Result};
-use crate::format::{self, Header, Kind, index, safetensors};
+use crate::format::gguf::split::{Shard, check_set};
+use crate::format::{self, Header, Kind, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::storage::SourceFile;
 use crate::tensor::TensorTable;
@@ -32,12 +33,13 @@ struct Contents {
     files: Vec<Option<SourceFile>>,
     table: TensorTable,
     metadata: Vec<Vec<(String, String)>>,
+    ggufs: Vec<Option<Gguf>>,
     findings: Vec<Fault>,
 }
 
 impl Contents {
     fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
-        let header =
+        let (header, gguf) =
             read_header(&file, &options.format, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
@@ -46,6 +48,7 @@ impl Contents {
             self.table.append(&header.tensors, number)?;
         }
         self.metadata.push(header.metadata);
+        self.ggufs.push(gguf);
         self.findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
         self.files.push(Some(file));
         Ok(())
@@ -59,15 +62,38 @@ impl Contents {
         opened: &[PathBuf],
         options: &OpenOptions,
     ) -> Result<Checkpoint> {
-        let Self { files, table, metadata, findings } = self;
+        let Self { files, table, metadata, ggufs, findings } = self;
         let names = match names {
             Some(names) => names,
             None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
         };
-        let catalog = Arc::new(Catalog { paths, table, names, metadata, findings, note });
+        let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, findings, note });
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
         Ok(Checkpoint { catalog, files, opened, options, taken: super::Mutex::default() })
+    }
+}
+
+impl Contents {
+    /// Compares what the files of a GGUF split set say of each other.
+    fn check_split_set(&mut self, paths: &[PathBuf], options: &OpenOptions) -> Result<()> {
+        let names: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
+        let shards: Vec<Shard<'_>> = paths
+            .iter()
+            .zip(&names)
+            .zip(&self.ggufs)
+            .map(|((path, name), gguf)| Shard {
+                path,
+                number: ShardName::of(name).map(|shard| shard.number - 1),
+                split: gguf.as_ref().and_then(|gguf| gguf.split),
+            })
+            .collect();
+        let mut faults = check_set(&shards, &self.table);
+        if options.format.strict && !faults.is_empty() {
+            return Err(Error::Format(Box::new(faults.swap_remove(0))));
+        }
+        self.findings.append(&mut faults);
+        Ok(())
     }
 }
 
@@ -94,6 +120,10 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
     for file in files {
         contents.add(file, options)?;
     }
+    let ggufs = contents.ggufs.iter().flatten();
+    if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
+        contents.check_split_set(&paths, options)?;
+    }
     let note = alone(&paths);
     if let Some(note) = &note {
         let help = "Give the directory or the index to open all of them";
@@ -104,8 +134,7 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
 
 /// Says so if the files are shards of a set of more files.
 fn alone(paths: &[PathBuf]) -> Option<String> {
-    let names: Vec<String> =
-        paths.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned()).collect();
+    let names: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
     let first = ShardName::of(names.first()?)?;
     let of_the_set =
         |name: &String| ShardName::of(name).is_some_and(|shard| (shard.stem, shard.count) == (first.stem, first.count));
@@ -143,6 +172,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
                 missing[number] = true;
                 contents.files.push(None);
                 contents.metadata.push(Vec::new());
+                contents.ggufs.push(None);
             }
             Err(error) => return Err(error),
         }
@@ -159,7 +189,12 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     contents.finish(paths, names, None, opened, options)
 }
 
-fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<Fault>) -> Result<Header> {
+/// The header, and of a GGUF file what is kept beside it.
+fn read_header(
+    file: &SourceFile,
+    options: &format::Options,
+    findings: &mut Vec<Fault>,
+) -> Result<(Header, Option<Gguf>)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read_at(0, &mut first)?;
     let kind = format::sniff(&first, file.len())?;
@@ -169,13 +204,19 @@ fn read_header(file: &SourceFile, options: &format::Options, findings: &mut Vec<
             findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
             let len = safetensors::header_length(&first, file.len(), &options.limits)? as usize;
             if let Some(header) = first.get(8..8 + len) {
-                return safetensors::parse(header, file.len(), options);
+                return Ok((safetensors::parse(header, file.len(), options)?, None));
             }
             let mut header = vec![0; len];
             let have = first.len() - 8;
             header[..have].copy_from_slice(&first[8..]);
             file.read_at(8 + have as u64, &mut header[have..])?;
-            safetensors::parse(&header, file.len(), options)
+            Ok((safetensors::parse(&header, file.len(), options)?, None))
+        }
+        Kind::Gguf => {
+            findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
+            let read = gguf::read(first, file.len(), options, |offset, bytes| file.read_at(offset, bytes))?;
+            let gguf::Gguf { header, metadata, version: _, big_endian, alignment, split } = read;
+            Ok((header, Some(Gguf { metadata, big_endian, alignment, split })))
         }
         other => {
             let cause = misnamed.unwrap_or_else(|| format!("this is a {other} file"));

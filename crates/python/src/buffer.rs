@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
-use crate::convert::{dtype_from_python, dtype_to_python, imported, index_from_python};
+use crate::convert::{dtype_from_python, dtype_to_python, encoding_from_python, imported, index_from_python};
 use crate::dlpack::{self, Version};
 use crate::error::{Outcome, interrupt};
 use crate::pickle;
@@ -429,6 +429,24 @@ pub(crate) fn scale_blocks(
     let dtype = dtype_from_python(dtype)?;
     let scale = || max_weights::buffer::scale_blocks(&data.tensor, &scales.tensor, block, dtype, saturate, &interrupt);
     Ok(Buffer { tensor: py.detach(scale)? })
+}
+
+/// The elements of packed blocks as a float dtype, on all cores.
+#[pyfunction]
+#[pyo3(signature = (blocks, encoding, dtype, shape, *, out=None))]
+pub(crate) fn dequantize(
+    py: Python<'_>,
+    blocks: &Buffer,
+    encoding: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyAny>,
+    shape: Vec<i64>,
+    out: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Buffer> {
+    let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
+    let out = out.map(writable).transpose()?.map(|out| out.get().tensor.clone());
+    let blocks = &blocks.tensor;
+    let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape, out.as_ref(), &interrupt);
+    Ok(Buffer { tensor: py.detach(decode)? })
 }
 
 /// Gives the memory of released large tensors back to the system; returns how many bytes that were.

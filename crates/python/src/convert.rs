@@ -2,6 +2,7 @@
 
 use max_weights::buffer::Index;
 use max_weights::dtype::DType;
+use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -42,9 +43,21 @@ pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
 pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> PyResult<Bound<'py, PyAny>> {
     match element {
         Element::Plain(dtype) => dtype_to_python(py, dtype).cloned(),
-        Element::Packed(encoding) => Ok(PyString::new(py, encoding.name()).into_any()),
+        Element::Packed(_) => dtype_to_python(py, DType::UInt8).cloned(),
         Element::Unknown(name) => Ok(PyString::new(py, name).into_any()),
     }
+}
+
+/// The member of the Python enum for a packed encoding.
+pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult<Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    imported(py, &CLASS, "max_weights.graph.quantization", "QuantizationEncoding")?.call1((encoding.name(),))
+}
+
+/// The packed encoding that a member of the Python enum, or its number in ggml, stands for.
+pub(crate) fn encoding_from_python(value: &Bound<'_, PyAny>) -> PyResult<Encoding> {
+    let id: u32 = value.getattr(intern!(value.py(), "ggml_type"))?.extract()?;
+    Encoding::from_ggml(id).ok_or_else(|| PyTypeError::new_err(format!("{value} is not a packed encoding of ggml")))
 }
 
 /// NumPy's basic indices: integers, slices, `...`, `None`, and tuples of them.

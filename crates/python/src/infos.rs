@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use max_weights::checkpoint::Catalog;
-use max_weights::tensor::TensorInfo;
+use max_weights::tensor::{Element, TensorInfo};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PySlice, PyTuple};
 
-use crate::convert::element_to_python;
+use crate::convert::{element_to_python, encoding_to_python};
 
 /// The weights at and below a node, in file order.
 #[pyclass(frozen, sequence, module = "max_weights._core")]
@@ -110,7 +110,24 @@ impl WeightInfo {
 
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let info = self.info();
+        match info.byte_shape() {
+            Some(shape) => PyTuple::new(py, shape),
+            None => PyTuple::new(py, info.shape),
+        }
+    }
+
+    #[getter]
+    fn logical_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info().shape)
+    }
+
+    #[getter]
+    fn encoding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.info().element {
+            Element::Packed(encoding) => encoding_to_python(py, encoding).map(Some),
+            _ => Ok(None),
+        }
     }
 
     #[getter]
@@ -167,7 +184,7 @@ impl WeightInfo {
         let fields = (
             info.name,
             element_to_python(py, info.element)?,
-            PyTuple::new(py, info.shape)?,
+            self.shape(py)?,
             info.span.len(),
             self.file(),
             info.span.start(),

@@ -6,6 +6,7 @@ mod convert;
 mod dlpack;
 mod error;
 mod infos;
+mod metadata;
 mod open;
 mod pickle;
 mod weights;
@@ -16,15 +17,17 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use crate::buffer::{Buffer, release_memory, scale_blocks};
+    use crate::buffer::{Buffer, dequantize, release_memory, scale_blocks};
     #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
+    #[pymodule_export]
+    use crate::metadata::Metadata;
     #[pymodule_export]
     use crate::open::open_weights;
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
-    use crate::weights::{SafetensorWeights, WeightsNode, buffers, export_dlpack, files, tree};
+    use crate::weights::{GGUFWeights, SafetensorWeights, WeightsNode, buffers, export_dlpack, files, tree};
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

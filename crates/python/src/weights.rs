@@ -6,7 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::Error;
+use max_weights::format::Kind;
 use max_weights::names::join;
+use max_weights::tensor::Element;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,10 +16,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::convert::{dtype_to_python, imported};
+use crate::convert::{dtype_to_python, encoding_to_python, imported};
 use crate::dlpack;
 use crate::error::Outcome;
 use crate::infos::WeightInfos;
+use crate::metadata::Metadata;
 use crate::open::{Arguments, open, paths};
 use crate::pickle;
 
@@ -110,6 +113,27 @@ impl SafetensorWeights {
     }
 }
 
+/// Weights in a GGUF file, or in the files of a split set.
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+pub(crate) struct GGUFWeights;
+
+#[pymethods]
+impl GGUFWeights {
+    #[new]
+    #[pyo3(signature = (source, *, backend="auto", strict=true, max_header_bytes=None))]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        backend: &str,
+        strict: bool,
+        max_header_bytes: Option<u64>,
+    ) -> Outcome<PyClassInitializer<Self>> {
+        let arguments = Arguments::new(backend, strict, max_header_bytes);
+        let checkpoint = open(py, &paths(source)?, &arguments)?;
+        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
+    }
+}
+
 /// The tree of an opened checkpoint, as the class of its format.
 pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Outcome<Bound<'_, WeightsNode>> {
     Ok(WeightsNode::root(py, checkpoint, arguments).into_python(py)?)
@@ -129,8 +153,12 @@ impl WeightsNode {
     }
 
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
-        let node = PyClassInitializer::from(self).add_subclass(SafetensorWeights);
-        Ok(Bound::new(py, node)?.into_super())
+        let gguf = self.catalog().kind() == Kind::Gguf;
+        let node = PyClassInitializer::from(self);
+        if gguf {
+            return Ok(Bound::new(py, node.add_subclass(GGUFWeights))?.into_super());
+        }
+        Ok(Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super())
     }
 
     fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
@@ -246,6 +274,11 @@ impl WeightsNode {
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = PyTuple::new(py, buffer.tensor().shape())?;
         let class = imported(py, &CLASS, "max_weights.graph.weights.weight_data", "WeightData")?;
+        let info = self.catalog().table().get(number);
+        if let Element::Packed(encoding) = info.element {
+            let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
+            return Ok(class.call1((buffer, &self.name, dtype, shape, encoding, logical))?);
+        }
         Ok(class.call1((buffer, &self.name, dtype, shape))?)
     }
 
@@ -275,10 +308,13 @@ impl WeightsNode {
     }
 
     #[getter]
-    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.catalog().gguf().is_some() {
+            return Ok(Bound::new(py, Metadata::new(self.catalog().clone()))?.into_any());
+        }
         let metadata = PyDict::new(py);
         self.catalog().metadata().try_for_each(|(key, value)| metadata.set_item(key, value))?;
-        Ok(metadata)
+        Ok(metadata.into_any())
     }
 
     #[getter]

@@ -84,6 +84,13 @@ def from_numpy(array: Any) -> Buffer:
     return Buffer._from_memory(array.view(f"u{item}"), dtype)
 
 
+def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
+    """An array over the bytes of numbers, which may be in the other order; read-only."""
+    import numpy as np
+
+    return np.frombuffer(data, dtype.to_numpy().newbyteorder(">" if big_endian else "<"))
+
+
 def writable(array: Any) -> Buffer:
     """A tensor over the memory of an array or another DLPack producer, to write to."""
     import sys

@@ -36,13 +36,13 @@ def allocate(
         found = "is not quantized" if stored is None else f"is stored as {stored.value}"
         raise ValueError(f"weight '{node.name}' {found}, but quantization_encoding={encoding.value} was asked for")
     if shape is not None:
-        _require_shape(node.name, Shape(shape), value.shape)
+        _require_shape(node.name, Shape(shape), value.logical_shape)
     dtype = value.dtype if dtype is None else DType(dtype)
     converts = dtype is not value.dtype
     weight = Weight(
         node.name,
         dtype,
-        value.shape,
+        value.logical_shape if converts else value.shape,
         device if device is not None else DeviceRef.CPU(),
         quantization_encoding=None if converts else value.quantization_encoding,
         align=_BLOCK_ALIGN if converts else _alignment(value.data),

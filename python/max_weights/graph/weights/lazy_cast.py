@@ -26,7 +26,7 @@ class LazyCast:
     def shape(self) -> Shape | tuple[int, ...]:
         """The shape, known without converting."""
         source = self._source
-        return self.to_buffer().shape if source is None else source.shape
+        return self.to_buffer().shape if source is None else source.logical_shape
 
     def to_buffer(self) -> Buffer:
         """The converted data; two threads that come first at once may both convert, with the same result."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WeightData"]
 
+# What packed blocks decode to directly.
+_DECODED = (DType.float32, DType.float16, DType.bfloat16)
+
 
 class WeightData:
     """The data of one weight; equal only to itself.
@@ -32,9 +35,10 @@ class WeightData:
         dtype: The type of the elements; uint8 for packed ones.
         shape: The shape; of bytes where the elements are packed.
         quantization_encoding: How the elements are packed; none for a weight that is not quantized.
+        logical_shape: The shape counted in elements; default: that of `shape`.
     """
 
-    __slots__ = ("__weakref__", "_shape", "data", "dtype", "name", "quantization_encoding")
+    __slots__ = ("__weakref__", "_logical_shape", "_shape", "data", "dtype", "name", "quantization_encoding")
     __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
 
     data: DLPackArray
@@ -42,6 +46,7 @@ class WeightData:
     dtype: DType
     quantization_encoding: QuantizationEncoding | None
     _shape: Shape | tuple[DimLike, ...]
+    _logical_shape: Iterable[DimLike] | None
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class WeightData:
         dtype: DType | str,
         shape: Iterable[DimLike],
         quantization_encoding: QuantizationEncoding | None = None,
+        logical_shape: Iterable[DimLike] | None = None,
     ) -> None:
         self.data = data
         self.name = name
@@ -57,6 +63,7 @@ class WeightData:
         # Made a Shape when asked for: a checkpoint has many weights, of which most are only passed on.
         self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
         self.quantization_encoding = quantization_encoding
+        self._logical_shape = logical_shape
 
     @property
     def shape(self) -> Shape:
@@ -69,6 +76,11 @@ class WeightData:
     @shape.setter
     def shape(self, shape: Iterable[DimLike]) -> None:
         self._shape = Shape(shape)
+
+    @property
+    def logical_shape(self) -> Shape:
+        """The shape counted in elements; differs from `shape` where the elements are packed in blocks."""
+        return self.shape if self._logical_shape is None else Shape(self._logical_shape)
 
     @classmethod
     def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
@@ -109,7 +121,9 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DType | str, *, saturate: bool = False, out: Any = None) -> WeightData:
-        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already. Packed
+        blocks are
+        decoded, into the logical shape, and the result has no encoding.
 
         Always really converts, except inside `virtual_devices()`, where the result has the dtype and the shape but no
         data.
@@ -128,8 +142,23 @@ class WeightData:
         if dtype is self.dtype and out is None:
             return self
         if devices_are_virtual():
-            return WeightData(NoData(self.name), self.name, dtype, self.shape, self.quantization_encoding)
+            encoding, logical = self.quantization_encoding, self._logical_shape
+            return WeightData(NoData(self.name), self.name, dtype, self.shape, encoding, logical)
+        if self.quantization_encoding is not None and self.quantization_encoding.is_gguf:
+            return self._decoded(self.quantization_encoding, dtype, saturate, out)
         return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self._shape)
+
+    def _decoded(self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: Any) -> WeightData:
+        """The elements of packed blocks; beyond the 16- and 32-bit floats by way of float32."""
+        from max_weights._core import dequantize
+
+        shape = self.logical_shape.static_dims
+        if dtype in _DECODED:
+            decoded = dequantize(self.to_buffer(), encoding, dtype, shape, out=out)
+        else:
+            decoded = dequantize(self.to_buffer(), encoding, DType.float32, shape)
+            decoded = decoded.astype(dtype, saturate=saturate, out=out)
+        return WeightData(decoded, self.name, dtype, tuple(shape))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
