@@ -2,13 +2,13 @@
 
 use super::cursor::{Cursor, Form, Step};
 use super::findings::Findings;
-use super::layout::{Place, Room, check_places, place_ambiguous};
+use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
 use crate::error::{Error, Fault};
 use crate::format::duplicates::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
-use crate::tensor::{Element, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
 /// Names of this length and longer do not fit into the tensors of older readers.
 const OLD_NAME_BYTES: usize = 64;
@@ -88,9 +88,17 @@ pub(super) fn read(
         let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
         return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(header_end).into());
     };
-    let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new() };
-    let places = checker.places(records.clone())?;
-    let table = build(places, (name_bytes, data_start), &records, frame, findings)?;
+    let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new(), ambiguous: false };
+    let mut places = checker.places(records.clone())?;
+    let ambiguous = checker.ambiguous;
+
+    let record = |place: &Place| Record::read(&mut records.clone().at(place.record as usize));
+    sort(&mut places, &record, findings)?;
+    if ambiguous {
+        doubt_ambiguous(&mut places, &record, frame)?;
+    }
+    check_places(&mut places, data_start, &record, frame, findings)?;
+    let table = build(&places, name_bytes, &record, frame, findings)?;
     Ok((table, data_start))
 }
 
@@ -101,6 +109,8 @@ struct Checker<'c> {
     options: &'c Options,
     findings: &'c mut Findings,
     unknown_types: Vec<u32>,
+    /// True if a number was met that means another type in forks.
+    ambiguous: bool,
 }
 
 impl Checker<'_> {
@@ -125,7 +135,7 @@ impl Checker<'_> {
             let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
             return Err(Fault::new("gguf.shape-overflow", cause).offset(record.at));
         }
-        let room = self.check_type(record)?;
+        let bytes = self.check_type(record)?;
         if !record.offset.is_multiple_of(self.frame.alignment) {
             let cause =
                 format!("the offset {} is not a multiple of the alignment, {}", record.offset, self.frame.alignment);
@@ -136,12 +146,11 @@ impl Checker<'_> {
             Fault::new("gguf.size-overflow", cause).offset(record.offset_at)
         };
         let start = self.data_start.checked_add(record.offset).ok_or_else(|| overflow("it"))?;
-        if let Room::Exactly(bytes) = room {
-            let padded = bytes.checked_next_multiple_of(self.frame.alignment);
-            padded.and_then(|padded| start.checked_add(padded)).ok_or_else(|| overflow("with its padding, it"))?;
-        }
+        let len = bytes.unwrap_or_default();
+        let padded = len.checked_next_multiple_of(self.frame.alignment);
+        padded.and_then(|padded| start.checked_add(padded)).ok_or_else(|| overflow("with its padding, it"))?;
         // The limit on the header keeps every offset in it below 2^32.
-        Ok(Place { start, room, record: record.at as u32 })
+        Ok(Place { start, len, record: record.at as u32, sized: bytes.is_some() })
     }
 
     fn check_name(&mut self, record: &Record<'_>) -> Result<(), Fault> {
@@ -169,24 +178,25 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_type(&mut self, record: &Record<'_>) -> Result<Room, Fault> {
+    /// The bytes of a tensor by its shape and type; none if they do not say.
+    fn check_type(&mut self, record: &Record<'_>) -> Result<Option<u64>, Fault> {
         let shape = record.shape();
         let overflow = |name: &str| {
             let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
             Fault::new("gguf.size-overflow", cause).offset(record.at)
         };
         match TensorType::from_id(record.type_id) {
-            TensorType::Plain(dtype) => {
-                checked_bytes(shape, dtype).map(Room::Exactly).ok_or_else(|| overflow(dtype.name()))
-            }
+            TensorType::Plain(dtype) => checked_bytes(shape, dtype).map(Some).ok_or_else(|| overflow(dtype.name())),
             TensorType::Packed(encoding) => {
                 let elements = encoding.elements_per_block() as u64;
+                let ambiguous = AMBIGUOUS.contains(&record.type_id);
+                self.ambiguous |= ambiguous;
                 if shape.last().is_some_and(|row| row.is_multiple_of(elements)) {
                     let bytes = checked_packed_bytes(shape, encoding).ok_or_else(|| overflow(encoding.name()))?;
-                    return Ok(Room::Exactly(bytes));
+                    return Ok(Some(bytes));
                 }
-                if AMBIGUOUS.contains(&record.type_id) {
-                    return Ok(Room::Misfit);
+                if ambiguous {
+                    return Ok(None);
                 }
                 let name = encoding.name();
                 let row = shape.last().map_or("no rows".into(), |row| format!("rows of {row} elements"));
@@ -195,7 +205,7 @@ impl Checker<'_> {
             }
             TensorType::Removed(_) | TensorType::Unknown => {
                 self.count_unknown(record)?;
-                Ok(Room::Unknown)
+                Ok(None)
             }
         }
     }
@@ -215,15 +225,8 @@ impl Checker<'_> {
     }
 }
 
-/// The table of the tensors at `places`, whose records `records` has before it.
-fn build(
-    mut places: Vec<Place>,
-    (name_bytes, data_start): (usize, u64),
-    records: &Cursor<'_>,
-    frame: &Frame,
-    findings: &mut Findings,
-) -> Step<TensorTable> {
-    let record = |place: &Place| Record::read(&mut records.clone().at(place.record as usize));
+/// Sorts the tensors by their places in the file.
+fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, findings: &mut Findings) -> Step<()> {
     let mut pairs = places.iter().zip(places.iter().skip(1));
     if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
@@ -232,29 +235,35 @@ fn build(
             Fault::new("gguf.order", cause).tensor(name).offset(late.record.into())
         });
     }
-    // Sizes that are not known sort last, so that empty tensors come before what starts at the same byte.
-    places.sort_by_key(|place| (place.start, place.room.sort_key()));
-    place_ambiguous(&mut places, &record, frame)?;
-    let spans = check_places(&places, data_start, &record, frame, findings)?;
+    places.sort_by_key(Place::sort_key);
+    Ok(())
+}
 
+/// The table of the tensors at `places`.
+fn build<'a>(
+    places: &[Place],
+    name_bytes: usize,
+    record: &impl Fn(&Place) -> Step<Record<'a>>,
+    frame: &Frame,
+    findings: &mut Findings,
+) -> Step<TensorTable> {
+    let into_fault = |error: Error| error.fault().cloned().unwrap_or_default();
     let mut table = TensorTable::with_capacity(places.len(), name_bytes);
-    for (place, span) in places.iter().zip(spans) {
+    for place in places {
         let record = record(place)?;
+        let span = Span::within(frame.file_len, place.start, place.len).map_err(into_fault)?;
         let unknown;
-        let element = match (TensorType::from_id(record.type_id), place.room) {
-            (TensorType::Plain(dtype), _) => Element::Plain(dtype),
-            (TensorType::Packed(encoding), Room::Exactly(_)) => Element::Packed(encoding),
-            (named, _) => {
+        let element = match TensorType::from_id(record.type_id) {
+            TensorType::Plain(dtype) => Element::Plain(dtype),
+            TensorType::Packed(encoding) if place.sized => Element::Packed(encoding),
+            named => {
                 unknown = format!("ggml type {}", record.type_id);
                 findings.note(|| unknown_type(&record, named, span.len()));
                 Element::Unknown(&unknown)
             }
         };
         let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span };
-        table.push(&info).map_err(|error| match error {
-            Error::Format(fault) => *fault,
-            other => Fault::new("table.full", other.to_string()),
-        })?;
+        table.push(&info).map_err(into_fault)?;
     }
     if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i)) {
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
