@@ -108,7 +108,9 @@ def dequantize(name: str, blocks: Bytes) -> Floats:
         values = blocks[:, :2].copy().view(np.float16).astype(np.float32) * (two_bits.astype(np.float32) - 1)
     else:
         values = quants.dequantize(blocks, GGMLQuantizationType[name])
-    return np.ascontiguousarray(values, np.float32).reshape(-1)
+    flat: Floats = np.array(values, np.float32).reshape(-1)
+    flat[np.isnan(flat)] = np.nan  # the bits of a NaN are not part of what is promised
+    return flat
 
 
 def blocks_of(name: str, size: int, random: np.random.Generator) -> Bytes:

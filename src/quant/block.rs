@@ -5,6 +5,7 @@
 //! between them is a function call, so that the integers lie in memory as bytes: only then does the second loop load whole vectors.
 //!
 //! Everything works on arrays whose lengths are types, so that no access can be out of bounds.
+#![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use std::hint::black_box;
 

@@ -1,4 +1,5 @@
 //! Decoders of the IQ encodings: elements are looked up, eight or four at a time, in grids of points chosen for language models.
+#![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use std::array::from_fn;
 
@@ -11,7 +12,8 @@ fn even_signs(seven_bits: u32) -> u8 {
     let signs = (seven_bits & 127) as u8;
     let folded = signs ^ signs >> 4;
     // The parities of the sixteen nibbles, as a table in an integer: the instruction that counts bits is not in every x86-64.
-    signs | (((0x6996_u16 >> (folded & 15)) & 1) as u8 * 128)
+    let odd = (0x6996_u16 >> (folded & 15) & 1) as u8;
+    signs | odd << 7
 }
 
 /// The scales of IQ2 for the two four-bit integers of a byte: odd multiples of an eighth of `d`.

@@ -1,4 +1,5 @@
 //! Decoders of the K encodings: super-blocks of 256 elements, whose groups of 16 or 32 have small integer scales of their own.
+#![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use std::array::from_fn;
 

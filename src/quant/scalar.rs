@@ -94,7 +94,7 @@ fn each_block<const BYTES: usize, const ELEMENTS: usize>(
 
 /// The bf16 nearest to a value, ties to even; a NaN keeps its sign and upper payload and becomes quiet. Without branches, so that it
 /// compiles to vector code.
-#[inline(always)]
+#[inline]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;

@@ -1,4 +1,5 @@
 //! Decoders of the encodings with one scale, or one per sixteen elements, and no super-blocks.
+#![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use super::block::{
     EVERY, bits_to_lanes, f16_field, field, minus, part, scale_each, scale_each_from, scale_groups, unpack, with_signs,

@@ -1,4 +1,5 @@
 //! Decoders of the ternary encodings, whose elements are -1, 0 or 1 times one scale.
+#![allow(clippy::inline_always)] // the loops around these become vector code only when they are inlined
 
 use super::block::{f16_field, field, minus, scale_groups, words};
 use super::k::two_bits;
