@@ -11,7 +11,6 @@ import torch
 
 from max_weights.driver import Buffer, DLPackArray
 from max_weights.dtype import DType
-from max_weights.errors import UnsupportedError
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
 from max_weights.graph.weights import WeightData
@@ -110,12 +109,10 @@ def test_array_protocol_converts_and_copies_on_request() -> None:
 
 
 def test_astype_of_the_same_dtype_is_the_weight_itself() -> None:
-    weight = WeightData.from_numpy(np.arange(3, dtype=np.float32), "layer.w")
+    weight = WeightData.from_numpy(np.zeros(3, np.float32), "layer.w")
     assert weight.astype(DType.float32) is weight
     assert weight.astype("f32") is weight
-    with pytest.raises(UnsupportedError, match=r"'layer\.w' is float32, .*cannot convert it to float16") as caught:
-        weight.astype(DType.float16)
-    assert caught.value.tensor == "layer.w"
+    assert weight.astype("f16") is not weight
 
 
 def test_the_shape_may_be_any_iterable() -> None:
@@ -134,8 +131,8 @@ def test_the_shape_may_be_any_iterable() -> None:
         (WeightData(None, "a", DType.float32, (6, 4)), "WeightData('a', DType.float32, [6, 4], 96 bytes)"),
         (WeightData(None, "a", DType.float4_e2m1fn, (3,)), "WeightData('a', DType.float4_e2m1fn, [3], 2 bytes)"),
         (WeightData(None, "a", DType.bool, ()), "WeightData('a', DType.bool, [], 1 byte)"),
-        (WeightData(None, "a", DType.int8, (3, 1024, 512)), "WeightData('a', DType.int8, [3, 1024, 512], 1.5 MiB)"),
-        (WeightData(None, "a", DType.int8, (5, 2**40)), "WeightData('a', DType.int8, [5, 1099511627776], 5.0 TiB)"),
+        (WeightData(None, "a", DType.int8, (3, 1024, 512)), "WeightData('a', DType.int8, [3, 1024, 512], 1.6 MB)"),
+        (WeightData(None, "a", DType.int8, (5, 2**40)), "WeightData('a', DType.int8, [5, 1099511627776], 5.5 TB)"),
         (WeightData(None, "a", DType.int8, ("n",)), "WeightData('a', DType.int8, [n], size not known)"),
         (
             WeightData(None, "a", DType.uint8, (144,), QuantizationEncoding.Q4_K),

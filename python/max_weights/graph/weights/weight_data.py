@@ -46,7 +46,7 @@ class WeightData:
     dtype: DType
     quantization_encoding: QuantizationEncoding | None
     _shape: Shape | tuple[DimLike, ...]
-    _logical_shape: Iterable[DimLike] | None
+    _logical_shape: tuple[DimLike, ...] | None
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class WeightData:
         # Made a Shape when asked for: a checkpoint has many weights, of which most are only passed on.
         self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
         self.quantization_encoding = quantization_encoding
-        self._logical_shape = logical_shape
+        self._logical_shape = None if logical_shape is None else tuple(logical_shape)
 
     @property
     def shape(self) -> Shape:
