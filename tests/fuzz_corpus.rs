@@ -73,7 +73,7 @@ fn replay(target: &str, changes: u64) {
 
 #[test]
 fn safetensors_header_keeps_its_promises() {
-    replay("safetensors_header", 12_000);
+    replay("safetensors_header", 9_000);
 }
 
 #[test]
@@ -82,8 +82,13 @@ fn safetensors_open_keeps_its_promises() {
 }
 
 #[test]
+fn index_keeps_its_promises() {
+    replay("index", 4_000);
+}
+
+#[test]
 fn sniff_keeps_its_promises() {
-    replay("sniff", 5_000);
+    replay("sniff", 4_000);
 }
 
 #[test]
@@ -171,4 +176,48 @@ fn a_name_that_begins_with_a_dot_is_shown_and_suggested() {
 fn the_name_of_an_unknown_dtype_does_not_reach_the_terminal_as_it_is() {
     let (_, text) = tree_of(r#"{"a":{"dtype":"\u001b[31m","shape":[3],"data_offsets":[0,3]}}"#, 3);
     assert!(text.contains("a  \\u{1b}[31m  [3]"), "{text}");
+}
+
+fn open_index(index: &str, strict: bool) -> max_weights::error::Result<Checkpoint> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.safetensors.index.json");
+    fs::write(&path, index).expect("room");
+    let header = r#"{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}"#;
+    fs::write(folder.path().join("a.safetensors"), Layout::File.input(header.as_bytes(), 1, usize::MAX)).expect("room");
+    let format = max_weights::format::Options { strict, ..Default::default() };
+    Checkpoint::open(&[path], &OpenOptions { format, ..OpenOptions::default() })
+}
+
+#[test]
+fn a_long_text_in_an_index_does_not_lengthen_the_message() {
+    let long = "n".repeat(1 << 20);
+    for index in [
+        format!(r#"{{"weight_map":"{long}"}}"#),
+        format!(r#"{{"weight_map":{{"w":"{long}"}}}}"#),
+        format!(r#"{{"weight_map":{{"w":"a.safetensors","x":"{long}"}}}}"#),
+        format!(r#"{{"weight_map":{{"w":"{long}","x":"a.safetensors"}}}}"#),
+        format!(r#"{{"weight_map":{{"w":"/{long}"}}}}"#),
+        format!(r#"{{"weight_map":{{"w":"a.safetensors","{long}":"a.safetensors"}}}}"#),
+    ] {
+        let message = open_index(&index, true).expect_err("refused").to_string();
+        assert!(message.len() < 4000, "{} bytes", message.len());
+    }
+}
+
+#[test]
+fn what_an_index_says_beside_its_map_is_json_too() {
+    for odd in ["1e999".into(), "[".repeat(200) + &"]".repeat(200), "\"\\ud800\"".into()] {
+        let index = format!(r#"{{"weight_map":{{"w":"a.safetensors"}},"x":{odd}}}"#);
+        let error = open_index(&index, true).expect_err("no other reader takes it");
+        assert_eq!(error.fault().map(|fault| fault.rule), Some("index.json"), "{odd}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_missing_shards_are_counted_in_one_walk() {
+    let entries: Vec<String> = (0..100_000).map(|i| format!(r#""{i}":"s{i}""#)).collect();
+    let checkpoint = open_index(&format!(r#"{{"weight_map":{{{}}}}}"#, entries.join(",")), false).expect("listed");
+    let findings = checkpoint.catalog().findings();
+    assert!(findings[0].cause.contains("the index puts 1 tensor into it"), "{}", findings[0]);
+    assert!(findings.iter().any(|finding| finding.cause == "99980 more of this kind"));
 }

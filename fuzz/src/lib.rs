@@ -3,7 +3,9 @@
 //!
 //! A function panics if a promise is broken. What is promised is said at each of them and in docs/security.md.
 
+pub mod folder;
 pub mod header;
+pub mod index;
 pub mod json;
 pub mod layout;
 pub mod memory;
@@ -21,14 +23,15 @@ pub struct Target {
     pub name: &'static str,
     /// Runs one input.
     pub check: fn(&[u8]),
-    /// Where the header stands in an input.
+    /// What an input consists of.
     pub layout: Layout,
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
+    Target { name: "index", check: index::check, layout: Layout::Index },
     Target { name: "sniff", check: sniff::check, layout: Layout::File },
 ];
 

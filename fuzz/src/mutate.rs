@@ -39,6 +39,27 @@ const NUMBERS: [&str; 24] = [
 ];
 const VALUES: [&str; 10] =
     ["null", "true", "\"\"", "\"F32\"", "[]", "{}", "[0,0]", "{\"a\":\"b\"}", "1e999", "\"\\ud800\""];
+/// An index of the shards that the target `index` has.
+const INDEX: &str = r#"{"metadata":{"total_size":3},"weight_map":{"w":"a.safetensors","x.weight":"b.safetensors","y.0.bias":"b.safetensors"}}"#;
+const INDEXED: [&str; 3] = ["\"w\"", "\"x.weight\"", "\"y.0.bias\""];
+const SHARD_NAMES: [&str; 16] = [
+    "a.safetensors",
+    "a.safetensors",
+    "b.safetensors",
+    "b.safetensors",
+    "c.safetensors",
+    "model-00001-of-00002.safetensors",
+    "model.safetensors.index.json",
+    "../a.safetensors",
+    "./a.safetensors",
+    "a.safetensors/b",
+    "/etc/passwd",
+    "C:\\\\a",
+    "a\\u0000",
+    "\\u001b[31m",
+    "模型\\u202e",
+    "",
+];
 const FIELDS: [&str; 3] = ["dtype", "shape", "data_offsets"];
 
 /// A changed input of at most `most` bytes.
@@ -49,12 +70,19 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();
     let document = Json::parse(text).filter(|document| matches!(document, Json::Object(_)));
-    let mut document = document.filter(|_| !random.one_in(50)).unwrap_or_else(|| generate(random));
+    let mut document = document.filter(|_| !random.one_in(50)).unwrap_or_else(|| match layout {
+        Layout::Index => Json::parse(INDEX).unwrap_or(Json::List(Vec::new())),
+        _ => generate(random),
+    });
     let mut data = layout.data_len(input);
     for _ in 0..=random.below(3) {
-        change(&mut document, random);
+        match layout {
+            Layout::Index => change_index(&mut document, random),
+            _ => change(&mut document, random),
+        }
     }
-    if !random.one_in(4) {
+    if layout == Layout::Index {
+    } else if !random.one_in(4) {
         data = lay_out(&mut document, random);
     } else if random.one_in(4) {
         data = random.pick(&NUMBERS).parse().unwrap_or(data);
@@ -167,6 +195,36 @@ fn change(document: &mut Json, random: &mut Random) {
         5 => entries.swap(which, other),
         6 => entries[which].0 = rename(&entries[which].0, random),
         _ => change_entry(&mut entries[which].1, random),
+    }
+}
+
+/// One change of an index.
+fn change_index(document: &mut Json, random: &mut Random) {
+    if random.one_in(5) {
+        *document.any_mut(random) = Json::scalar(random.pick(&VALUES));
+    }
+    if let Some(size) = document.get_mut("metadata").and_then(|metadata| metadata.get_mut("total_size")) {
+        *size = Json::scalar(random.pick(&NUMBERS));
+    }
+    let top = random.one_in(10);
+    let map = if top { Some(document) } else { document.get_mut("weight_map") };
+    let Some(Json::Object(entries)) = map else { return };
+    let which = random.below(entries.len());
+    let other = random.below(entries.len());
+    match random.below(6) {
+        0 | 1 => {
+            let shard = format!("\"{}\"", random.pick(&SHARD_NAMES));
+            let name = if random.one_in(2) { name(random) } else { random.pick(&INDEXED).to_owned() };
+            entries.insert(which, (name, Json::Scalar(shard)));
+        }
+        _ if entries.is_empty() => {}
+        2 => drop(entries.remove(which)),
+        3 => {
+            let same = entries[which].clone();
+            entries.insert(other, same);
+        }
+        4 => entries[which].0 = rename(&entries[which].0, random),
+        _ => entries[which].1 = Json::Scalar(format!("\"{}\"", random.pick(&SHARD_NAMES))),
     }
 }
 

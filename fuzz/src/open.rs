@@ -1,6 +1,5 @@
 //! Target `safetensors_open`: a file is opened, listed, walked, searched, printed, and every tensor read by both backends.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +9,8 @@ use max_weights::error::{Error, Result};
 use max_weights::format::Options;
 use max_weights::tensor::Element;
 use safetensors::SafeTensors;
-use tempfile::TempDir;
 
+use super::folder::in_folder;
 use super::{check_message, memory};
 
 /// Names that are looked at one by one, and against all others.
@@ -21,28 +20,12 @@ const LINES: usize = 40;
 /// Levels of names that a tree shows in any case.
 const LEVELS: usize = 30;
 
-thread_local! {
-    static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
-}
-
-/// Runs `open` on a file of these bytes, in memory where the system has a folder there.
-fn with_file(bytes: &[u8], open: impl FnOnce(&Path)) {
-    FOLDER.with_borrow_mut(|folder| {
-        let folder = folder.get_or_insert_with(|| {
-            let memory = Path::new("/dev/shm");
-            let made = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
-            made.expect("a folder for the input")
-        });
-        let path = folder.path().join("input.safetensors");
-        fs::write(&path, bytes).expect("room for the input");
-        open(&path);
-    });
-}
-
 /// A checkpoint that opens gives, by either backend, the bytes that the file has where the safetensors crate sees them; its names
 /// lead to their tensors, and the tree shows every one of them; one that does not open says why, and where.
 pub fn check(input: &[u8]) {
-    with_file(input, |path| {
+    in_folder(|folder| {
+        let path = &folder.join("input.safetensors");
+        fs::write(path, input).expect("room for the input");
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
