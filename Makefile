@@ -3,6 +3,8 @@
 #   VENV    the environment everything runs in             (.venv)
 #   MODELS  where the real model files are kept            (.models)
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
+#   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
+#   FUZZ    fuzz targets to run                            (all)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
 SHELL := /bin/bash
@@ -17,6 +19,8 @@ endif
 VENV ?= .venv
 MODELS ?= .models
 BENCH ?=
+SECONDS ?= 60
+FUZZ ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
@@ -125,8 +129,30 @@ wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay
-	rm -rf target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(stamps)/extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # --- fuzzing -----------------------------------------------------------------------------------------------------------
+
+cargo_fuzz := $(venv)/cargo/bin/cargo-fuzz
+
+$(cargo_fuzz): | need-cargo
+	@echo "installing cargo-fuzz into $(VENV)"
+	@cargo install --quiet --locked --version 0.13.2 --root $(venv)/cargo cargo-fuzz
+
+.PHONY: need-c++
+need-c++:
+	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and libFuzzer is built with it:" \
+		"on Debian and Ubuntu install g++"; exit 1; } >&2
+
+# New inputs go to the first folder, beside what was built; the second has the committed ones.
+.PHONY: fuzz
+fuzz: need-cargo need-c++ $(cargo_fuzz) ## run every fuzz target for SECONDS, with limits on time and memory
+	@for target in $(FUZZ); do \
+		echo "fuzzing $$target for $(SECONDS) s"; \
+		mkdir -p fuzz/target/corpus/$$target; \
+		PATH="$(venv)/cargo/bin:$$PATH" cargo fuzz run --sanitizer none $$target \
+			fuzz/target/corpus/$$target fuzz/corpus/$$target -- -dict=fuzz/safetensors.dict \
+			-timeout=1 -rss_limit_mb=2048 -max_total_time=$(SECONDS) -print_final_stats=1 -verbosity=0; \
+	done

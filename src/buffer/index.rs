@@ -62,7 +62,8 @@ impl Buffer {
                     let (begin, len) = resolve(start, stop, step, self.shape[axis])?;
                     first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(self.strides[axis]) });
                     shape.push(len);
-                    strides.push(self.strides[axis].saturating_mul(step));
+                    // Of a single element no stride is ever taken, and a huge one would not fit where bytes are counted.
+                    strides.push(self.strides[axis].saturating_mul(if len > 1 { step } else { 1 }));
                     axis += 1;
                 }
                 Index::Ellipsis => whole(&mut axis, missing, &mut shape, &mut strides),
@@ -149,6 +150,13 @@ mod tests {
         assert_eq!(slice(Some(3), Some(3), 1), Vec::<u8>::new());
         assert_eq!(slice(Some(1), None, i64::MIN), [1]);
         assert_eq!(slice(Some(1), None, i64::MAX), [1]);
+    }
+
+    #[test]
+    fn a_huge_step_leaves_a_stride_that_other_libraries_take() {
+        let step = Index::Slice { start: None, stop: None, step: 1 << 62 };
+        let first = counted(&[2, 3]).index(&[ALL, step]).expect("a slice");
+        assert_eq!((first.shape(), first.strides(), values(&first)), (&[2i64, 1][..], &[3i64, 1][..], vec![0, 3]));
     }
 
     #[test]

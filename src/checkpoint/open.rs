@@ -164,11 +164,10 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     for file in opened_files.iter().flatten() {
         file.read_ahead(READ_AHEAD);
     }
-    for (number, (shard, file)) in paths.iter().zip(opened_files).enumerate() {
+    for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options)?,
             Err(Error::MissingFile { .. }) => {
-                disagreements.missing_shard(shard, &index, number as u32);
                 missing[number] = true;
                 contents.files.push(None);
                 contents.metadata.push(Vec::new());
@@ -177,6 +176,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
             Err(error) => return Err(error),
         }
     }
+    disagreements.missing_shards(&paths, &index, &missing);
     let names = NameIndex::new(&contents.table).ok();
     let names = names.filter(|names| index.agrees(&contents.table, names));
     if names.is_none() {

@@ -42,11 +42,17 @@ impl Disagreements {
         }
     }
 
-    /// Notes a shard that is not there.
-    pub(super) fn missing_shard(&mut self, path: &Path, index: &ShardIndex, shard: u32) {
-        let count = index.iter().filter(|(_, file)| *file == shard).count();
-        let cause = format!("the shard is missing; the index puts {count} tensors into it");
-        self.add(MISSING_SHARD, (path, None), cause, "Fetch it: the download may not be complete");
+    /// Notes the shards that are not there.
+    pub(super) fn missing_shards(&mut self, paths: &[PathBuf], index: &ShardIndex, missing: &[bool]) {
+        let mut tensors = vec![0usize; paths.len()];
+        for (_, shard) in index.iter() {
+            tensors[shard as usize] += 1;
+        }
+        for ((path, count), _) in paths.iter().zip(tensors).zip(missing).filter(|(_, missing)| **missing) {
+            let noun = if count == 1 { "tensor" } else { "tensors" };
+            let cause = format!("the shard is missing; the index puts {count} {noun} into it");
+            self.add(MISSING_SHARD, (path, None), cause, "Fetch it: the download may not be complete");
+        }
     }
 
     /// Compares the tensors of the shards with the index; `paths` are those of the index's shards, and `missing` says which were not there.

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Catalog;
+use crate::format::shown;
 use crate::names::{Child, join};
 
 /// Children of one branch that are shown, after folding.
 const SHOWN_CHILDREN: usize = 24;
 /// Alike siblings are looked for among at most this many weights: printing a tree must not take longer than opening the file.
 const COMPARED_WEIGHTS: usize = 50_000;
-
+/// Columns are at most this wide; a longer name stands out of its column. One of a megabyte must not widen every other line.
+const COLUMN: usize = 100;
 /// Levels at most: a hostile name may have a million components.
 const DEPTH: usize = 32;
 
@@ -60,7 +62,7 @@ impl Tree {
             rows.truncate(rows.len() - hidden);
         }
         let width = |column: fn(&Row) -> &str| {
-            rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count()).max()
+            rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count().min(COLUMN)).max()
         };
         let label = width(|row| &row.label).unwrap_or(0);
         let [dtype, shape] =
@@ -121,7 +123,8 @@ fn branch(
         label,
         detail: own.map(|entry| {
             let info = table.get(entry);
-            [info.element.to_string(), format!("{:?}", info.shape), size(info.span.len())]
+            // The name of an unknown dtype is the file's own.
+            [shown(&info.element.to_string()), format!("{:?}", info.shape), size(info.span.len())]
         }),
         weights: range.len(),
         bytes,

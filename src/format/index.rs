@@ -6,16 +6,19 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::error::{Fault, Result};
-use crate::format::json::Text;
+use crate::format::json::{Skipped, Text};
 use crate::format::{Limits, shown};
 use crate::names::NameIndex;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
 /// The most shards of one checkpoint.
 pub const MAX_SHARDS: usize = 100_000;
+
+/// The longest name of a shard; systems take paths of up to 4096 bytes.
+pub const MAX_SHARD_NAME_BYTES: usize = 1024;
 
 /// What an index says.
 #[derive(Debug, Default)]
@@ -78,8 +81,11 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
     let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
     if let Err(error) = read {
         let offset = byte_offset(bytes, error.line(), error.column());
-        let fault =
-            reader.fault.take().unwrap_or_else(|| Fault::new("index.json", format!("not a valid index: {error}")));
+        let fault = reader.fault.take().unwrap_or_else(|| {
+            let message = error.to_string(); // quotes the text that it stumbled over, which may be megabytes
+            let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
+            Fault::new("index.json", format!("not a valid index: {}", message.replace("\\\"", "\"")))
+        });
         return Err(fault.help(WRITE_AGAIN).offset(offset).format());
     }
     if !reader.has_weight_map {
@@ -110,6 +116,9 @@ fn check_shard_name(name: &str) -> Option<Fault> {
     };
     if name.is_empty() {
         return bad("is empty");
+    }
+    if name.len() > MAX_SHARD_NAME_BYTES {
+        return bad(&format!("has {} bytes; at most {MAX_SHARD_NAME_BYTES} are read", name.len()));
     }
     if name.contains('\0') || name.contains('\\') || name.chars().any(char::is_control) {
         return bad("holds a backslash or a control character");
@@ -194,7 +203,7 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
                     self.0.index.total_size = metadata.and_then(|metadata| metadata.total_size);
                 }
                 _ => {
-                    map.next_value::<IgnoredAny>()?;
+                    map.next_value::<Skipped>()?;
                 }
             }
         }
@@ -225,7 +234,7 @@ impl<'de> Deserialize<'de> for Metadata {
                         let size = number.as_u64().or(whole.map(|size| size as u64));
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
                     } else {
-                        map.next_value::<IgnoredAny>()?;
+                        map.next_value::<Skipped>()?;
                     }
                 }
                 Ok(Metadata { total_size })

@@ -89,7 +89,7 @@ impl NameIndex {
     ) -> impl Iterator<Item = Child<'a>> {
         let skip = if prefix.is_empty() { 0 } else { prefix.len() + SEPARATOR.len_utf8() };
         let mut next = range.start;
-        if !prefix.is_empty() && next < range.end && table.name(self.entry(next)).len() == prefix.len() {
+        if next < range.end && table.name(self.entry(next)).len() == prefix.len() {
             next += 1; // the weight of the prefix's own name is no child
         }
         std::iter::from_fn(move || {
@@ -98,7 +98,7 @@ impl NameIndex {
             }
             let name = table.name(self.entry(next));
             let rest = name.get(skip..).unwrap_or_default();
-            let component = rest.split(SEPARATOR).next().unwrap_or_default();
+            let (component, _) = if skip == 0 { split_root(rest) } else { split_first(rest) };
             let child = &name[..skip + component.len()];
             let len = self.sorted[next..range.end].partition_point(|&i| is_at_or_below(table.name(i as usize), child));
             let found = Child { component, range: next..next + len.max(1) };
@@ -106,6 +106,18 @@ impl NameIndex {
             Some(found)
         })
     }
+}
+
+/// The first component, and what follows its separator, if there is one.
+fn split_first(name: &str) -> (&str, Option<&str>) {
+    name.split_once(SEPARATOR).map_or((name, None), |(first, rest)| (first, Some(rest)))
+}
+
+/// As [`split_first`], for a whole name: a separator that it begins with belongs to its first component, which, empty, would be the root.
+fn split_root(name: &str) -> (&str, Option<&str>) {
+    let Some(after) = name.strip_prefix(SEPARATOR) else { return split_first(name) };
+    let (first, rest) = split_first(after);
+    (name.get(..SEPARATOR.len_utf8() + first.len()).unwrap_or(name), rest)
 }
 
 /// Compares names with `.` below every other byte.
@@ -204,11 +216,11 @@ mod tests {
             let mut expected = std::collections::BTreeMap::new();
             for name in below(&names, &prefix) {
                 if name != prefix {
-                    let rest = if prefix.is_empty() { name } else { &name[prefix.len() + 1..] };
-                    *expected.entry(rest.split('.').next().unwrap_or_default().to_owned()).or_insert(0) += 1;
+                    let (rest, from) = if prefix.is_empty() { (name, 1) } else { (&name[prefix.len() + 1..], 0) };
+                    let len = rest[from..].find('.').map_or(rest.len(), |at| at + from);
+                    *expected.entry(rest[..len].to_owned()).or_insert(0) += 1;
                 }
             }
-            // The root's own name "" is a prefix of everything, so a weight named "" is a child there.
             prop_assert_eq!(children, expected.into_iter().collect::<Vec<_>>());
             for name in &names {
                 prop_assert_eq!(index.find(&table, name).map(|entry| table.name(entry)), Some(name.as_str()));
@@ -224,6 +236,20 @@ mod tests {
         let found: Vec<&str> =
             index.in_file_order(index.range(&table, "layers.1")).iter().map(|&i| table.name(i as usize)).collect();
         assert_eq!(found, ["layers.1.w", "layers.1"]);
+    }
+
+    #[test]
+    fn a_name_that_begins_with_a_dot_is_below_the_root() {
+        let names: Vec<String> = [".a.b", "..", "", "a"].map(String::from).to_vec();
+        let table = table(&names);
+        let index = NameIndex::new(&table).expect("no duplicates");
+        let children: Vec<&str> = index.children(&table, "", 0..4).map(|child| child.component).collect();
+        assert_eq!(children, [".", ".a", "a"], "the weight of no name is the root itself");
+        let below = |prefix| {
+            let range = index.range(&table, prefix);
+            index.children(&table, prefix, range).map(|child| child.component).collect::<Vec<_>>()
+        };
+        assert_eq!((below(".a"), below(".")), (vec!["b"], vec![""]));
     }
 
     #[test]

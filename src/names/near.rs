@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{NameIndex, SEPARATOR};
+use super::{NameIndex, SEPARATOR, split_root};
 use crate::tensor::TensorTable;
 
 /// The cost of a missing or additional component: that of a bad misspelling.
@@ -22,8 +22,9 @@ const VISITS: usize = 40_000;
 
 /// Up to `count` names near `name`, the nearest first, ties by name.
 pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize) -> Vec<String> {
-    let query: Vec<Vec<char>> =
-        name.split(SEPARATOR).take(COMPARED).map(|part| part.chars().take(COMPARED).collect()).collect();
+    let (first, rest) = split_root(name);
+    let parts = std::iter::once(first).chain(rest.into_iter().flat_map(|rest| rest.split(SEPARATOR)));
+    let query: Vec<Vec<char>> = parts.take(COMPARED).map(|part| part.chars().take(COMPARED).collect()).collect();
     if count == 0 || index.is_empty() {
         return Vec::new();
     }

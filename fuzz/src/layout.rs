@@ -1,0 +1,58 @@
+//! What an input consists of, and how it is made of a changed header.
+
+/// What the bytes of an input are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// A whole file: the length of the header, the header, the data.
+    File,
+    /// The length that the data of the file is said to have (64 bits, little-endian), and the header: so the length can be anything.
+    Header,
+    /// The index of a sharded checkpoint: JSON, and nothing else.
+    Index,
+}
+
+impl Layout {
+    /// The header in an input, as far as it is there.
+    pub fn header(self, input: &[u8]) -> &[u8] {
+        if self == Self::Index {
+            return input;
+        }
+        let Some((length, rest)) = input.split_first_chunk::<8>() else { return &[] };
+        match self {
+            Self::Header | Self::Index => rest,
+            Self::File => {
+                let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+                &rest[..length.min(rest.len())]
+            }
+        }
+    }
+
+    /// The bytes of data in an input, or that it declares.
+    pub fn data_len(self, input: &[u8]) -> u64 {
+        match (self, input.first_chunk::<8>()) {
+            (Self::Header, Some(length)) => u64::from_le_bytes(*length),
+            (Self::File, Some(_)) => (input.len() - 8 - self.header(input).len()) as u64,
+            (Self::Index, _) | (_, None) => 0,
+        }
+    }
+
+    /// An input of at most `most` bytes with this header, for `data` bytes of data.
+    pub fn input(self, header: &[u8], data: u64, most: usize) -> Vec<u8> {
+        if self == Self::Index {
+            return header[..header.len().min(most)].to_vec();
+        }
+        let header = &header[..header.len().min(most.saturating_sub(8))];
+        let first = if self == Self::Header { data } else { header.len() as u64 };
+        let mut input = [&first.to_le_bytes(), header].concat();
+        if self == Self::File {
+            let room = most.saturating_sub(input.len()) as u64;
+            let start = input.len();
+            input.resize(start + data.min(room) as usize, 0);
+            for (i, byte) in input[start..].iter_mut().enumerate() {
+                *byte = (i as u8).wrapping_mul(31).wrapping_add(7);
+            }
+        }
+        input.truncate(most);
+        input
+    }
+}
