@@ -528,3 +528,20 @@ def test_ls_does_not_import_numpy(minilm: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_gguf_files_show_encodings_elements_and_metadata(models: Path) -> None:
+    path = str(models / "smollm2-135m.Q4_1.gguf")
+    listed = run("ls", path, "--flat")
+    assert "Q4_1" in listed.stdout
+    assert "[576,1536]" in listed.stdout
+    assert "5.00 bits per weight" in listed.stdout
+    content = json.loads(run("ls", path, "--json").stdout)
+    assert content["metadata"]["general.architecture"] == "llama"
+    assert {"Q4_1", "Q8_0", "float32"} == set(content["dtypes"])
+    shown = run("show", path, "blk.0.ffn_down.weight")
+    assert "Q4_1, 32 elements in 20 bytes, 5.00 bits each" in shown.stdout
+    assert "[576, 1536], 884,736 elements" in shown.stdout
+    metadata = run("show", path)
+    assert "general.architecture" in metadata.stdout
+    assert "49,144 more" in metadata.stdout

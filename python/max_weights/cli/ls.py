@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
 from json.encoder import encode_basestring_ascii as quoted
+from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,8 @@ from rich.text import Text
 from rich.theme import Theme
 
 from max_weights._core import files, tree
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plural, printable, size, warn
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
+from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights.load import load_weights
 
 if TYPE_CHECKING:
@@ -63,18 +65,23 @@ def ls(
         write_summary(weights, totals, filtered=bool(filters))
 
 
+ENCODINGS = frozenset(encoding.value for encoding in QuantizationEncoding)
+
+
 def element_name(info: WeightInfo) -> str:
-    """The dtype's name; for a type that is not known, the file's own name for it."""
+    """The name of the dtype, or of the encoding of packed blocks; for a type that is not known, the file's own name."""
+    if info.encoding is not None:
+        return info.encoding.value
     return info.dtype if isinstance(info.dtype, str) else info.dtype._name_
 
 
-def totals_by_dtype(infos: Iterable[WeightInfo]) -> dict[str, tuple[int, int]]:
-    """Weights and bytes of each dtype; most bytes first."""
-    totals: dict[str, tuple[int, int]] = {}
+def totals_by_dtype(infos: Iterable[WeightInfo]) -> dict[str, tuple[int, int, int]]:
+    """Weights, bytes and elements of each dtype; most bytes first."""
+    totals: dict[str, tuple[int, int, int]] = {}
     for info in infos:
         name = element_name(info)
-        weights, total = totals.get(name, (0, 0))
-        totals[name] = weights + 1, total + info.bytes
+        weights, total, elements = totals.get(name, (0, 0, 0))
+        totals[name] = weights + 1, total + info.bytes, elements + prod(info.logical_shape)
     return dict(sorted(totals.items(), key=lambda item: (-item[1][1], item[0])))
 
 
@@ -127,7 +134,7 @@ def write_table(infos: Sequence[WeightInfo] | WeightInfos, lines: int | None, *,
 def rows(infos: Iterable[WeightInfo], several_files: bool) -> Iterator[list[str]]:
     """The cells of each line of the table."""
     for info in infos:
-        shape = "[" + ",".join(map(str, info.shape)) + "]"
+        shape = "[" + ",".join(map(str, info.logical_shape)) + "]"
         aligned = "yes" if info.aligned else "no"
         cells = [printable(info.name), printable(element_name(info)), shape, str(info.bytes), str(info.offset), aligned]
         if several_files:
@@ -135,33 +142,36 @@ def rows(infos: Iterable[WeightInfo], several_files: bool) -> Iterator[list[str]
         yield cells
 
 
-def write_summary(weights: WeightsNode, totals: dict[str, tuple[int, int]], *, filtered: bool) -> None:
+def write_summary(weights: WeightsNode, totals: dict[str, tuple[int, int, int]], *, filtered: bool) -> None:
     """Write the totals of what was listed, and the warnings on standard error."""
-    count = sum(weights for weights, _ in totals.values())
-    total = sum(total for _, total in totals.values())
+    count = sum(weights for weights, _, _ in totals.values())
+    total = sum(total for _, total, _ in totals.values())
     listed = f"{count:,} of {plural(len(weights), 'weight')}" if filtered else plural(count, "weight")
     screen = console()
     screen.print()
     screen.print(Text(f"{listed}, {size(total)}, in {plural(len(files(weights)), 'file')}", "bold"))
     width = max((len(printable(name)) for name in totals), default=0)
-    for name, (number, part) in totals.items():
+    for name, (number, part, elements) in totals.items():
         line = Text("  ").append(f"{printable(name):{width}}", "cyan").append(f"  {size(part):>9}")
-        screen.print(line.append(f"  {plural(number, 'weight')}"))
+        line.append(f"  {plural(number, 'weight')}")
+        if elements and name in ENCODINGS:
+            line.append(f", {part * 8 / elements:.2f} bits per weight", "dim")
+        screen.print(line)
     sys.stdout.flush()
     for message in weights.warnings:
         warn(message)
 
 
 def write_json(
-    weights: WeightsNode, infos: Sequence[WeightInfo] | WeightInfos, totals: dict[str, tuple[int, int]]
+    weights: WeightsNode, infos: Sequence[WeightInfo] | WeightInfos, totals: dict[str, tuple[int, int, int]]
 ) -> None:
     """Write one object: files, metadata, warnings, totals, dtypes, and the weights in file order, one a line."""
-    by_dtype = {name: {"weights": number, "bytes": part} for name, (number, part) in totals.items()}
+    by_dtype = {name: {"weights": number, "bytes": part} for name, (number, part, _) in totals.items()}
     head = {
         "files": [os.fspath(path) for path in files(weights)],
-        "metadata": weights.metadata,
+        "metadata": {key: plain(weights.metadata[key]) for key in weights.metadata},
         "warnings": weights.warnings,
-        "totals": {"weights": len(infos), "bytes": sum(part for _, part in totals.values())},
+        "totals": {"weights": len(infos), "bytes": sum(part for _, part, _ in totals.values())},
         "dtypes": by_dtype,
     }
     write = sys.stdout.write
@@ -171,7 +181,7 @@ def write_json(
     for info in infos:
         write(
             f'{between}{{"name": {quoted(info.name)}, "dtype": {quoted(element_name(info))}, '
-            f'"shape": {list(info.shape)}, "bytes": {info.bytes}, "file": {quoted(info.file)}, '
+            f'"shape": {list(info.logical_shape)}, "bytes": {info.bytes}, "file": {quoted(info.file)}, '
             f'"offset": {info.offset}, "aligned": {"true" if info.aligned else "false"}}}'
         )
         between = ",\n"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from max_weights._core import tree
 from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plural, printable, size, warn
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
 from max_weights.dtype import DType
 from max_weights.errors import FileChangedError
 from max_weights.graph.weights.load import load_weights
@@ -49,14 +49,22 @@ def show(
     path: Annotated[str, typer.Argument(metavar="PATH", help=CHECKPOINT)],
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A weight, or a prefix of several.", autocompletion=complete_name),
-    ],
+        typer.Argument(
+            metavar="[NAME]", help="A weight, or a prefix of several; none: the metadata.", autocompletion=complete_name
+        ),
+    ] = "",
     values: Annotated[bool, typer.Option("--values/--no-values", help="Read the values for the statistics.")] = True,
     bins: Annotated[int, typer.Option(min=0, max=200, help="Bins of the histogram; 0 for none.")] = 12,
     strict: Annotated[bool, typer.Option("--strict/--no-strict", help="Refuse what other readers let pass.")] = True,
 ) -> None:
-    """Show one weight: dtype, shape, place in the file, statistics and a histogram. A prefix shows its subtree."""
+    """Show one weight: dtype, shape, place in the file, statistics and a histogram.
+
+    A prefix shows its subtree; without a name, the metadata of the files is shown.
+    """
     with errors_in_one_line(), load_weights(path, strict=strict) as weights:
+        if not name:
+            write_metadata(weights)
+            return
         node = weights[name]
         below = len(node)
         if node.exists():
@@ -72,13 +80,23 @@ def show(
             warn(message)
 
 
+def write_metadata(weights: WeightsNode) -> None:
+    """Write the key-value pairs, one a line."""
+    metadata = weights.metadata
+    width = max((len(printable(key)) for key in metadata), default=0)
+    screen = console()
+    for key in metadata:
+        screen.print(Text(f"{printable(key):{width}}  ", "dim").append(printable(str(plain(metadata[key]))), "default"))
+    if not width:
+        screen.print("no metadata")
+
+
 def write_weight(node: WeightsNode, info: WeightInfo, bins: int | None) -> None:
     """Write what the header says of a weight, and of its values unless `bins` is None."""
-    dtype = info.dtype
-    elements = prod(info.shape)
+    elements = prod(info.logical_shape)
     rows = {
-        "dtype": dtype if isinstance(dtype, str) else dtype.name,
-        "shape": f"{list(info.shape)}, {plural(elements, 'element')}",
+        "dtype": element_type(info),
+        "shape": f"{list(info.logical_shape)}, {plural(elements, 'element')}",
         "size": f"{size(info.bytes)} ({plural(info.bytes, 'byte')})" if info.bytes >= 1000 else size(info.bytes),
         "file": info.file,
         "offset": f"{info.offset:,}",
@@ -95,6 +113,14 @@ def write_weight(node: WeightsNode, info: WeightInfo, bins: int | None) -> None:
         screen.print(Text(f"  {label:{width}}  ", "dim").append(printable(text), "default"))
     if found is not None and found.bins:
         write_histogram(found)
+
+
+def element_type(info: WeightInfo) -> str:
+    """The dtype, or the encoding of packed blocks with what it costs."""
+    if info.encoding is not None:
+        elements, block = info.encoding.elements_per_block, info.encoding.block_size
+        return f"{info.encoding.value}, {elements} elements in {block} bytes, {block * 8 / elements:.2f} bits each"
+    return info.dtype if isinstance(info.dtype, str) else info.dtype.name
 
 
 def alignment(info: WeightInfo) -> str:
@@ -119,7 +145,7 @@ def values_of(node: WeightsNode, info: WeightInfo, bins: int) -> tuple[Statistic
         found = statistics(chunks_of(node, info, dtype), bins)
     except ImportError as error:
         return None, {"values": f"not read: {error}"}
-    return found, value_rows(found, dtype)
+    return found, value_rows(found, dtype if info.encoding is None else DType.float32)
 
 
 def value_rows(found: Statistics, dtype: DType) -> dict[str, str]:
@@ -181,6 +207,8 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[],
     """
     import numpy as np
 
+    if info.encoding is not None:
+        return lambda: decoded(node)
     kind = np.dtype(np.uint8) if dtype is DType.bool else dtype.to_numpy()
     in_one_piece = info.bytes == prod(info.shape) * kind.itemsize
 
@@ -200,6 +228,15 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[],
                 yield real(np.frombuffer(part, kind))
 
     return read if in_one_piece and not info.aligned else mapped
+
+
+def decoded(node: WeightsNode) -> Iterator[Array]:
+    """The values of packed blocks."""
+    import numpy as np
+
+    flat = np.asarray(node.data().astype(DType.float32)).reshape(-1)
+    for start in range(0, flat.size, CHUNK_ELEMENTS):
+        yield flat[start : start + CHUNK_ELEMENTS]
 
 
 def real(chunk: Array) -> Array:

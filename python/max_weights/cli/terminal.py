@@ -74,3 +74,19 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+ARRAY_SHOWN = 8
+"""Elements of an array of the metadata that are shown."""
+
+
+def plain(value: object) -> object:
+    """A value of the metadata as JSON and people can have it; of an array the first elements, and how many more."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    to_list = getattr(value, "tolist", None)
+    values = to_list() if to_list is not None else value
+    if not isinstance(values, list):
+        return values
+    first = [plain(item) for item in values[:ARRAY_SHOWN]]
+    return first if len(values) <= ARRAY_SHOWN else [*first, f"… {len(values) - ARRAY_SHOWN:,} more"]

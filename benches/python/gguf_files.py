@@ -1,0 +1,70 @@
+"""Open and list a real GGUF file (with its tokenizer's arrays), and decode its blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import harness
+from report import Column, Report, Target, ratio
+
+TITLE = "GGUF"
+RIVAL = "gguf-py"
+FILE = "smollm2-135m.Q4_1.gguf"
+
+
+def _ours(path: Path) -> Callable[[], object]:
+    import max_weights
+
+    return lambda: [(info.name, info.encoding, info.logical_shape) for info in max_weights.load_weights(path).infos()]
+
+
+def _gguf(path: Path) -> Callable[[], object]:
+    import gguf
+
+    return lambda: [(tensor.name, tensor.tensor_type, tensor.shape) for tensor in gguf.GGUFReader(path).tensors]
+
+
+def _ours_decoded(path: Path) -> Callable[[], object]:
+    import max_weights
+
+    nodes = [weight for _, weight in max_weights.load_weights(path).items()]
+    return lambda: [node.data().astype("float32") for node in nodes]
+
+
+def _gguf_decoded(path: Path) -> Callable[[], object]:
+    import gguf
+
+    tensors: list[Any] = gguf.GGUFReader(path).tensors
+    return lambda: [gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in tensors]
+
+
+CASES: harness.Cases = {
+    "open": {harness.OURS: _ours, RIVAL: _gguf},
+    "decode": {harness.OURS: _ours_decoded, RIVAL: _gguf_decoded},
+}
+
+
+def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (the file is a real one)
+    """Time the real SmolLM2 file, which `tools/get_models.py` fetches."""
+    path = Path(os.environ.get("MAX_WEIGHTS_MODELS", ".models")) / FILE
+    if not path.exists():
+        raise harness.BenchError(f"{path} is missing: fetch it with `python tools/get_models.py {path.parent}`")
+    effort = harness.QUICK if small else harness.Effort(least=3, most=9, seconds=20.0)
+    columns, samples = [], {}
+    for label, case in (("open + list", "open"), ("decode to float32", "decode")):
+        timings = harness.alternate(Path(__file__), case, CASES[case], path, effort=effort)
+        samples[label] = {loader: timing.seconds for loader, timing in timings.items()}
+        columns.append(Column(label, "ms", {loader: timing.median for loader, timing in timings.items()}))
+    return Report(
+        "gguf_files",
+        columns,
+        targets=(
+            Target(f"open + list: {RIVAL} ÷ ours", ratio(columns[0].values, RIVAL), 100.0, "at least"),
+            Target(f"decode: {RIVAL} ÷ ours", ratio(columns[1].values, RIVAL), 1.0, "at least"),
+        ),
+        notes=("The file has 272 tensors, 135 M elements, and a tokenizer of 49,152 strings.",),
+        samples=samples,
+    )
