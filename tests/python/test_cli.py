@@ -420,7 +420,7 @@ def test_a_checkpoint_error_is_one_line_and_exit_code_1(tmp_path: Path, command:
         ["ls", "--json", "--flat", "x"],
         ["ls", "--json", "--lines", "3", "x"],
         ["ls", "--lines", "0", "x"],
-        ["show", "x"],
+        ["show"],
         ["show", "x", "w", "--bins", "-1"],
         ["no-such-command"],
     ],
