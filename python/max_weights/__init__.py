@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph
     from max_weights._core import Buffer, GGUFWeights, SafetensorWeights, __version__, release_memory
+    from max_weights.blocks import dequantize, quantize, scale_blocks
     from max_weights.driver.virtual import virtual_devices
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from max_weights.graph.weights.load import load_weights
     from max_weights.graph.weights.protocol import Weights
     from max_weights.graph.weights.weight_data import WeightData
-    from max_weights.scaling import scale_blocks
     from max_weights.versions import show_versions
 
 __all__ = [
@@ -51,10 +51,12 @@ __all__ = [
     "WeightsError",
     "WeightsFormat",
     "__version__",
+    "dequantize",
     "driver",
     "finfo",
     "graph",
     "load_weights",
+    "quantize",
     "release_memory",
     "scale_blocks",
     "show_versions",
@@ -82,12 +84,14 @@ __getattr__, __dir__ = exports(
         "WeightsError": "max_weights.errors",
         "WeightsFormat": "max_weights.graph.weights.format",
         "__version__": "max_weights._core",
+        "dequantize": "max_weights.blocks",
         "driver": "max_weights.driver",
         "finfo": "max_weights.dtype",
         "graph": "max_weights.graph",
         "load_weights": "max_weights.graph.weights.load",
+        "quantize": "max_weights.blocks",
         "release_memory": "max_weights._core",
-        "scale_blocks": "max_weights.scaling",
+        "scale_blocks": "max_weights.blocks",
         "show_versions": "max_weights.versions",
         "virtual_devices": "max_weights.driver.virtual",
         "weights_format": "max_weights.graph.weights.format",

@@ -39,6 +39,7 @@ __all__ = [
     "export_dlpack",
     "files",
     "open_weights",
+    "quantize",
     "release_memory",
     "scale_blocks",
     "tree",
@@ -461,6 +462,7 @@ def scale_blocks(
 def dequantize(
     blocks: Buffer, encoding: QuantizationEncoding, dtype: DType | str, shape: Sequence[int], *, out: Any = None
 ) -> Buffer: ...
+def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
 def release_memory() -> int:
     """Give the memory of released large tensors back to the system; returns how many bytes that were.
 

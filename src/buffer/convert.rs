@@ -215,6 +215,36 @@ pub fn dequantize(
     Ok(out.clone())
 }
 
+/// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.
+pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    let values = if values.storage.is_mapped() { values.copy()? } else { values.contiguous()? };
+    let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
+    let whole = values.shape.last().is_some_and(|&row| (row as usize).is_multiple_of(elements));
+    if values.dtype != DType::Float32 || !whole {
+        let (dtype, shape) = (values.dtype, &values.shape);
+        return Err(Error::Argument(format!(
+            "{dtype} of shape {shape:?} is not rows of whole blocks of {elements} float32"
+        )));
+    }
+    let mut shape = values.shape.clone();
+    if let Some(row) = shape.last_mut() {
+        *row = *row / elements as i64 * bytes_per_block as i64;
+    }
+    let size = checked_size(DType::UInt8, &shape)?;
+    let bytes = values.bytes().unwrap_or_default();
+    let per_part = (PART / (elements * 4)).max(1);
+    let fill = |out: &mut [u8]| {
+        let parts = bytes.chunks(per_part * elements * 4).zip(out.chunks_mut(per_part * bytes_per_block)).collect();
+        each(parts, interrupt, |(bytes, out): (&[u8], &mut [u8])| {
+            let (words, _) = bytes.as_chunks::<4>();
+            let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
+            quant::quantize(encoding, &values, out)
+        })
+    };
+    let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
+    Buffer::contiguous_at(storage, 0, DType::UInt8, &shape)
+}
+
 /// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of
 /// matrices, each with scales of its own) with `ceil(rows / block.0) × ceil(cols / block.1)` scales each.
 pub fn scale_blocks(

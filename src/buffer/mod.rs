@@ -6,7 +6,7 @@ mod strided;
 
 use std::sync::Arc;
 
-pub use convert::{Interrupt, dequantize, scale_blocks};
+pub use convert::{Interrupt, dequantize, quantize, scale_blocks};
 pub use index::Index;
 
 use crate::device::Device;

@@ -24,6 +24,7 @@ LAYERS = [
     {"graph.weights.lazy_cast"},
     {"graph.weights.hub"},
     {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
+    {"blocks"},
     {"graph.weights", "graph"},
 ]
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "rich", "typer", "safetensors"}

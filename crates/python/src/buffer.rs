@@ -449,6 +449,14 @@ pub(crate) fn dequantize(
     Ok(Buffer { tensor: py.detach(decode)? })
 }
 
+/// Float32 values as packed blocks, on all cores.
+#[pyfunction]
+pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyAny>) -> Outcome<Buffer> {
+    let encoding = encoding_from_python(encoding)?;
+    let encode = || max_weights::buffer::quantize(&values.tensor, encoding, &interrupt);
+    Ok(Buffer { tensor: py.detach(encode)? })
+}
+
 /// Gives the memory of released large tensors back to the system; returns how many bytes that were.
 #[pyfunction]
 pub(crate) fn release_memory(py: Python<'_>) -> usize {

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use crate::buffer::{Buffer, dequantize, release_memory, scale_blocks};
+    use crate::buffer::{Buffer, dequantize, quantize, release_memory, scale_blocks};
     #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
