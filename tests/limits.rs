@@ -1,0 +1,29 @@
+//! The limits that docs/security.md names are those of the code.
+
+#![allow(clippy::expect_used)] // a test fails by panicking
+
+use max_weights::format::{self, gguf, index};
+
+#[test]
+fn docs_give_every_limit_with_its_value() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md")).expect("the page");
+    let limits = [
+        ("MAX_HEADER_BYTES", format::MAX_HEADER_BYTES),
+        ("MAX_RANK", format::MAX_RANK as u64),
+        ("MAX_DIMENSIONS", gguf::MAX_DIMENSIONS as u64),
+        ("MAX_METADATA_ENTRIES", format::MAX_METADATA_ENTRIES as u64),
+        ("MAX_ARRAY_DEPTH", gguf::MAX_ARRAY_DEPTH as u64),
+        ("MAX_UNKNOWN_DTYPES", format::MAX_UNKNOWN_DTYPES as u64),
+        ("MAX_FINDINGS", format::MAX_FINDINGS as u64),
+        ("MAX_SHARDS", index::MAX_SHARDS as u64),
+        ("MAX_SHARD_NAME_BYTES", index::MAX_SHARD_NAME_BYTES as u64),
+    ];
+    for (name, value) in limits {
+        let digits = value.to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+        let row = format!("| `{name}` | {} |", groups.join(","));
+        assert!(page.contains(&row), "docs/security.md has no row {row}");
+    }
+    assert_eq!(page.matches("| `MAX_").count(), limits.len(), "a limit of the page that this test does not know");
+}
