@@ -186,6 +186,9 @@ def test_packed_four_bit_elements_reach_torch_in_pairs_and_numpy_as_bytes() -> N
     back = Buffer.from_dlpack(tensor)
     assert back.shape == (2, 8)
     assert bytes(back.view(DType.uint8)) == bytes(range(8))
+    column = torch.arange(3, dtype=torch.uint8).reshape(3, 1).view(torch.float4_e2m1fn_x2)
+    assert Buffer.from_dlpack(column).shape == (3, 2)
+    assert bytes(Buffer.from_dlpack(column).view(DType.uint8)) == b"\0\1\2"
     with pytest.raises(UnsupportedError, match="uint8"):
         packed.to_numpy()
     with pytest.raises(ValueError, match="packed"):

@@ -329,13 +329,8 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     }
     let contiguous = max_weights::buffer::row_major(&shape);
     let strides: Vec<i64> = if tensor.strides.is_null() { contiguous.to_vec() } else { slice(tensor.strides).to_vec() };
-    if pairs {
-        if *strides != *contiguous {
-            return Err(PyBufferError::new_err("packed four-bit elements must be contiguous"));
-        }
-        if let Some(last) = shape.last_mut() {
-            *last *= 2;
-        }
+    if pairs && *strides != *contiguous {
+        return Err(PyBufferError::new_err("packed four-bit elements must be contiguous"));
     }
     let overflow = || PyBufferError::new_err("a DLPack tensor whose size overflows");
     let item = dtype.bytes().unwrap_or(1) as i64;
@@ -343,7 +338,6 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     // Bytes before and after the first element that the strides reach.
     let (mut before, mut after) = (0i64, 0i64);
     for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !empty) {
-        let dim = if pairs && stride == 1 { dim / 2 } else { dim };
         let reach = (dim - 1).checked_mul(stride).and_then(|reach| reach.checked_mul(item)).ok_or_else(overflow)?;
         let side = if reach < 0 { &mut before } else { &mut after };
         *side = side.checked_add(reach).ok_or_else(overflow)?;
@@ -355,6 +349,10 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
     let storage = unsafe { Storage::foreign(start, len as usize, writable, Box::new(owner)) };
     let made = if pairs {
+        // The shape counts elements from here on, two for each byte.
+        if let Some(last) = shape.last_mut() {
+            *last = last.checked_mul(2).ok_or_else(overflow)?;
+        }
         Tensor::contiguous_at(storage, 0, dtype, &shape)
     } else {
         Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)
