@@ -123,11 +123,21 @@ fn component_distance(query: &[char], component: &str, most: u32) -> u32 {
     if is_number(query.iter()) && component.bytes().all(|byte| byte.is_ascii_digit()) {
         return OTHER_NUMBER;
     }
-    let other: Vec<char> = component.chars().take(COMPARED).collect();
-    if query.len().abs_diff(other.len()) as u32 >= most {
+    // On the stack: this runs for every branch of the tree that is looked at.
+    let (mut other, mut len) = (['\0'; COMPARED], 0);
+    for (place, c) in other.iter_mut().zip(component.chars()) {
+        *place = c;
+        len += 1;
+    }
+    let other = &other[..len];
+    if query.len().abs_diff(len) as u32 >= most {
         return most;
     }
-    let mut row: Vec<u32> = (0..=other.len() as u32).collect();
+    let mut row = [0; COMPARED + 1];
+    let row = &mut row[..=len];
+    for (i, cost) in row.iter_mut().enumerate() {
+        *cost = i as u32;
+    }
     for (i, a) in query.iter().enumerate() {
         let mut diagonal = row[0];
         row[0] = i as u32 + 1;
