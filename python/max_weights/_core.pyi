@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "_buffer_of_bytes",
     "_remap_buffer",
+    "_rename_weights",
     "_reopen_weights",
     "buffers",
     "dequantize",
@@ -342,6 +343,20 @@ class WeightsNode:
     def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
 
+    def renamed(self, scheme: str) -> Self:
+        """The weights of a GGUF file by the names that Hugging Face gives them (`hf`), as a tree of its own over the
+        same open files; nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's
+        converter permuted the rows of queries and keys, they come in the model's order again.
+
+        Raises:
+            ValueError: another scheme, or not the root of a tree.
+            UnsupportedError: not a GGUF file, or an architecture that the package gguf has no names for.
+            ImportError: the package gguf is missing.
+            ClosedError: the checkpoint was closed.
+        """
+
+    @property
+    def _scheme(self) -> str | None: ...
     def data(self) -> WeightData:
         """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor alone.
 
@@ -452,6 +467,7 @@ def _reopen_weights(
 def _remap_buffer(
     path: str, expected: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]
 ) -> Buffer: ...
+def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
     """Every tensor at and below a node, in file order."""

@@ -2,6 +2,7 @@
 
 mod convert;
 mod index;
+mod rotary;
 mod strided;
 
 use std::sync::Arc;

@@ -46,7 +46,7 @@ pub struct OpenOptions {
 }
 
 /// What is known of a GGUF file beside its tensors.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Gguf {
     /// The key-value pairs, decoded when they are asked for.
     pub metadata: gguf::Metadata,
@@ -109,6 +109,31 @@ impl Catalog {
         let mut seen = std::collections::HashSet::new();
         let pairs = self.metadata.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
         pairs.filter(move |(key, _)| seen.insert(*key))
+    }
+
+    /// The same tensors, by the same numbers, with the names that `names` gives; where it gives none, the name stays.
+    /// Two tensors of one name are an error.
+    pub fn renamed(&self, names: impl Fn(usize) -> Option<String>) -> Result<Self> {
+        let mut table = TensorTable::with_capacity(self.table.len(), 0);
+        for (number, info) in self.table.iter().enumerate() {
+            let name = names(number);
+            table.push(&TensorInfo { name: name.as_deref().unwrap_or(info.name), ..info })?;
+        }
+        let names = NameIndex::new(&table).map_err(|(a, b)| {
+            let cause = format!("'{}' and '{}' would both get this name", self.table.name(a), self.table.name(b));
+            let fault = Fault::new("names.collision", cause).tensor(table.name(b));
+            let path = &self.paths[self.table.get(b).file as usize];
+            fault.path(path).help("use the names of the file").unsupported()
+        })?;
+        Ok(Self {
+            paths: self.paths.clone(),
+            table,
+            names,
+            metadata: self.metadata.clone(),
+            ggufs: self.ggufs.clone(),
+            findings: self.findings.clone(),
+            note: self.note.clone(),
+        })
     }
 
     /// The number of the weight of this exact name.

@@ -27,7 +27,9 @@ mod _core {
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
-    use crate::weights::{GGUFWeights, SafetensorWeights, WeightsNode, buffers, export_dlpack, files, tree};
+    use crate::weights::{
+        GGUFWeights, SafetensorWeights, WeightsNode, buffers, export_dlpack, files, rename_weights, tree,
+    };
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

@@ -55,6 +55,13 @@ static MAPPINGS: Opened<(PathBuf, Mark), Storage> = Opened::new();
 /// `__reduce__` of a tree of weights.
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
+    if let Some(scheme) = node.shared().scheme() {
+        // A tree of the same files with their own names goes along, and is renamed where it arrives.
+        let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
+        let file = WeightsNode::at(Arc::new(file), String::new()).into_python(py)?;
+        let function = py.import("max_weights.graph.weights.rename")?.getattr("reopen_renamed")?;
+        return Ok((function, (file, scheme, node.name())).into_pyobject(py)?);
+    }
     let paths = checkpoint.opened().to_vec();
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
     let arguments = (paths, node.shared().arguments().clone(), marks, node.name()).into_pyobject(py)?;

@@ -1,11 +1,12 @@
 //! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks nothing up.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
-use max_weights::error::Error;
+use max_weights::error::{Error, Fault};
 use max_weights::format::Kind;
 use max_weights::names::join;
 use max_weights::tensor::Element;
@@ -61,17 +62,38 @@ pub(crate) struct Shared {
     /// How it was opened.
     arguments: Arguments,
     refusal_logged: AtomicBool,
+    /// None for the names of the file.
+    renaming: Option<Renaming>,
+}
+
+/// What a tree with other names than the file's knows beside them.
+struct Renaming {
+    /// The argument of `renamed`.
+    scheme: String,
+    /// Number of a weight -> number of heads, where the order of rows differs from the file's too.
+    heads: HashMap<usize, u64>,
 }
 
 impl Shared {
     pub(crate) fn new(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
+        Self::over(py, Arc::new(checkpoint), arguments)
+    }
+
+    /// A tree of its own over a checkpoint that other trees may hold too, with the names of the file.
+    pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: Arguments) -> Self {
         Self {
             catalog: checkpoint.catalog().clone(),
-            checkpoint: RwLock::new(Some(Arc::new(checkpoint))),
+            checkpoint: RwLock::new(Some(checkpoint)),
             allocated: PyDict::new(py).unbind(),
             arguments,
             refusal_logged: AtomicBool::new(false),
+            renaming: None,
         }
+    }
+
+    /// The scheme of the names; none if they are the file's.
+    pub(crate) fn scheme(&self) -> Option<&str> {
+        self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
     }
 
     pub(crate) fn arguments(&self) -> &Arguments {
@@ -185,7 +207,22 @@ impl WeightsNode {
                 .call_method1("getLogger", ("max_weights",))?
                 .call_method1("warning", ("%s", message))?;
         }
-        Ok(Buffer::new(tensor))
+        let heads = self.shared.renaming.as_ref().and_then(|renaming| renaming.heads.get(&number));
+        let Some(&heads) = heads else { return Ok(Buffer::new(tensor)) };
+        let restored = py.detach(|| tensor.pairs_to_halves(heads));
+        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
+    }
+
+    /// A tensor that does not have the rows that the metadata promise, as an error about the file.
+    fn at_weight(&self, number: usize, error: Error) -> Error {
+        let Error::Argument(cause) = error else { return error };
+        let info = self.catalog().table().get(number);
+        let fault = Fault::new("gguf.heads", cause).tensor(info.name).offset(info.span.start());
+        let fault = fault.help("take the weight from the tree with the file's own names");
+        match self.catalog().paths().get(info.file as usize) {
+            Some(path) => fault.path(path).format(),
+            None => fault.format(),
+        }
     }
 
     /// The name below which the node's methods work, for messages.
@@ -264,6 +301,18 @@ impl WeightsNode {
 
     fn infos(&self) -> WeightInfos {
         WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
+    }
+
+    fn renamed<'py>(slf: &Bound<'py, Self>, scheme: &str) -> PyResult<Bound<'py, PyAny>> {
+        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.rename", "renamed")?;
+        function.call1((slf, scheme))
+    }
+
+    /// The scheme of the names; None for those of the file.
+    #[getter]
+    fn _scheme(&self) -> Option<&str> {
+        self.shared.scheme()
     }
 
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
@@ -444,6 +493,27 @@ pub(crate) fn export_dlpack<'py>(
 #[pyo3(signature = (node, *, lines=None, fold=true))]
 pub(crate) fn tree(node: &Bound<'_, WeightsNode>, lines: Option<usize>, fold: bool) -> String {
     node.get().tree(lines, fold).text()
+}
+
+/// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
+/// {name in the file: heads}.
+#[pyfunction]
+#[pyo3(name = "_rename_weights")]
+pub(crate) fn rename_weights<'py>(
+    node: &Bound<'py, WeightsNode>,
+    scheme: String,
+    names: HashMap<String, String>,
+    heads: HashMap<String, u64>,
+) -> Outcome<Bound<'py, WeightsNode>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared.checkpoint()?;
+    let file = checkpoint.catalog();
+    let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
+    let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
+    let arguments = node.shared.arguments.clone();
+    let renaming = Some(Renaming { scheme, heads });
+    let shared = Shared { catalog, renaming, ..Shared::over(py, checkpoint.clone(), arguments) };
+    Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
 }
 
 /// The files that a node's checkpoint consists of.

@@ -1,0 +1,215 @@
+"""`renamed`: the weights of a GGUF file by the names that Hugging Face gives them.
+
+The names come from gguf-py, which lists for each name in GGUF files the names that models of all kinds have for it.
+Which of them are the model's own, the file does not say; models of one kind share what stands before the number of a
+block, so the prefix that fits most weights is taken, and of several such `model.layers.`, which all that came after
+Llama have; what came before has a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from max_weights._core import GGUFWeights, _rename_weights
+from max_weights.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from max_weights._core import WeightsNode
+
+__all__ = ["renamed", "reopen_renamed"]
+
+_SCHEME = "hf"
+_BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
+_ROTARY = re.compile(r"(?:.*\.)?blk\.(?P<number>\d+)\.attn_(?P<side>[qk])\.(?:weight|bias)", re.DOTALL)
+# The architectures for which llama.cpp's converter permutes the rows of queries and keys, and transformers permutes
+# them back.
+_PERMUTED = frozenset({"llama"})
+# What neither the prefix nor the order of gguf-py decides: the last component(s), by architecture and GGUF name.
+_EXCEPTIONS = {
+    "gptneox": {"output": "embed_out"},
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "t5": {"token_embd": "shared"},
+    "t5encoder": {"token_embd": "shared"},
+}
+_FAMILY = "model.layers."
+_FAMILIES = {
+    "bert": "encoder.layer.",
+    "bloom": "transformer.h.",
+    "dbrx": "transformer.blocks.",
+    "exaone": "transformer.h.",
+    "falcon": "transformer.h.",
+    "gpt2": "transformer.h.",
+    "gptj": "transformer.h.",
+    "gptneox": "gpt_neox.layers.",
+    "jina-bert-v2": "encoder.layer.",
+    "mamba": "backbone.layers.",
+    "modern-bert": "layers.",
+    "mpt": "transformer.blocks.",
+    "nomic-bert": "encoder.layers.",
+    "openelm": "transformer.layers.",
+    "qwen": "transformer.h.",
+    "starcoder": "transformer.h.",
+}
+_HEAD = "lm_head"
+
+
+class _Candidate(NamedTuple):
+    """One Hugging Face name: all of it, or what stands before and after the number of the block."""
+
+    before: str
+    after: str
+
+
+def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
+    """The same weights by the names of `scheme`; nothing is read.
+
+    Args:
+        node: The root of a tree of GGUF weights.
+        scheme: `hf`, the names in Hugging Face's checkpoints.
+
+    Raises:
+        ArgumentError: a ValueError; another scheme, or not the root of a tree.
+        UnsupportedError: a tree of another format, or an architecture that gguf-py has no names for.
+        ImportError: gguf-py is missing.
+        ClosedError: the checkpoint was closed.
+    """
+    if scheme != _SCHEME:
+        raise ArgumentError(f"no scheme of names is called {scheme!r}; there is 'hf', that of Hugging Face")
+    if not isinstance(node, GGUFWeights):
+        raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are the model's own already")
+    if node.name:
+        raise ArgumentError(f"renamed() is for a whole tree, not for '{node.name}' in it; call it at the root")
+    if node._scheme == scheme:
+        return node
+    architecture = node.metadata.get("general.architecture")
+    names = [info.name for info in node.infos()]
+    return _rename_weights(node, scheme, _new_names(architecture, names), _heads(node, architecture, names))
+
+
+def reopen_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
+    """The node of this name of a pickled tree."""
+    tree = renamed(file, scheme)
+    return tree[name] if name else tree
+
+
+def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
+    """{name in the file: new name} of the names that gguf-py knows."""
+    known = _candidates(architecture)
+    bases = {name: base for name in names if (base := _base(name)) in known}
+    families = _families(known, bases.values(), _FAMILIES.get(architecture))
+    stems = {prefix.rpartition(".")[0].rpartition(".")[0] for prefix in families.values()}
+    roots = _roots(known, set(bases.values()), stems)
+    exceptions = _EXCEPTIONS.get(architecture, {})
+    found = {}
+    for name, base in bases.items():
+        match = _BLOCK.fullmatch(name)
+        suffix = next((end for end in (".weight", ".bias") if name.endswith(end)), "")
+        candidates = known[base]
+        wanted = exceptions.get(base.rpartition(".0.")[2])
+        if match is None:
+            new = _plain(candidates, wanted, roots)
+            if new is not None:
+                found[name] = new + suffix
+            continue
+        family = families.get(match["front"])
+        own = [candidate for candidate in candidates if candidate.before == family]
+        own = [candidate for candidate in own if candidate.after == f".{wanted}"] or own
+        if own:
+            found[name] = f"{own[0].before}{match['number']}{own[0].after}{suffix}"
+    return found
+
+
+def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
+    """The Hugging Face names of each GGUF name without its suffix, in gguf-py's order; blocks have the number 0."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise ImportError("renamed('hf') takes the names from the package gguf: pip install gguf") from error
+    arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
+    if arch is None:
+        raise UnsupportedError(f"the package gguf has no names for the architecture {architecture!r}")
+    known: dict[str, list[_Candidate]] = {}
+    for name, (_, base) in gguf.get_tensor_name_map(arch, 1).mapping.items():
+        if name == base or name.endswith((".weight", ".bias")):
+            continue
+        before, number, after = name.partition(".0.") if _BLOCK.fullmatch(base) else (name, "", "")
+        if number:
+            before, after = f"{before}.", f".{after}"
+        known.setdefault(base, []).append(_Candidate(before, after))
+    return known
+
+
+def _base(name: str) -> str:
+    """A name in a file as gguf-py lists it: without its suffix, and in block 0."""
+    match = _BLOCK.fullmatch(name)
+    base = f"{match['front']}0{match['rest']}" if match else name
+    return base.removesuffix(".weight").removesuffix(".bias")
+
+
+def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str | None) -> dict[str, str]:
+    """For each kind of blocks (`blk.`, `enc.blk.`) what stands before the number in the names of the model: `own`, or
+    the one that fits most weights.
+    """
+    fits: dict[str, Counter[str]] = {}
+    for base, count in Counter(bases).items():
+        if match := _BLOCK.fullmatch(base):
+            found = fits.setdefault(match["front"], Counter())
+            for before in dict.fromkeys(candidate.before for candidate in known[base]):
+                found[before] += count
+    families = {}
+    for front, found in fits.items():
+        most = max((count, before == _FAMILY, -i, before) for i, (before, count) in enumerate(found.items()))[-1]
+        families[front] = own if own is not None and own in found else most
+    return families
+
+
+def _roots(known: dict[str, list[_Candidate]], bases: set[str], stems: set[str]) -> set[str]:
+    """What may stand before the last component of names outside blocks: what blocks stand in (`model`), or where a
+    model has nothing else there (`encoder` of BERT), what fits most of these weights.
+    """
+    counts: Counter[str] = Counter()
+    for base in bases:
+        if not _BLOCK.fullmatch(base):
+            counts.update({_parent(candidate.before) for candidate in known[base]} - {""})
+    if not counts or any(counts[stem] for stem in stems):
+        return stems
+    most = max(counts.values())
+    return {next(root for root, count in counts.items() if count == most)}
+
+
+def _plain(candidates: list[_Candidate], wanted: str | None, roots: set[str]) -> str | None:
+    names = [candidate.before for candidate in candidates]
+    if wanted in names:
+        return wanted
+    own = [name for name in names if _parent(name) in roots and "." in name]
+    return own[0] if own else _HEAD if _HEAD in names else None
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, int]:
+    """{name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes."""
+    if architecture not in _PERMUTED:
+        return {}
+    queries = node.metadata.get(f"{architecture}.attention.head_count")
+    keys = node.metadata.get(f"{architecture}.attention.head_count_kv", queries)
+    found = {}
+    for name in names:
+        if match := _ROTARY.fullmatch(name):
+            count = _of_block(queries if match["side"] == "q" else keys, int(match["number"]))
+            if count:
+                found[name] = count
+    return found
+
+
+def _of_block(count: Any, number: int) -> int | None:
+    """A count that is the same for all blocks, or an array with one for each."""
+    if isinstance(count, int):
+        return count
+    return int(count[number]) if hasattr(count, "dtype") and number < len(count) else None
