@@ -62,7 +62,7 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (every bench i
             ),
         ),
         notes=(
-            f"Bare Python takes {bare * 1e3:.1f} ms here. Names of the package are imported when they are first used, so "
+            f"Bare Python takes {bare * 1e3:.1f} ms here. The names of the package are imported when first used, so "
             "the second row is what a program pays that opens a file.",
         ),
         samples={"over bare Python": samples},
