@@ -65,6 +65,40 @@ def test_every_tensor_equals_transformers(models: Path, hf: Any) -> None:
         assert found.numpy().tobytes() == expected[name].float().numpy().tobytes(), name
 
 
+ARCHITECTURES = {
+    "cohere": "command-r",
+    "falcon": "falcon",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "gpt2": "gpt2",
+    "mamba": "mamba",
+    "mistral": "llama",
+    "nemotron": "nemotron",
+    "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "stablelm": "stablelm",
+    "starcoder2": "starcoder2",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", ARCHITECTURES)
+def test_names_of_other_architectures_equal_transformers(model: str, write: Write) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import TensorProcessor, get_gguf_hf_weights_map
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 128}
+    sizes |= {"num_hidden_layers": 2, "num_key_value_heads": 2, "pad_token_id": 0}
+    config = AutoConfig.for_model(model, **sizes)
+    with torch.device("meta"):
+        dummy = AutoModelForCausalLM.from_config(config)
+    architecture = ARCHITECTURES[model]
+    expected = get_gguf_hf_weights_map(dummy, TensorProcessor(), model_type=architecture, num_layers=2)
+    tree = load_weights(write(architecture, {name: np.zeros(2, np.float32) for name in expected}))
+    assert {name for name, _ in tree.renamed("hf").items()} == set(expected.values())
+
+
 def test_the_tree_shows_the_new_names_and_only_rows_of_queries_and_keys_differ(file: Any, hf: Any) -> None:
     assert isinstance(hf, GGUFWeights)
     query = hf.model.layers[3].self_attn.q_proj.weight

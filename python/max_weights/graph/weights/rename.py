@@ -28,10 +28,30 @@ _ROTARY = re.compile(r"(?:.*\.)?blk\.(?P<number>\d+)\.attn_(?P<side>[qk])\.(?:we
 # The architectures for which llama.cpp's converter permutes the rows of queries and keys, and transformers permutes
 # them back.
 _PERMUTED = frozenset({"llama"})
-# What neither the prefix nor the order of gguf-py decides: the last component(s), by architecture and GGUF name.
+# What neither the prefix nor the order of gguf-py decides: what follows the number of the block, or outside blocks the
+# whole name, by GGUF name; first for models in general, then for an architecture.
+_USUAL = {
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_up": "mlp.up_proj",
+}
+_BIG_SCIENCE = {
+    "token_embd": "transformer.word_embeddings",
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "self_attention.query_key_value",
+    "attn_output": "self_attention.dense",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
 _EXCEPTIONS = {
+    "bloom": _BIG_SCIENCE,
+    "falcon": _BIG_SCIENCE,
     "gptneox": {"output": "embed_out"},
+    "mamba": {"token_embd": "backbone.embeddings"},
     "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "stablelm": {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"},
+    "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "t5": {"token_embd": "shared"},
     "t5encoder": {"token_embd": "shared"},
 }
@@ -103,7 +123,7 @@ def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
     families = _families(known, bases.values(), _FAMILIES.get(architecture))
     stems = {prefix.rpartition(".")[0].rpartition(".")[0] for prefix in families.values()}
     roots = _roots(known, set(bases.values()), stems)
-    exceptions = _EXCEPTIONS.get(architecture, {})
+    exceptions = _USUAL | _EXCEPTIONS.get(architecture, {})
     found = {}
     for name, base in bases.items():
         match = _BLOCK.fullmatch(name)
