@@ -103,12 +103,14 @@ def measure(folder: Path, small: bool) -> Report:
         targets=(
             Target(f"291 tensors: {rival_a} ÷ ours", ratio(warm_a, rival_a), 2.0, "at least"),
             Target(f"50,000 tensors: {rival_c} ÷ ours", ratio(warm_c, rival_c), 3.0, "at least"),
+            Target(f"291 tensors, all fields read: {rival_a} ÷ ours", warm_a[rival_a] / warm_a[READ], 2.0, "at least"),
+            Target(f"50,000, all fields read: {rival_c} ÷ ours", warm_c[rival_c] / warm_c[READ], 3.0, "at least"),
         ),
         limits=frozenset({LIMIT}),
         notes=(
-            "Every loader ends with the whole listing in hand: max_weights' records from `load_weights(path).infos()`, "
-            "safetensors' tuples of name, `get_slice(name).get_dtype()` and `.get_shape()`. Copying our records into "
-            "such tuples is the second row.",
+            "`load_weights(path).infos()` is a sequence that makes a record when it is asked for one; the second row "
+            "reads every field of all of them into tuples, which is what safetensors' rows do with name, "
+            "`get_slice(name).get_dtype()` and `.get_shape()`.",
         ),
         samples=samples,
     )
