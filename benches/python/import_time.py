@@ -46,7 +46,7 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (every bench i
     for code in programs.values():
         _run(code)
     samples: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(1 if small else 21):
+    for _ in range(1 if small else 9):
         for name, code in programs.items():
             samples[name].append(_run(code))
     bare = statistics.median(samples[BARE])
