@@ -11,9 +11,10 @@ mod avx512;
 mod byte_table;
 mod drive;
 mod environment;
+mod f16_to_bytes;
 mod formats;
 mod lanes;
-mod words_to_bytes;
+mod narrow;
 
 use byte_table::{Output, Table};
 use drive::{Kernel, ScaleKernel, pair, scaled_pair};
@@ -145,7 +146,7 @@ impl ScaleTables {
 
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     if level == Level::Avx512
-        && let Some(kernel) = words_to_bytes::kernel(from, to, saturate)
+        && let Some(kernel) = f16_to_bytes::kernel(from, to, saturate).or_else(|| narrow::kernel(from, to, saturate))
     {
         return Some(kernel);
     }
