@@ -89,8 +89,11 @@ unsafe fn to_odd(src: *const u8) -> __m512i {
 }
 
 /// The upper and the lower bytes of sixty-four words.
+///
+/// # Safety
+/// Only where AVX-512 F, BW and VBMI are enabled.
 #[inline(always)]
-unsafe fn planes(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
+pub(super) unsafe fn planes(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
     // SAFETY: reads constants of 64 bytes; the caller has enabled the instructions.
     unsafe {
         let (upper, lower) = (ODD_BYTES.as_ptr().cast(), EVEN_BYTES.as_ptr().cast());
