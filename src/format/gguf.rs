@@ -30,10 +30,8 @@ pub const DEFAULT_ALIGNMENT: u64 = 32;
 /// The most dimensions of a tensor, set by the format.
 pub const MAX_DIMENSIONS: usize = 4;
 
-/// Headers up to this many bytes are fetched by half as much again each time, longer ones by a quarter.
-const STEEP_GROWTH: usize = 512 << 10;
 /// The part of the metadata, as a divisor, that may be kept in memory for nothing.
-const SLACK: usize = 8;
+const SLACK: usize = 4;
 
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT_KEY: &str = "general.alignment";
@@ -66,7 +64,7 @@ pub struct Gguf {
 pub enum Parsed {
     /// The whole header was there.
     Complete(Box<Gguf>),
-    /// The header goes on. Reading a quarter of that again each time, or more, keeps the work linear.
+    /// The header goes on. Reading half as much again each time, or more, keeps the work linear.
     NeedMore {
         /// The bytes that were given.
         prefix: Vec<u8>,
@@ -109,8 +107,7 @@ pub fn read(
             Parsed::NeedMore { prefix: short, at_least } => {
                 let have = short.len();
                 // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
-                let more = if have < STEEP_GROWTH { have / 2 } else { have / 4 };
-                let target = at_least.max((have + more) as u64).min(file_len);
+                let target = at_least.max(have as u64 + have as u64 / 2).min(file_len);
                 prefix = short;
                 prefix.reserve_exact(target as usize - have);
                 prefix.resize(target as usize, 0);
