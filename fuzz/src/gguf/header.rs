@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use max_weights::error::{Error, Fault, Result};
 use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Parsed, Value};
-use max_weights::format::{MAX_FINDINGS, Options};
+use max_weights::format::{MAX_FINDINGS, MAX_HEADER_BYTES, Options};
 use max_weights::tensor::Element;
 
 use super::super::layout::Layout;
@@ -71,7 +71,9 @@ fn check_pieces(whole: &Result<Parsed>, header: &[u8], file_len: u64, options: &
     }
     let first = header[..header.len() / 3].to_vec();
     let mut have = first.len();
-    let pieces = memory::bounded(header.len(), || {
+    // What is asked for is in the file, as long as it says to be.
+    let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
+    let pieces = memory::bounded(there, || {
         gguf::read(first, file_len, options, |at, bytes| {
             assert_eq!(at, have as u64, "bytes are fetched once, in order");
             have += bytes.len();
