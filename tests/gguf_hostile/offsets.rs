@@ -75,3 +75,16 @@ fn bytes_after_the_last_tensor() {
     let made = one("a", &[8], 0, 32).raw(b"PK\x05\x06");
     noted(&made, "gguf.trailing-data", None, made.len() - 4);
 }
+
+#[test]
+fn many_large_tensors_in_the_same_bytes_of_a_small_file() {
+    let start = Made::new(100, 0);
+    let made = (0..100).fold(start, |made, i| made.tensor(format!("{i}"), &[1 << 10], 0, 0)).pad(32).data(1 << 12);
+    let data_start = made.len() - (1 << 12);
+    let fault = refused(&made, "gguf.overlap", Some("1"), data_start);
+    assert!(fault.cause.contains("4096 bytes before the end of tensor '0'"), "{fault}");
+    // Each at a place of its own, but half of it in the next.
+    let start = Made::new(3, 0);
+    let made = (0..3).fold(start, |made, i| made.tensor(format!("{i}"), &[16], 0, 32 * i)).pad(32).data(128);
+    assert_eq!(fault_of(&made).rule, "gguf.overlap");
+}

@@ -61,6 +61,13 @@ fn shape_overflows_whatever_the_place_of_its_zero() {
 }
 
 #[test]
+fn dimensions_that_are_negative_numbers_elsewhere() {
+    for dims in [vec![1 << 63], vec![u64::MAX], vec![u64::MAX, 2], vec![2, u64::MAX - 1]] {
+        refused(&one("a", &dims, 24, 64), "gguf.shape-overflow", Some("a"), START);
+    }
+}
+
+#[test]
 fn row_that_does_not_end_with_a_block() {
     let fault = refused(&one("a", &[48, 2], 2, 64), "gguf.block", Some("a"), START);
     assert!(fault.cause.contains("Q4_0 packs 32 elements") && fault.cause.contains("48 elements"), "{fault}");
