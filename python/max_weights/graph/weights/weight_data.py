@@ -39,7 +39,16 @@ class WeightData:
         logical_shape: The shape counted in elements; default: that of `shape`.
     """
 
-    __slots__ = ("__weakref__", "_logical_shape", "_refusal", "_shape", "data", "dtype", "name", "quantization_encoding")
+    __slots__ = (
+        "__weakref__",
+        "_logical_shape",
+        "_refusal",
+        "_shape",
+        "data",
+        "dtype",
+        "name",
+        "quantization_encoding",
+    )
     __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
 
     data: DLPackArray
