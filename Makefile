@@ -155,7 +155,8 @@ fuzz: need-cargo need-c++ $(cargo_fuzz) ## run every fuzz target for SECONDS, wi
 	@for target in $(FUZZ); do \
 		echo "fuzzing $$target for $(SECONDS) s"; \
 		mkdir -p fuzz/target/corpus/$$target; \
+		dict=fuzz/$${target%%_*}.dict; test -f $$dict || dict=fuzz/safetensors.dict; \
 		PATH="$(venv)/cargo/bin:$$PATH" cargo fuzz run --sanitizer none $$target \
-			fuzz/target/corpus/$$target fuzz/corpus/$$target -- -dict=fuzz/safetensors.dict \
+			fuzz/target/corpus/$$target fuzz/corpus/$$target -- -dict=$$dict \
 			-timeout=1 -rss_limit_mb=2048 -max_total_time=$(SECONDS) -print_final_stats=1 -verbosity=0; \
 	done

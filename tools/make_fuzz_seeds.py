@@ -1,7 +1,8 @@
 """Make the seeds of the fuzz targets that come from real files: `python tools/make_fuzz_seeds.py .models`.
 
-They are small: headers without their data, the same tensors with every dimension cut to 2, and first bytes. The other
-seeds in `fuzz/corpus` are the cases of `tests/safetensors_hostile.rs`, each under the name of its test.
+They are small: headers without their data, the same tensors with every dimension cut to 2, GGUF files of a few blocks
+of each type, and first bytes. The other seeds in `fuzz/corpus` are the cases of `tests/safetensors_hostile.rs` and
+`tests/gguf_hostile`, each under the name of its test.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,35 @@ def cut(header: bytes) -> tuple[bytes, int]:
     return json.dumps(entries, separators=(",", ":")).encode(), end
 
 
+def cut_gguf(path: Path, folder: Path) -> tuple[bytes, int]:
+    """A GGUF file with the first two blocks (or elements) of one tensor of each type, and with the first four values of
+    each array; and the bytes of its data.
+    """
+    import gguf
+    import numpy as np
+
+    reader = gguf.GGUFReader(path)
+    target = folder / "cut.gguf"
+    writer = gguf.GGUFWriter(target, str(reader.fields["general.architecture"].contents()))
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            value, inner = field.contents(), field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(name, value[:4] if inner is not None else value, field.types[0], inner)
+    data = 0
+    for kind in sorted({tensor.tensor_type for tensor in reader.tensors}):
+        tensor = next(tensor for tensor in reader.tensors if tensor.tensor_type == kind)
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        part = np.ascontiguousarray(tensor.data).view(np.uint8).reshape(-1)[: 2 * size].copy()
+        packed = part.reshape(2, size) if elements > 1 else part.view(tensor.data.dtype)
+        writer.add_tensor(tensor.name, packed, raw_dtype=kind if elements > 1 else None)
+        data += -(-part.nbytes // 32) * 32
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target.read_bytes(), data
+
+
 def write(target: str, name: str, *parts: bytes) -> None:
     """One seed."""
     folder = CORPUS / target
@@ -63,6 +94,12 @@ def main() -> None:
         write("safetensors_header", f"{name}-cut", struct.pack("<Q", data), header)
         payload = (bytes(range(256)) * (data // 256 + 1))[:data]
         write("safetensors_open", f"{name}-cut", struct.pack("<Q", len(header)), header, payload)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("smollm2-135m.Q4_1.gguf", "derived/minilm-ffn-allquants.gguf"):
+            content, data = cut_gguf(models / name, Path(folder))
+            stem = f"{Path(name).stem}-cut"
+            write("gguf_open", stem, content)
+            write("gguf_header", stem, struct.pack("<Q", data), content[: len(content) - data])
     for name in ("minilm.safetensors", "smollm2-135m.Q4_1.gguf", "crepe-tiny.pth", "lpips-v0.1-vgg.legacy.pth"):
         with (models / name).open("rb") as file:
             write("sniff", name, file.read(SNIFFED))

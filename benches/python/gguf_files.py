@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ggml_c
 import harness
 from report import Column, Report, Target, ratio
 
 TITLE = "GGUF"
 RIVAL = "gguf-py"
+# Listing by ctypes has a call of Python for each field, so the C alone is measured too.
+C_LISTED, C_ALONE = f"{ggml_c.NAME}, listed by ctypes", f"{ggml_c.NAME}, opened only"
 FILE = "smollm2-135m.Q4_1.gguf"
 
 
@@ -25,6 +28,14 @@ def _gguf(path: Path) -> Callable[[], object]:
     import gguf
 
     return lambda: [(tensor.name, tensor.tensor_type, tensor.shape) for tensor in gguf.GGUFReader(path).tensors]
+
+
+def _ggml(path: Path) -> Callable[[], object]:
+    return lambda: ggml_c.listing(path)
+
+
+def _ggml_only_open(path: Path) -> Callable[[], object]:
+    return lambda: ggml_c.only_open(path)
 
 
 def _ours_decoded(path: Path) -> Callable[[], object]:
@@ -42,7 +53,7 @@ def _gguf_decoded(path: Path) -> Callable[[], object]:
 
 
 CASES: harness.Cases = {
-    "open": {harness.OURS: _ours, RIVAL: _gguf},
+    "open": {harness.OURS: _ours, C_LISTED: _ggml, C_ALONE: _ggml_only_open, RIVAL: _gguf},
     "decode": {harness.OURS: _ours_decoded, RIVAL: _gguf_decoded},
 }
 
@@ -53,15 +64,25 @@ def measure(folder: Path, small: bool) -> Report:  # noqa: ARG001 (the file is a
     if not path.exists():
         raise harness.BenchError(f"{path} is missing: fetch it with `python tools/get_models.py {path.parent}`")
     effort = harness.QUICK if small else harness.Effort(least=3, most=9, seconds=20.0)
+    reason = ggml_c.why_not()
+    if reason:
+        print(f"gguf_files: without {ggml_c.NAME}: {reason}", flush=True)
     columns, samples = [], {}
     for label, case in (("open + list", "open"), ("decode to float32", "decode")):
-        timings = harness.alternate(Path(__file__), case, CASES[case], path, effort=effort)
+        loaders = [name for name in CASES[case] if not (reason and name in (C_LISTED, C_ALONE))]
+        timings = harness.alternate(Path(__file__), case, loaders, path, effort=effort)
         samples[label] = {loader: timing.seconds for loader, timing in timings.items()}
         columns.append(Column(label, "ms", {loader: timing.median for loader, timing in timings.items()}))
+    c = (
+        ()
+        if reason
+        else (Target(f"open + list: {C_ALONE} ÷ ours", ratio(columns[0].values, C_ALONE), 1.0, "at least"),)
+    )
     return Report(
         "gguf_files",
         columns,
         targets=(
+            *c,
             Target(f"open + list: {RIVAL} ÷ ours", ratio(columns[0].values, RIVAL), 100.0, "at least"),
             Target(f"decode: {RIVAL} ÷ ours", ratio(columns[1].values, RIVAL), 1.0, "at least"),
         ),

@@ -9,17 +9,21 @@ pub enum Layout {
     Header,
     /// The index of a sharded checkpoint: JSON, and nothing else.
     Index,
+    /// A whole GGUF file.
+    Gguf,
+    /// The length that the data of the file is said to have (64 bits, little-endian), and the header of a GGUF file.
+    GgufHeader,
 }
 
 impl Layout {
     /// The header in an input, as far as it is there.
     pub fn header(self, input: &[u8]) -> &[u8] {
-        if self == Self::Index {
+        if matches!(self, Self::Index | Self::Gguf) {
             return input;
         }
         let Some((length, rest)) = input.split_first_chunk::<8>() else { return &[] };
         match self {
-            Self::Header | Self::Index => rest,
+            Self::Header | Self::GgufHeader | Self::Index | Self::Gguf => rest,
             Self::File => {
                 let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
                 &rest[..length.min(rest.len())]
@@ -30,19 +34,19 @@ impl Layout {
     /// The bytes of data in an input, or that it declares.
     pub fn data_len(self, input: &[u8]) -> u64 {
         match (self, input.first_chunk::<8>()) {
-            (Self::Header, Some(length)) => u64::from_le_bytes(*length),
+            (Self::Header | Self::GgufHeader, Some(length)) => u64::from_le_bytes(*length),
             (Self::File, Some(_)) => (input.len() - 8 - self.header(input).len()) as u64,
-            (Self::Index, _) | (_, None) => 0,
+            (Self::Index | Self::Gguf, _) | (_, None) => 0,
         }
     }
 
     /// An input of at most `most` bytes with this header, for `data` bytes of data.
     pub fn input(self, header: &[u8], data: u64, most: usize) -> Vec<u8> {
-        if self == Self::Index {
+        if matches!(self, Self::Index | Self::Gguf) {
             return header[..header.len().min(most)].to_vec();
         }
         let header = &header[..header.len().min(most.saturating_sub(8))];
-        let first = if self == Self::Header { data } else { header.len() as u64 };
+        let first = if matches!(self, Self::Header | Self::GgufHeader) { data } else { header.len() as u64 };
         let mut input = [&first.to_le_bytes(), header].concat();
         if self == Self::File {
             let room = most.saturating_sub(input.len()) as u64;

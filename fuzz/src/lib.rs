@@ -4,6 +4,7 @@
 //! A function panics if a promise is broken. What is promised is said at each of them and in docs/security.md.
 
 pub mod folder;
+pub mod gguf;
 pub mod header;
 pub mod index;
 pub mod json;
@@ -28,9 +29,11 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
+    Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
+    Target { name: "gguf_open", check: gguf::open::check, layout: Layout::Gguf },
     Target { name: "index", check: index::check, layout: Layout::Index },
     Target { name: "sniff", check: sniff::check, layout: Layout::File },
 ];

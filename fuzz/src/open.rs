@@ -60,8 +60,8 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions) -> bool {
     true
 }
 
-/// What is the same for every way of opening.
-fn check_catalog(checkpoint: &Checkpoint) {
+/// What is the same for every way of opening, and for every format.
+pub fn check_catalog(checkpoint: &Checkpoint) {
     check_names(checkpoint.catalog());
     check_trees(checkpoint.catalog());
     let metadata: BTreeMap<&str, &str> = checkpoint.catalog().metadata().collect();
@@ -74,11 +74,13 @@ fn check_catalog(checkpoint: &Checkpoint) {
     }
 }
 
-fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
+/// Opens one file.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     Checkpoint::open(&[PathBuf::from(path)], options)
 }
 
-fn check_error(error: &Error, path: &Path) {
+/// An error says where, and what to do.
+pub fn check_error(error: &Error, path: &Path) {
     let fault = error.fault().expect("a fault, not trouble with the system");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
     assert!(fault.help.is_some() && !fault.rule.is_empty(), "{fault}");

@@ -13,6 +13,7 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::quant::{self, Encoding};
 use crate::storage::{Storage, no_memory};
 
 /// A tensor. Cloning it is cheap and shares the storage.
@@ -179,6 +180,16 @@ impl Buffer {
         let size = copy.size();
         copy.storage.write(0, size, |bytes| {
             bytes.chunks_exact_mut(item).for_each(<[u8]>::reverse);
+            Ok(())
+        })?;
+        Ok(copy)
+    }
+
+    /// A contiguous copy of whole packed blocks with the bytes of each number in them in the other order.
+    pub fn swap_blocks(&self, encoding: Encoding) -> Result<Self> {
+        let copy = self.copy()?;
+        copy.storage.write(0, copy.size(), |bytes| {
+            quant::swap_bytes(encoding, bytes);
             Ok(())
         })?;
         Ok(copy)

@@ -212,6 +212,7 @@ impl Checkpoint {
 
     /// Weight number `number`. A view of the mapping where it is aligned, else memory of its own, read now.
     /// Packed blocks come as bytes, in the shape of [`TensorInfo::byte_shape`]; elements of a type that this version does not know, as one row of bytes.
+    /// Tensors of a big-endian file come in the order of this machine, in memory of their own.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
         let info = self.catalog.table.get(number);
         let (dtype, shape): (DType, Vec<i64>) = match info.element {
@@ -224,20 +225,12 @@ impl Checkpoint {
         let (storage, offset) = self.bytes_of(number, &info)?;
         let buffer = Buffer::contiguous_at(storage, offset, dtype, &shape)?;
         if self.catalog.ggufs[info.file as usize].as_ref().is_some_and(|gguf| gguf.big_endian) {
-            return self.swapped(&info, &buffer);
+            return match info.element {
+                Element::Packed(encoding) => buffer.swap_blocks(encoding),
+                Element::Plain(_) | Element::Unknown(_) => buffer.swap_bytes(),
+            };
         }
         Ok(buffer)
-    }
-
-    /// A tensor of a big-endian file, in memory of its own, in the order of this machine.
-    fn swapped(&self, info: &TensorInfo<'_>, buffer: &Buffer) -> Result<Buffer> {
-        if let Element::Packed(encoding) = info.element {
-            let cause = format!("{encoding} blocks of a big-endian file cannot be read yet");
-            let fault = Fault::new("gguf.big-endian-blocks", cause).tensor(info.name).offset(info.span.start());
-            let help = "convert the file to little-endian with gguf-py's gguf-convert-endian";
-            return Err(fault.path(&self.catalog.paths[info.file as usize]).help(help).unsupported());
-        }
-        buffer.swap_bytes()
     }
 
     fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {

@@ -30,6 +30,9 @@ pub const DEFAULT_ALIGNMENT: u64 = 32;
 /// The most dimensions of a tensor, set by the format.
 pub const MAX_DIMENSIONS: usize = 4;
 
+/// The part of the metadata, as a divisor, that may be kept in memory for nothing.
+const SLACK: usize = 4;
+
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT_KEY: &str = "general.alignment";
 
@@ -76,7 +79,10 @@ pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Pa
         Ok(draft) => {
             let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
             prefix.truncate(keys_end);
-            prefix.shrink_to_fit();
+            // Giving memory back may mean a copy, which a little slack is not worth.
+            if prefix.capacity() - keys_end > keys_end / SLACK {
+                prefix.shrink_to_fit();
+            }
             let metadata = Metadata::new(prefix, keys);
             let big_endian = form.big_endian;
             Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))

@@ -9,12 +9,14 @@ mod grids;
 mod grids_data;
 mod iq;
 mod k;
+mod order;
 mod quantize;
 mod scalar;
 mod simple;
 mod ternary;
 
 pub use encoding::Encoding;
+pub use order::swap_bytes;
 pub use quantize::quantize;
 
 use crate::dtype::DType;

@@ -19,7 +19,7 @@ use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python, imported};
 use crate::dlpack;
-use crate::error::Outcome;
+use crate::error::{Outcome, to_python};
 use crate::infos::WeightInfos;
 use crate::metadata::Metadata;
 use crate::open::{Arguments, open, paths};
@@ -328,7 +328,15 @@ impl WeightsNode {
             let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
             return Ok(class.call1((buffer, &self.name, dtype, shape, encoding, logical))?);
         }
-        Ok(class.call1((buffer, &self.name, dtype, shape))?)
+        let value = class.call1((buffer, &self.name, dtype, shape))?;
+        if let Element::Unknown(name) = info.element {
+            let cause = format!("its elements are of the type '{}', which is not known here", name.escape_debug());
+            let fault = Fault::new("tensor.unknown-type", cause).tensor(info.name).offset(info.span.start());
+            let help = "its bytes can be read and copied as they are";
+            let error = fault.path(&self.catalog().paths()[info.file as usize]).help(help).unsupported();
+            value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
+        }
+        Ok(value)
     }
 
     #[pyo3(signature = (dtype=None, shape=None, quantization_encoding=None, device=None))]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import Buffer
     from max_weights.driver.tensor import DLPackArray
+    from max_weights.errors import UnsupportedError
     from max_weights.graph.quantization import QuantizationEncoding
 
 __all__ = ["WeightData"]
@@ -38,7 +39,16 @@ class WeightData:
         logical_shape: The shape counted in elements; default: that of `shape`.
     """
 
-    __slots__ = ("__weakref__", "_logical_shape", "_shape", "data", "dtype", "name", "quantization_encoding")
+    __slots__ = (
+        "__weakref__",
+        "_logical_shape",
+        "_refusal",
+        "_shape",
+        "data",
+        "dtype",
+        "name",
+        "quantization_encoding",
+    )
     __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
 
     data: DLPackArray
@@ -47,6 +57,7 @@ class WeightData:
     quantization_encoding: QuantizationEncoding | None
     _shape: Shape | tuple[DimLike, ...]
     _logical_shape: tuple[DimLike, ...] | None
+    _refusal: UnsupportedError | None  # why the bytes cannot be converted, if nobody knows what they mean
 
     def __init__(
         self,
@@ -64,6 +75,7 @@ class WeightData:
         self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
         self.quantization_encoding = quantization_encoding
         self._logical_shape = None if logical_shape is None else tuple(logical_shape)
+        self._refusal = None
 
     @property
     def shape(self) -> Shape:
@@ -134,13 +146,15 @@ class WeightData:
             out: A contiguous Buffer, array or DLPack tensor of this shape and the dtype, to write to.
 
         Raises:
-            UnsupportedError: from or to complex64.
+            UnsupportedError: from or to complex64, or the file's type is not known: its bytes come as uint8.
             ValueError: `out` does not fit.
             FileChangedError: the file of a mapped weight was truncated.
         """
         dtype = DType(dtype)
         if dtype is self.dtype and out is None:
             return self
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
         if devices_are_virtual():
             encoding, logical = self.quantization_encoding, self._logical_shape
             return WeightData(NoData(self.name), self.name, dtype, self.shape, encoding, logical)

@@ -1,0 +1,212 @@
+//! Target `gguf_header`: the header of a file whose data is said to have any length, against a plain reader.
+
+use std::collections::{HashMap, HashSet};
+
+use max_weights::error::{Error, Fault, Result};
+use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Parsed, Value};
+use max_weights::format::{MAX_FINDINGS, MAX_HEADER_BYTES, Options};
+use max_weights::tensor::Element;
+
+use super::super::layout::Layout;
+use super::super::{check_message, memory};
+use super::document::{self, Document};
+
+/// What is accepted when reading is not strict.
+const STRICT_ONLY: [&str; 1] = ["gguf.name-nul"];
+/// Rules whose offsets lie in the data, or where it would be.
+const ABOUT_THE_DATA: [&str; 4] = ["gguf.overlap", "gguf.outside", "gguf.truncated", "gguf.hole"];
+
+/// Rules that also look ahead, by the least that what is not at hand must take.
+const AHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
+
+/// What is read agrees with a plain reader in every field and value, and lies inside the file without overlap; what is refused has an
+/// offset inside the file, in the record of the tensor that it names; reading in pieces comes to the same.
+pub fn check(input: &[u8]) {
+    let header = Layout::GgufHeader.header(input);
+    // Wraps, so that the file can also be shorter than its header.
+    let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
+    let [strict, lenient] = [true, false].map(|strict| {
+        let options = Options { strict, ..Options::default() };
+        let whole = memory::bounded(header.len(), || gguf::parse(header.to_vec(), file_len, &options));
+        check_outcome(&whole, header, file_len);
+        check_pieces(&whole, header, file_len, &options);
+        whole
+    });
+    match (&strict, &lenient) {
+        (Ok(Parsed::Complete(strict)), Ok(Parsed::Complete(lenient))) => {
+            assert_eq!(format!("{strict:?}"), format!("{lenient:?}"));
+        }
+        (Err(strict), Ok(_)) => {
+            assert!(STRICT_ONLY.contains(&rule(strict)), "refused only when strict: {strict}");
+        }
+        (Ok(_), Err(lenient)) => panic!("refused only when not strict: {lenient}"),
+        _ => {}
+    }
+}
+
+fn rule(error: &Error) -> &'static str {
+    error.fault().map_or("", |fault| fault.rule)
+}
+
+fn check_outcome(outcome: &Result<Parsed>, header: &[u8], file_len: u64) {
+    match outcome {
+        Ok(Parsed::Complete(read)) => check_read(read, header, file_len),
+        Ok(Parsed::NeedMore { prefix, at_least }) => {
+            assert_eq!(prefix, header);
+            assert!(*at_least > header.len() as u64 && *at_least <= file_len, "{at_least} of {file_len}");
+        }
+        Err(error) => {
+            let fault = error.fault().expect("a fault");
+            assert!(fault.rule.starts_with("gguf.") && fault.help.is_some(), "{fault}");
+            assert_eq!(matches!(error, Error::Unsupported(_)), fault.rule == "gguf.version", "{error}");
+            check_place(fault, header, file_len);
+        }
+    }
+}
+
+/// The same comes of reading a first part, and then what is asked for.
+fn check_pieces(whole: &Result<Parsed>, header: &[u8], file_len: u64, options: &Options) {
+    if matches!(whole, Ok(Parsed::NeedMore { .. })) {
+        return; // the rest of the file is not there
+    }
+    let first = header[..header.len() / 3].to_vec();
+    let mut have = first.len();
+    // What is asked for is in the file, as long as it says to be.
+    let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
+    let pieces = memory::bounded(there, || {
+        gguf::read(first, file_len, options, |at, bytes| {
+            assert_eq!(at, have as u64, "bytes are fetched once, in order");
+            have += bytes.len();
+            assert!(have as u64 <= file_len);
+            let there = header.get(at as usize..).unwrap_or_default();
+            let there = &there[..there.len().min(bytes.len())];
+            bytes[..there.len()].copy_from_slice(there);
+            Ok(())
+        })
+    });
+    match (whole, pieces) {
+        (Ok(Parsed::Complete(whole)), Ok(pieces)) => assert_eq!(format!("{whole:?}"), format!("{pieces:?}")),
+        (Err(whole), Err(pieces)) => {
+            // In an array of strings, what can be said of those that are not at hand depends on how many are.
+            let [first, second] = [whole, &pieces].map(rule);
+            let counted = AHEAD.contains(&first) && AHEAD.contains(&second) || [first, second].contains(&AHEAD[0]);
+            assert!(counted || whole.to_string() == pieces.to_string(), "{whole} of the whole, {pieces} of pieces");
+        }
+        (whole, pieces) => panic!("{whole:?} of the whole, {pieces:?} of pieces"),
+    }
+}
+
+fn check_read(read: &Gguf, header: &[u8], file_len: u64) {
+    let there = &header[..usize::try_from(file_len).unwrap_or(usize::MAX).min(header.len())];
+    let plain = Document::parse(there).expect("a plain reader reads it too");
+    assert_eq!((read.version, read.big_endian), (plain.version, plain.big_endian));
+    assert!(read.alignment.is_power_of_two() && read.header.metadata.is_empty());
+    assert_eq!(read.header.data_start, (plain.end as u64).next_multiple_of(read.alignment));
+    check_tensors(read, &plain, file_len);
+    check_metadata(read, &plain);
+    assert!(read.header.findings.len() <= MAX_FINDINGS + 1, "{} findings", read.header.findings.len());
+    for finding in &read.header.findings {
+        check_place(finding, header, file_len);
+    }
+}
+
+fn check_tensors(read: &Gguf, plain: &Document, file_len: u64) {
+    let records: HashMap<&[u8], _> = plain.tensors.iter().map(|tensor| (&tensor.name[..], tensor)).collect();
+    assert_eq!((read.header.tensors.len(), records.len()), (plain.tensors.len(), plain.tensors.len()));
+    let mut end = read.header.data_start;
+    for info in read.header.tensors.iter() {
+        let record = records[info.name.as_bytes()];
+        assert!(!info.name.is_empty() && info.shape.len() <= MAX_DIMENSIONS);
+        assert!(record.dims.iter().rev().eq(info.shape), "{}", info.name);
+        assert_eq!(info.span.start(), read.header.data_start + record.offset, "{}", info.name);
+        assert!(info.span.start() >= end && info.span.end() <= file_len, "{} lies elsewhere", info.name);
+        end = info.span.end();
+        match info.element {
+            Element::Plain(dtype) => {
+                let bits = info.shape.iter().map(|dim| u128::from(*dim)).product::<u128>() * dtype.bits() as u128;
+                assert_eq!(u128::from(info.span.len()) * 8, bits, "{}", info.name);
+            }
+            Element::Packed(encoding) => {
+                assert_eq!(encoding.ggml(), record.type_id);
+                let shape = info.byte_shape().expect("whole blocks");
+                assert_eq!(shape.iter().product::<u64>(), info.span.len(), "{}", info.name);
+            }
+            Element::Unknown(name) => assert_eq!(name, format!("ggml type {}", record.type_id)),
+        }
+    }
+}
+
+fn check_metadata(read: &Gguf, plain: &Document) {
+    let metadata = &read.metadata;
+    let keys: HashSet<&str> = metadata.keys().collect();
+    assert_eq!((metadata.len(), keys.len(), metadata.iter().count()), (plain.keys.len(), plain.keys.len(), keys.len()));
+    for ((key, value), (plain_key, plain_value)) in metadata.iter().zip(&plain.keys) {
+        assert_eq!(key.as_bytes(), plain_key);
+        assert!(metadata.contains(key) && metadata.get(key).is_some());
+        assert_eq!(metadata.value_type(key).map(|value_type| value_type as u32), Some(plain_value.type_id()));
+        check_value(value, plain_value);
+    }
+}
+
+fn check_value(value: Value<'_>, plain: &document::Value) {
+    match (value, plain) {
+        (Value::Array(array), document::Value::Array(plain)) => {
+            assert_eq!((array.element() as u32, array.len()), (plain.element, plain.len()));
+            assert_eq!(array.iter().count(), plain.len());
+            match &plain.elements {
+                document::Elements::Numbers(bytes) => {
+                    let numbers = bytes.chunks_exact(document::size(plain.element).expect("numbers"));
+                    for (value, number) in array.iter().zip(numbers) {
+                        check_value(value, &document::Value::Number(plain.element, number.into()));
+                    }
+                }
+                document::Elements::Values(values) => {
+                    array.iter().zip(values).for_each(|(value, plain)| check_value(value, plain));
+                }
+            }
+        }
+        (Value::String(text), document::Value::Text(plain)) => assert_eq!(text.as_bytes(), plain),
+        (Value::Bytes(text), document::Value::Text(plain)) => {
+            assert_eq!(text, plain);
+            assert!(std::str::from_utf8(plain).is_err(), "text");
+        }
+        (Value::Bool(value), document::Value::Number(_, plain)) => assert_eq!(value, plain[..] != [0]),
+        (number, document::Value::Number(_, plain)) => assert_eq!(&bytes_of(number), plain),
+        (value, plain) => panic!("{value:?} for {plain:?}"),
+    }
+}
+
+fn bytes_of(number: Value<'_>) -> Vec<u8> {
+    match number {
+        Value::U8(value) => value.to_le_bytes().into(),
+        Value::I8(value) => value.to_le_bytes().into(),
+        Value::U16(value) => value.to_le_bytes().into(),
+        Value::I16(value) => value.to_le_bytes().into(),
+        Value::U32(value) => value.to_le_bytes().into(),
+        Value::I32(value) => value.to_le_bytes().into(),
+        Value::U64(value) => value.to_le_bytes().into(),
+        Value::I64(value) => value.to_le_bytes().into(),
+        Value::F32(value) => value.to_le_bytes().into(),
+        Value::F64(value) => value.to_le_bytes().into(),
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+/// The offset lies in the file and, if a tensor is named and the header can be read, in a record of that name.
+fn check_place(fault: &Fault, header: &[u8], file_len: u64) {
+    check_message(&fault.to_string());
+    if fault.rule == "gguf.more-findings" {
+        return;
+    }
+    let offset = fault.offset.unwrap_or_else(|| panic!("{fault} has no offset"));
+    if ABOUT_THE_DATA.contains(&fault.rule) {
+        return;
+    }
+    assert!(offset <= file_len, "{fault} is outside the file");
+    let (Some(tensor), Some(plain)) = (&fault.tensor, Document::parse(header)) else { return };
+    let leads = plain
+        .tensors
+        .iter()
+        .any(|record| String::from_utf8_lossy(&record.name) == *tensor && record.place.contains(&(offset as usize)));
+    assert!(leads, "{fault} leads elsewhere");
+}
