@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights.dtype import DType
+from max_weights.errors import GraphError
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import DimLike
+from max_weights.graph.place import user_place
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
 from max_weights.graph.stack import current_or_none
@@ -165,10 +167,13 @@ class Weight(TensorValue):
     def _value(self) -> TensorValue:
         graph = current_or_none()
         if graph is None:
-            raise ValueError(
+            place = user_place()
+            error = GraphError(
                 f"there is no parent graph: weight '{self._name}' has no value to compute with here. Use it inside "
-                "`with Graph(...)`, or load the data and compute with that"
+                f"`with Graph(...)`, or load the data and compute with that (at {place})"
             )
+            error.tensor, error.place = self._name, place
+            raise error
         return graph.add_weight(self)
 
     def _join(self, graph: str) -> None:

@@ -102,15 +102,11 @@ def operands(op: str, *values: TensorValueLike) -> list[TensorValue]:
         TypeError: something else than a tensor, or no tensor at all.
         GraphError: a ValueError; dtypes without a common one, two devices, a number that does not fit.
     """
-    device = next((value.device for value in values if isinstance(value, TensorValue)), CPU)
-    made: list[TensorValue | None] = []
-    for value in values:
-        if is_scalar(value):
-            made.append(None)
-        elif is_array(value):
-            made.append(array(op, value, None, device))
-        else:
-            made.append(operand(op, value))
+    made = [None if is_scalar(value) or is_array(value) else operand(op, value) for value in values]
+    device = next((value.device for value in made if value is not None), CPU)
+    made = [
+        array(op, given, None, device) if is_array(given) else value for given, value in zip(values, made, strict=True)
+    ]
     found = [value for value in made if value is not None]
     if not found:
         raise TypeError(f"{op}: none of the operands is a tensor; make one with ops.constant(value, dtype, device)")
