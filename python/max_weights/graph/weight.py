@@ -41,6 +41,9 @@ class Weight(TensorValue):
         sharding_strategy: How the weight is split over devices.
     """
 
+    _joined: str | None = None
+    """The name of the first graph that the weight joined."""
+
     shard_idx: int | None
     """Which shard of a split weight this is; none for a whole weight."""
     sharding_strategy: Any
@@ -60,7 +63,6 @@ class Weight(TensorValue):
         align: int | None = None,
         sharding_strategy: Any = None,
     ) -> None:
-        self._joined: str | None = None
         self.name = name
         self.dtype = dtype
         self.shape = shape
@@ -115,7 +117,7 @@ class Weight(TensorValue):
     @property
     def type(self) -> TensorType:
         """Dtype, shape and device together."""
-        return TensorType(self._dtype, self._shape, self._device)
+        return TensorType(self.dtype, self.shape, self.device)
 
     @property
     def quantization_encoding(self) -> QuantizationEncoding | None:
@@ -169,10 +171,10 @@ class Weight(TensorValue):
         if graph is None:
             place = user_place()
             error = GraphError(
-                f"there is no parent graph: weight '{self._name}' has no value to compute with here. Use it inside "
+                f"there is no parent graph: weight '{self.name}' has no value to compute with here. Use it inside "
                 f"`with Graph(...)`, or load the data and compute with that (at {place})"
             )
-            error.tensor, error.place = self._name, place
+            error.tensor, error.place = self.name, place
             raise error
         return graph.add_weight(self)
 
@@ -184,6 +186,6 @@ class Weight(TensorValue):
     def _require_free(self, attribute: str) -> None:
         if self._joined is not None:
             raise ValueError(
-                f"the {attribute} of weight '{self._name}' cannot change: graph {self._joined!r} uses the weight as it "
+                f"the {attribute} of weight '{self.name}' cannot change: graph {self._joined!r} uses the weight as it "
                 f"is. Set it before, or make another Weight"
             )
