@@ -38,7 +38,7 @@ def test_a_function_makes_the_graph() -> None:
     graph = Graph("line", forward, [vector("n"), vector("n")], 2.0, shift=1.0)
     assert graph.output_types == [vector("n")]
     assert Graph("pair", lambda x: (x, x * 2), [vector(3)]).output_types == [vector(3)] * 2
-    assert Graph("nothing", lambda x: None, [vector(3)]).output_types == []
+    assert Graph("nothing", lambda _x: None, [vector(3)]).output_types == []
     assert Graph("keyword", forward=lambda x: x.T, input_types=[vector(3, 4)]).output_types == [vector(4, 3)]
 
 
