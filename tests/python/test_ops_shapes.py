@@ -1,7 +1,7 @@
 """The shapes that operations work out are those that NumPy gives, also with symbols in the place of sizes.
 
-A shape of real sizes is drawn, some sizes become symbols everywhere (4 becomes `d4`), and what is worked out is compared
-with NumPy's result after the sizes are put back.
+A shape of real sizes is drawn, some sizes become symbols everywhere (4 becomes `d4`), and what is worked out is
+compared with NumPy's result after the sizes are put back.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def test_outer(a: int, b: int, symbols: set[int]) -> None:
     same_as_numpy([(a,), (b,)], symbols, ops.outer, np.outer)
 
 
-@given(SHAPES, st.integers(-5, 5), SYMBOLS, st.sampled_from(["sum", "mean", "max", "min", "argmax", "argmin"]))
+@given(
+    SHAPES.filter(len), st.integers(-5, 5), SYMBOLS, st.sampled_from(["sum", "mean", "max", "min", "argmax", "argmin"])
+)
 def test_reductions_keep_their_axis(shape: Any, axis: int, symbols: set[int], name: str) -> None:
     def theirs(x: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -121,11 +123,9 @@ def test_reductions_keep_their_axis(shape: Any, axis: int, symbols: set[int], na
     same_as_numpy([shape], symbols, lambda x: getattr(ops, name)(x, axis=axis), theirs)
 
 
-@given(SHAPES, st.integers(-5, 5), SYMBOLS, st.sampled_from(["softmax", "logsoftmax"]))
+@given(SHAPES.filter(len), st.integers(-5, 5), SYMBOLS, st.sampled_from(["softmax", "logsoftmax"]))
 def test_softmax_keeps_the_shape(shape: Any, axis: int, symbols: set[int], name: str) -> None:
-    same_as_numpy(
-        [shape], symbols, lambda x: getattr(ops, name)(x, axis), lambda x: x + 0 * np.sum(x, axis, keepdims=True)
-    )
+    same_as_numpy([shape], symbols, lambda x: getattr(ops, name)(x, axis), lambda x: x + np.sum(x, axis, keepdims=True))
 
 
 @given(st.data(), SHAPES, st.integers(-5, 5), SYMBOLS)
@@ -187,11 +187,9 @@ def test_slices_of_a_symbol_are_right_where_their_needs_hold(
             return
     values = {"n": size}
     holds = all(eval(f"({large}) >= ({small})", {}, values) for large, small in result.node.attributes["at_least"])
-    assert (
-        holds
-        or any(abs(bound) > size or (start or 0) - (stop or 0) > size for bound in (start or 0, stop or 0))
-        or (start is not None and stop is not None and start - stop > size)
-    )
+    first, last, _ = slice(start, stop).indices(size)
+    inside = all(bound is None or -size <= bound <= size for bound in (start, stop))
+    assert holds or not inside or first > last
     if holds:
         assert eval(str(result.shape[0]), {}, values) == len(range(size)[start:stop:step])
 
@@ -263,7 +261,8 @@ def test_orders_of_axes(data: st.DataObject, shape: Any, symbols: set[int]) -> N
     same_as_numpy([shape], symbols, lambda x: x.transpose(first, second), lambda x: np.swapaxes(x, first, second))
     order = data.draw(st.permutations(range(len(shape))))
     same_as_numpy([shape], symbols, lambda x: x.permute(order), lambda x: np.transpose(x, order))
-    same_as_numpy([shape], symbols, lambda x: ops.squeeze(x, first), lambda x: np.squeeze(x, first))
+    if shape:  # NumPy lets a scalar have an axis here
+        same_as_numpy([shape], symbols, lambda x: ops.squeeze(x, first), lambda x: np.squeeze(x, first))
     same_as_numpy([shape], symbols, lambda x: ops.unsqueeze(x, first), lambda x: np.expand_dims(x, first))
     if len(shape) >= 2:
         same_as_numpy([shape], symbols, lambda x: x.T, lambda x: np.swapaxes(x, -1, -2))
