@@ -38,26 +38,28 @@ def is_size(dim: Dim, size: int) -> bool:
 
 def broadcast(op: str, left: Shape, right: Shape) -> Shape:
     """The shape that both are broadcast to, by NumPy's rules: aligned at the last axis, 1 fits anything."""
-    rank = max(len(left), len(right))
-    result = []
-    for axis in range(-rank, 0):
-        a = left[axis] if -axis <= len(left) else None
-        b = right[axis] if -axis <= len(right) else None
-        if a is None or b is None:
-            dim = b if a is None else a
-            assert dim is not None
-            result.append(dim)
-        elif a == b or is_size(b, 1):
-            result.append(a)
-        elif is_size(a, 1):
-            result.append(b)
-        else:
-            raise problem(
-                op,
-                f"the shapes {listed(left)} and {listed(right)} do not broadcast: on axis {axis}, {differ(a, b)}"
-                + rebind_hint(a, b, left, right, axis),
-            )
-    return Shape(result)
+    shared = min(len(left), len(right))
+    front = left[: len(left) - shared] or right[: len(right) - shared]
+    result, misfits = [], []
+    for axis in range(-shared, 0):
+        a, b = left[axis], right[axis]
+        if a != b and not is_size(a, 1) and not is_size(b, 1):
+            misfits.append(axis)
+        result.append(b if is_size(a, 1) else a)
+    if misfits:
+        axis = _clearest(left, right, misfits)
+        a, b = left[axis], right[axis]
+        raise problem(
+            op,
+            f"the shapes {listed(left)} and {listed(right)} do not broadcast: on axis {axis}, {differ(a, b)}"
+            + rebind_hint(a, b, left, right, axis),
+        )
+    return front + result
+
+
+def _clearest(left: Shape, right: Shape, misfits: Sequence[int]) -> int:
+    """The axis to name: one where sizes are known to differ, before one where they only may."""
+    return next((axis for axis in misfits if _both_static(left[axis], right[axis])), misfits[0])
 
 
 def differ(left: Dim, right: Dim) -> str:
@@ -115,13 +117,14 @@ def same(op: str, shapes: Sequence[Shape], axis: int | None) -> None:
     for shape in shapes[1:]:
         if len(shape) != len(first):
             raise problem(op, f"the shapes {listed(first)} and {listed(shape)} have different ranks")
-        for i, (a, b) in enumerate(zip(first, shape, strict=True)):
-            if i != axis and a != b:
-                raise problem(
-                    op,
-                    f"the shapes {listed(first)} and {listed(shape)} do not fit: on axis {i}, {differ(a, b)}"
-                    + rebind_hint(a, b, first, shape, i),
-                )
+        misfits = [i for i, (a, b) in enumerate(zip(first, shape, strict=True)) if i != axis and a != b]
+        if misfits:
+            i = _clearest(first, shape, misfits)
+            raise problem(
+                op,
+                f"the shapes {listed(first)} and {listed(shape)} do not fit: on axis {i}, {differ(first[i], shape[i])}"
+                + rebind_hint(first[i], shape[i], first, shape, i),
+            )
 
 
 def product(dims: Sequence[Dim]) -> Dim:
