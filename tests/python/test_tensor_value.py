@@ -52,7 +52,7 @@ class TestTensorType:
 
     @pytest.mark.parametrize("arguments", [("flaot32", [2], CPU), ("int8", [-1], CPU), ("int8", [2], "tpu")])
     def test_bad_parts_are_value_errors(self, arguments: Any) -> None:
-        with pytest.raises(ValueError, match="float32|negative|tpu"):
+        with pytest.raises(ValueError, match=r"float32|negative|tpu"):
             TensorType(*arguments)
 
 

@@ -110,7 +110,7 @@ def test_names_are_those_that_the_weights_have_now(weight: Weight) -> None:
         graph.add_weight(other)
     assert graph.parameters == {"layer.w": weight, "w": other}
     other.name = "layer.w"
-    with pytest.raises(ValueError, match="two weights of graph 'g' are named 'layer.w'"):
+    with pytest.raises(ValueError, match=r"two weights of graph 'g' are named 'layer\.w'"):
         _ = graph.parameters
 
 
@@ -174,7 +174,7 @@ def test_a_packed_weight_has_the_type_of_its_bytes() -> None:
 
 
 def test_the_layers_of_document_004() -> None:
-    """The forward pass of its MLP; with in_dims and out_dims where the document slips."""
+    """The forward pass of its MLP; the weights are (out, in) here, as `x @ weight.T` needs them."""
 
     class Linear:
         def __init__(self, name: str, in_dims: int, out_dims: int) -> None:

@@ -29,7 +29,8 @@ def print(value: TensorValueLike | str, label: str = "debug_tensor") -> None:
     if isinstance(value, str):
         current("print").record("print", (), (), {"label": value})
     else:
-        current("print").record("print", (operand("print", value),), (), {"label": str(label)})
+        shown = operand("print", value)
+        current("print").record("print", (shown,), (), {"label": str(label)})
 
 
 def call(graph: Graph, *args: TensorValueLike, prefix: str = "") -> NoReturn:
