@@ -14,13 +14,17 @@ PACKAGE = Path(max_weights.__file__).parent
 LAZY_PACKAGES = ["max_weights", "max_weights.graph", "max_weights.graph.weights"]
 # Lower may not import higher. What is not listed stands on top and may import everything.
 LAYERS = [
-    {"_lazy", "errors"},
+    {"_lazy", "errors", "graph.record"},
     {"dtype", "driver.device", "driver.tensor", "driver.virtual"},
     {"_core"},
     {"driver.doors", "driver", "graph.dim", "graph.device", "graph.quantization"},
     {"graph.shape"},
-    {"graph.weight"},
+    {"graph.pieces"},
+    {"graph.shape_only", "graph.sharding_rules"},
+    {"graph.sharding"},
     {"graph.weights.weight_data", "graph.weights.format"},
+    {"graph.shard_data"},
+    {"graph.weight", "graph.weight_shard"},
     {"graph.weights.lazy_cast"},
     {"graph.weights.hub"},
     {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
@@ -120,6 +124,8 @@ def test_every_dotted_path_of_max_that_exists_so_far_imports() -> None:
         "graph.DeviceRef",
         "graph.Dim",
         "graph.Shape",
+        "graph.ShardingStrategy",
+        "graph.Segment",
         "graph.Weight",
         "graph.weight.Weight",
         "graph.quantization.QuantizationEncoding",

@@ -8,13 +8,16 @@ if TYPE_CHECKING:
     from max_weights.graph.device import DeviceRef
     from max_weights.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim
     from max_weights.graph.shape import Shape
+    from max_weights.graph.sharding import Segment, ShardingStrategy
     from max_weights.graph.weight import Weight
 
 __all__ = [
     "AlgebraicDim",
     "DeviceRef",
     "Dim",
+    "Segment",
     "Shape",
+    "ShardingStrategy",
     "StaticDim",
     "SymbolicDim",
     "Weight",
@@ -28,7 +31,9 @@ __getattr__, __dir__ = exports(
         "AlgebraicDim": "max_weights.graph.dim",
         "DeviceRef": "max_weights.graph.device",
         "Dim": "max_weights.graph.dim",
+        "Segment": "max_weights.graph.sharding",
         "Shape": "max_weights.graph.shape",
+        "ShardingStrategy": "max_weights.graph.sharding",
         "StaticDim": "max_weights.graph.dim",
         "SymbolicDim": "max_weights.graph.dim",
         "Weight": "max_weights.graph.weight",

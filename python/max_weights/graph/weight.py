@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights.dtype import DType
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import DimLike
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
+
+if TYPE_CHECKING:
+    from max_weights.graph.sharding import ShardingStrategy
 
 __all__ = ["Weight"]
 
@@ -35,7 +38,7 @@ class Weight:
 
     shard_idx: int | None
     """Which shard of a split weight this is; none for a whole weight."""
-    sharding_strategy: Any
+    sharding_strategy: ShardingStrategy | None
     """How the weight is split over devices; none if it is not."""
 
     def __init__(
@@ -46,7 +49,7 @@ class Weight:
         device: DeviceRef | str,
         quantization_encoding: QuantizationEncoding | str | None = None,
         align: int | None = None,
-        sharding_strategy: Any = None,
+        sharding_strategy: ShardingStrategy | None = None,
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -123,6 +126,27 @@ class Weight:
         """The dtype and shape that the weight was declared with; packed weights are loaded as bytes."""
         dtype, shape = self._original
         return dtype, shape.copy()
+
+    def shard(self, devices: Iterable[DeviceRef | str]) -> list[Weight]:
+        """The shards, one for each device, by the sharding strategy.
+
+        Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
+        weight: its dtype, encoding and shape may still change. `shard.data_of(value)` cuts a value of this weight.
+
+        Raises:
+            ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or
+                this is a shard already.
+            NotImplementedError: a strategy that modules interpret.
+        """
+        from max_weights.graph.weight_shard import shards
+
+        return list(shards(self, devices))
+
+    def data_of(self, value: Any) -> Any:
+        """The part of `value` that belongs to this weight: for a shard its pieces, see `WeightShard.data_of`; for a
+        whole weight the value itself.
+        """
+        return value
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
