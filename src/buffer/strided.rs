@@ -22,6 +22,31 @@ pub(super) fn gather(buffer: &Buffer, out: &mut [u8]) -> Result<()> {
     whole.copy_runs(runs.map(|start| (start - first, len)), out)
 }
 
+/// Asks for the pages of a mapped tensor to be read; runs that share a page, or lie on neighbouring ones, are asked for as one.
+pub(super) fn prefetch(buffer: &Buffer) {
+    const PAGE: usize = 4096;
+    let runs = Runs::new(buffer);
+    let (storage, len) = (buffer.storage(), runs.len);
+    if !storage.is_mapped() {
+        return;
+    }
+    let mut asked: Option<(usize, usize)> = None;
+    for start in runs {
+        asked = match asked {
+            Some((first, last)) if first <= start && start <= last + PAGE => Some((first, last.max(start + len))),
+            before => {
+                if let Some((first, last)) = before {
+                    storage.prefetch(first, last - first);
+                }
+                Some((start, start + len))
+            }
+        };
+    }
+    if let Some((first, last)) = asked {
+        storage.prefetch(first, last - first);
+    }
+}
+
 /// The bytes of the storage between which all elements lie.
 pub(super) fn reach(buffer: &Buffer) -> (usize, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1) as i64;

@@ -84,7 +84,7 @@ def _sizes(weight: _Declared, value: Any) -> list[int]:
 def _cut(pieces: Pieces, value: Any) -> Any:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the value has been imported
     if numpy is not None and isinstance(value, numpy.ndarray):
-        parts = [value[index] for index in pieces.slices]
+        parts = [value[(*index, ...)] for index in pieces.slices]  # the dots keep a scalar an array
         if pieces.axis is not None:
             return numpy.concatenate(parts, axis=pieces.axis)
         return parts[0] if parts[0].flags.c_contiguous else parts[0].copy(order="C")
@@ -101,11 +101,13 @@ def _cut_buffer(pieces: Pieces, buffer: Buffer) -> Buffer:
     parts = [buffer[index] for index in pieces.slices]
     axis = pieces.axis
     if axis is None:
-        return parts[0] if parts[0].is_contiguous else parts[0].copy()
+        return parts[0] if parts[0].is_contiguous else parts[0].prefetch().copy()
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     out = Buffer.zeros(shape, buffer.dtype)
     begin = 0
+    for part in parts:
+        part.prefetch()
     for part in parts:
         end = begin + part.shape[axis]
         if math.prod(shape[:axis]) == 1:
