@@ -30,6 +30,7 @@ class WeightShard(Weight):
         self.whole = whole
         self._index = index
         self._own_name: str | None = None
+        self._known: tuple[object, Pieces] | None = None  # the pieces, and what they were computed from
         self.sharding_strategy = whole.sharding_strategy
         super().__init__(
             self.name,
@@ -72,7 +73,7 @@ class WeightShard(Weight):
     @shape.setter
     def shape(self, shape: Iterable[DimLike]) -> None:
         self._shape = self.shape
-        self._keep("shape", Shape(shape), self._shape)
+        self._keep("shape", shape if isinstance(shape, Shape) else Shape(shape), self._shape)
 
     @property
     def quantization_encoding(self) -> QuantizationEncoding | None:
@@ -91,7 +92,11 @@ class WeightShard(Weight):
         strategy = self.sharding_strategy
         if strategy is None:
             raise ValueError(f"the sharding strategy of shard '{self.name}' was taken away: give it back")
-        return strategy.pieces(self.whole, self._index)
+        whole = self.whole
+        key = strategy, tuple(whole.shape), whole.quantization_encoding
+        if self._known is None or self._known[0] != key:
+            self._known = key, strategy.pieces(whole, self._index)
+        return self._known[1]
 
     def data_of(self, value: Any) -> Any:
         """The part of a value of the whole weight that belongs to this shard.
