@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, TensorValue, Weight, ops
 
 F32, CPU = DType.float32, DeviceRef.CPU()
 
@@ -160,6 +160,18 @@ def test_weights_equal_themselves_alone_also_in_a_graph(weight: Weight) -> None:
         assert not graph.nodes
         assert ops.equal(weight, weight).dtype is DType.bool
         assert (graph.add_weight(weight) == weight).dtype is DType.bool
+
+
+def test_a_shard_joins_as_itself_and_fixes_the_whole_weight() -> None:
+    whole = Weight("w", F32, [6, 4], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
+    shards = whole.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])
+    with pytest.raises(ValueError, match=r"no parent graph: weight 'w\[1\]'"):
+        _ = shards[1].T
+    with Graph("g", input_types=[TensorType(F32, ["n", 4], "gpu:1")]) as graph:
+        assert (graph.inputs[0] @ shards[1].T).type == TensorType(F32, ["n", 3], "gpu:1")
+    assert graph.parameters == {"w[1]": shards[1]}
+    with pytest.raises(ValueError, match="the shape of weight 'w' cannot change: graph 'g'"):
+        whole.shape = [8, 4]
 
 
 def test_add_weight_takes_weights_alone() -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from max_weights.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim
     from max_weights.graph.graph import Graph
     from max_weights.graph.shape import Shape
+    from max_weights.graph.sharding import Segment, ShardingStrategy
     from max_weights.graph.type import TensorType, Type
     from max_weights.graph.value import TensorValue, TensorValueLike, Value
     from max_weights.graph.weight import Weight
@@ -18,7 +19,9 @@ __all__ = [
     "DeviceRef",
     "Dim",
     "Graph",
+    "Segment",
     "Shape",
+    "ShardingStrategy",
     "StaticDim",
     "SymbolicDim",
     "TensorType",
@@ -39,7 +42,9 @@ __getattr__, __dir__ = exports(
         "DeviceRef": "max_weights.graph.device",
         "Dim": "max_weights.graph.dim",
         "Graph": "max_weights.graph.graph",
+        "Segment": "max_weights.graph.sharding",
         "Shape": "max_weights.graph.shape",
+        "ShardingStrategy": "max_weights.graph.sharding",
         "StaticDim": "max_weights.graph.dim",
         "SymbolicDim": "max_weights.graph.dim",
         "TensorType": "max_weights.graph.type",

@@ -64,7 +64,7 @@ class Node:
         self.inputs = inputs
         self.attributes = attributes
         self.place = place
-        self.outputs = tuple(TensorValue._result(self, index, kind) for index, kind in enumerate(types))
+        self.outputs = tuple(TensorValue._result(self, kind) for kind in types)
 
     def __repr__(self) -> str:
         return f"Node({self.op}, {[output.type for output in self.outputs]}, at {self.place})"
@@ -87,10 +87,9 @@ class TensorValue(Value, Operators):
             of int64; or a `Shape`, which becomes a row of int64. For numbers and arrays there is `ops.constant`.
     """
 
-    __slots__ = ("_index", "_node", "_type")
+    __slots__ = ("_node", "_type")
 
     _node: Node
-    _index: int
     _type: TensorType
 
     def __new__(cls, value: TensorValue | Dim | Shape) -> Self:
@@ -107,9 +106,9 @@ class TensorValue(Value, Operators):
         return made
 
     @classmethod
-    def _result(cls, node: Node, index: int, kind: TensorType) -> TensorValue:
+    def _result(cls, node: Node, kind: TensorType) -> TensorValue:
         value = object.__new__(TensorValue)
-        value._node, value._index, value._type = node, index, kind
+        value._node, value._type = node, kind
         return value
 
     def _value(self) -> TensorValue:

@@ -20,6 +20,8 @@ from max_weights.graph.value import TensorValue
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights.graph.sharding import ShardingStrategy
+
 __all__ = ["Weight"]
 
 
@@ -46,7 +48,7 @@ class Weight(TensorValue):
 
     shard_idx: int | None
     """Which shard of a split weight this is; none for a whole weight."""
-    sharding_strategy: Any
+    sharding_strategy: ShardingStrategy | None
     """How the weight is split over devices; none if it is not."""
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
@@ -61,7 +63,7 @@ class Weight(TensorValue):
         device: DeviceRef | str,
         quantization_encoding: QuantizationEncoding | str | None = None,
         align: int | None = None,
-        sharding_strategy: Any = None,
+        sharding_strategy: ShardingStrategy | None = None,
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -146,6 +148,27 @@ class Weight(TensorValue):
         """The dtype and shape that the weight was declared with; packed weights are loaded as bytes."""
         dtype, shape = self._original
         return dtype, shape.copy()
+
+    def shard(self, devices: Iterable[DeviceRef | str]) -> list[Weight]:
+        """The shards, one for each device, by the sharding strategy.
+
+        Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
+        weight: its dtype, encoding and shape may still change. `shard.data_of(value)` cuts a value of this weight.
+
+        Raises:
+            ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or
+                this is a shard already.
+            NotImplementedError: a strategy that modules interpret.
+        """
+        from max_weights.graph.weight_shard import shards
+
+        return list(shards(self, devices))
+
+    def data_of(self, value: Any) -> Any:
+        """The part of `value` that belongs to this weight: for a shard its pieces, see `WeightShard.data_of`; for a
+        whole weight the value itself.
+        """
+        return value
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
