@@ -66,7 +66,9 @@ def test_a_scalar_takes_the_dtype_of_the_tensor(dtype: str, scalar: Any) -> None
             assert result.type == x.type
 
 
-@pytest.mark.parametrize("scalar", [0.1, np.float64(0.1), np.float32(0.1), float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "scalar", [0.1, np.float64(0.1), np.float32(0.1), ml_dtypes.bfloat16(0.5), float("inf"), float("nan")]
+)
 def test_a_float_scalar_takes_the_dtype_of_the_tensor(scalar: Any) -> None:
     with given(("bfloat16", ["n"])) as graph:
         assert (graph.inputs[0] / scalar).dtype is (scalar / graph.inputs[0]).dtype is DType.bfloat16
@@ -90,6 +92,12 @@ def test_a_float_scalar_takes_the_dtype_of_the_tensor(scalar: Any) -> None:
 def test_a_scalar_that_the_dtype_does_not_have_is_refused(dtype: str, scalar: Any, message: str) -> None:
     with given((dtype, [2])) as graph, pytest.raises(ValueError, match=message):
         ops.equal(graph.inputs[0], scalar)
+
+
+@pytest.mark.parametrize("scalar", [np.str_("a"), np.complex64(1), np.datetime64("2020-01-01"), np.array("a")])
+def test_a_numpy_scalar_that_is_no_number_is_refused(scalar: Any) -> None:
+    with given(("float32", [2])) as graph, pytest.raises(TypeError, match="is no number that a tensor takes"):
+        ops.add(graph.inputs[0], scalar)
 
 
 def test_the_ends_of_a_range_are_allowed() -> None:

@@ -147,10 +147,18 @@ def test_products_with_arrays_on_both_sides() -> None:
         assert (np.ones((5, 4), np.float32) @ x.T).shape == [5, "n"]
 
 
-def test_dims_take_part_in_arithmetic() -> None:
-    with Graph("g", input_types=[tensor("n", dtype="int64")]) as graph:
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bfloat16"])
+def test_dims_are_numbers_in_arithmetic(dtype: str) -> None:
+    with Graph("g", input_types=[TensorType(dtype, ["n"], "gpu:1")]) as graph:
         x = graph.inputs[0]
-        assert (x + Dim("n")).type == (x * Dim(3)).type == x.type
+        assert (x + Dim("n")).type == (Dim("n") * 2 - x).type == (x * x.shape[0]).type == (x * Dim(3)).type == x.type
+        assert (x + Dim(3)).node.inputs[1].node.attributes["value"] == 3
+        assert ops.mul(Dim("n"), 2).type == ops.add(Dim("n"), Dim(1)).type == tensor(dtype="int64")
+    with Graph("g", input_types=[tensor("n", dtype="bool"), tensor("n", dtype="int8")]) as graph:
+        with pytest.raises(ValueError, match="the dimension n meets a tensor of bool"):
+            ops.equal(graph.inputs[0], Dim("n"))
+        with pytest.raises(ValueError, match="300 is out of the range of int8"):
+            _ = graph.inputs[1] + Dim(300)
 
 
 @pytest.mark.parametrize(

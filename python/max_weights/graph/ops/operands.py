@@ -45,9 +45,7 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
         graph.require_own(op, owned)
         return owned
     if isinstance(value, Dim):
-        if isinstance(value, StaticDim):
-            return scalar(op, value.dim, DType.int64, CPU)
-        return record("dim", (), TensorType(DType.int64, [], CPU), dim=value)
+        return scalar(op, value, DType.int64, CPU)
     if isinstance(value, Shape):
         kind = TensorType(DType.int64, [len(value)], CPU)
         if value.is_static:
@@ -59,9 +57,29 @@ def operand(op: str, value: TensorValueLike) -> TensorValue:
 
 
 def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
-    """A constant without an axis."""
-    number = fit_scalar(op, value if isinstance(value, bool | int | float) else value.item(), dtype)
-    return record("constant", (), TensorType(dtype, [], device), value=number)
+    """A constant without an axis, or the size of a dimension, as this dtype."""
+    kind = TensorType(dtype, [], device)
+    if isinstance(value, Dim) and not isinstance(value, StaticDim):
+        if not (dtype.is_integral() or dtype.is_float()):
+            raise problem(op, f"the dimension {value} meets a tensor of {dtype!r}, which takes no numbers")
+        return record("dim", (), kind, dim=value)
+    return record("constant", (), kind, value=fit_scalar(op, _number(op, value), dtype))
+
+
+def _number(op: str, value: Any) -> bool | int | float:
+    """The number of a scalar as one of Python's own."""
+    number = value.dim if isinstance(value, StaticDim) else value
+    if not isinstance(number, bool | int | float):
+        number = number.item()
+    if isinstance(number, bool | int | float):
+        # NumPy's float64 is a float, but no float should be told from another by its class later.
+        return float(number) if isinstance(number, float) else number
+    try:
+        if DType.from_numpy(value.dtype).is_float():  # ml_dtypes have no item of Python's own
+            return float(number)
+    except ValueError:
+        pass
+    raise TypeError(f"{op}: {number!r} of type {type(value).__name__} is no number that a tensor takes")
 
 
 def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> TensorValue:
@@ -96,18 +114,23 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
 
 
 def operands(op: str, *values: TensorValueLike) -> list[TensorValue]:
-    """Values of one dtype and one device. Numbers, and arrays as to their device, take what the tensors have.
+    """Values of one dtype and one device. Numbers and dimensions take both from the tensors, arrays the device.
 
     Raises:
         TypeError: something else than a tensor, or no tensor at all.
         GraphError: a ValueError; dtypes without a common one, two devices, a number that does not fit.
     """
-    made = [None if is_scalar(value) or is_array(value) else operand(op, value) for value in values]
+    made = [
+        None if is_scalar(value) or is_array(value) or isinstance(value, Dim) else operand(op, value)
+        for value in values
+    ]
     device = next((value.device for value in made if value is not None), CPU)
     made = [
         array(op, given, None, device) if is_array(given) else value for given, value in zip(values, made, strict=True)
     ]
     found = [value for value in made if value is not None]
+    if not found and any(isinstance(value, Dim) for value in values):
+        found = [operand(op, value) for value in values if isinstance(value, Dim)][:1]
     if not found:
         raise TypeError(f"{op}: none of the operands is a tensor; make one with ops.constant(value, dtype, device)")
     dtype = found[0].dtype
