@@ -27,6 +27,7 @@ ORDER = (
     "shards",
     "many_tensors",
     "to_torch",
+    "shards_of_a_file",
     "names",
     "casts",
     "gguf_files",
