@@ -35,7 +35,9 @@ pub(super) fn prefetch(buffer: &Buffer) {
     let mut asked: Option<(usize, usize)> = None;
     for start in runs {
         asked = match asked {
-            Some((first, last)) if first <= start && start <= last + READ_ACROSS => Some((first, last.max(start + len))),
+            Some((first, last)) if first <= start && start <= last + READ_ACROSS => {
+                Some((first, last.max(start + len)))
+            }
             before => {
                 if let Some((first, last)) = before {
                     storage.prefetch(first, last - first);

@@ -405,3 +405,15 @@ def test_a_shard_reads_no_more_than_its_bytes_from_the_disk(make_file: Make, str
     read = (harness.cached_fraction(path) - before) * path.stat().st_size
     # One part in a hundred for opening, which reads around the header; a run ends inside a page at both ends.
     assert 0.9 * size / 4 <= read <= 1.01 * size / 4 + runs * 2 * mmap.PAGESIZE
+
+
+def test_prefetch_gives_the_view_back_and_changes_nothing(make_file: Make) -> None:
+    value = counted(64, 64)
+    mapped = max_weights.load_weights(make_file({"w": value})).w.data().to_buffer()
+    for buffer in (mapped, Buffer.from_numpy(value)):
+        for index in (slice(None), slice(0, 0), (slice(None), slice(3, 5)), (slice(None, None, -2), 1), (3, 4)):
+            view = buffer[index]
+            assert view.prefetch() is view
+            np.testing.assert_array_equal(view.to_numpy(), value[index])
+    packed = mapped.view("float4_e2m1fn", [64, 512])
+    assert packed.prefetch() is packed
