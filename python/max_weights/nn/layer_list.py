@@ -73,6 +73,11 @@ class LayerList(Module, list[Layer]):
 
     __rmul__ = __mul__
 
+    def __imul__(self, times: SupportsIndex, /) -> Self:
+        # With `__mul__` of its own, Python would no longer come to the list's.
+        list.__imul__(self, times)
+        return self
+
 
 def _layer(value: object) -> Layer:
     if not isinstance(value, Layer):

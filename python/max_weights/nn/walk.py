@@ -111,7 +111,7 @@ class Walk:
             items = enumerate(container)
             types = set(map(type, container))
         # A list of many numbers is passed over without a look at each.
-        if all((kinds[one] if one in kinds else self._classify_type(one)) in (_PLAIN, _WEIGHT) for one in types):
+        if {kinds[one] if one in kinds else self._classify_type(one) for one in types} <= {_PLAIN, _WEIGHT}:
             return
         for key, value in items:
             kind = kinds[type(value)]
