@@ -308,7 +308,7 @@ def test_summary_is_a_table() -> None:
     text = out.getvalue()
     (total,) = (line for line in text.splitlines() if "(all)" in line)
     assert [cell.strip() for cell in total.split("│")[1:-1]] == [
-        "(all)", "MLP", "150", "600", "float32", "cpu:0", "1 of 3",
+        "(all)", "MLP", "150", "0.0", "float32", "cpu:0", "1/3",
     ]  # fmt: skip
     assert "gate" in text
     out.truncate(0)

@@ -218,10 +218,14 @@ def _commit(
     repacked: list[tuple[Weight, _Repacked]],
     align: int | None,
 ) -> None:
-    """Hand everything over; an interrupt in between is answered by taking everything back."""
+    """Hand everything over, or, if an interrupt comes in between, nothing."""
+    if align is None and not repacked:
+        hand_over(weights, values, names)
+        return
     packing = [(weight, weight._dtype, weight._shape, weight._quantization_encoding) for weight, _ in repacked]
-    aligns = [] if align is None else [weight._align for weight in weights]
-    try:
+    aligns = [weight._align for weight in weights]
+
+    def change() -> None:
         for weight, (dtype, shape, encoding) in repacked:
             if weight._dtype is not dtype:
                 weight.dtype = dtype
@@ -231,13 +235,14 @@ def _commit(
         if align is not None:
             for weight in weights:
                 weight._align = align
-        hand_over(weights, values, names)
-    except BaseException:
-        for weight, old_dtype, old_shape, old_encoding in packing:
-            weight._dtype, weight._shape, weight._quantization_encoding = old_dtype, old_shape, old_encoding
-        for weight, old_align in zip(weights, aligns, strict=False):
+
+    def undo() -> None:
+        for weight, dtype, shape, encoding in packing:
+            weight._dtype, weight._shape, weight._quantization_encoding = dtype, shape, encoding
+        for weight, old_align in zip(weights, aligns, strict=True):
             weight._align = old_align
-        raise
+
+    hand_over(weights, values, names, (change, undo))
 
 
 def _some(names: Iterable[str]) -> str:

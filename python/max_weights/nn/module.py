@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from max_weights.errors import UnsupportedError
 from max_weights.graph.weight import Weight
-from max_weights.nn import named_weights
+from max_weights.nn.named_weights import NamedWeights, layer_weights, state_dict
 from max_weights.nn.places import places, replace
 from max_weights.nn.walk import SHARED, ModuleNode, walk
 
@@ -37,7 +37,7 @@ class Module(ModuleNode):
     @property
     def layer_weights(self) -> dict[str, Weight]:
         """The weights that this module itself owns, by their names in it; those shared from elsewhere left out."""
-        return named_weights.layer_weights(self)
+        return layer_weights(self)
 
     @property
     def sublayers(self) -> dict[str, Module]:
@@ -85,7 +85,7 @@ class Module(ModuleNode):
         Raises:
             ValueError: two different weights have one full name.
         """
-        return named_weights.NamedWeights(self).weights
+        return NamedWeights(self).weights
 
     def state_dict(self, auto_initialize: bool = True) -> dict[str, Any]:
         """The values of the model by full names: the objects that were loaded.
@@ -99,7 +99,7 @@ class Module(ModuleNode):
             ValueError: a weight has no value, and `auto_initialize` is false or its shape is symbolic; or two different
                 weights have one full name.
         """
-        return named_weights.state_dict(self, auto_initialize)
+        return state_dict(self, auto_initialize)
 
     @overload
     def load_state_dict(

@@ -97,14 +97,25 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
     return values
 
 
-def hand_over(weights: list[Weight], values: list[Any], names: list[str]) -> None:
-    """Give every weight its value and its full name; an interrupt in between is answered by taking all back."""
+def hand_over(
+    weights: list[Weight],
+    values: list[Any],
+    names: list[str],
+    change: tuple[Callable[[], None], Callable[[], None]] | None = None,
+) -> None:
+    """Give every weight its value and its full name; an interrupt in between is answered by taking all back.
+
+    `change` does something more before, and takes that back.
+    """
     old_values = [weight._value for weight in weights]
     renamed: list[Weight] = []
     old_names: list[str] = []
     old_locals: list[str | None] = []
     old_fulls: list[str | None] = []
     try:
+        if change is not None:
+            change[0]()
+        # The last in here, so that no interrupt can come when all is done.
         for weight, value, name in zip(weights, values, names, strict=True):
             weight._value = value
             if weight._full_name != name or weight._name != name:
@@ -119,6 +130,8 @@ def hand_over(weights: list[Weight], values: list[Any], names: list[str]) -> Non
             weight._value = value
         for weight, *old in zip(renamed, old_names, old_locals, old_fulls, strict=False):
             weight._name, weight._local_name, weight._full_name = old
+        if change is not None:
+            change[1]()
         raise
 
 

@@ -23,11 +23,11 @@ def table(root: ModuleNode, depth: int | None = None) -> Table:
     found = Table(title=type(root).__name__)
     found.add_column("module", overflow="fold")
     found.add_column("type")
-    for column in ("parameters", "bytes"):
-        found.add_column(column, justify="right")
+    for column in ("parameters", "MB"):
+        found.add_column(column, justify="right", no_wrap=True)
     for column in ("dtype", "device"):
         found.add_column(column)
-    found.add_column("with values", justify="right")
+    found.add_column("loaded", justify="right", no_wrap=True)
     for path, module in census.modules:
         count = counts.get(path)
         if count is not None:
@@ -35,10 +35,10 @@ def table(root: ModuleNode, depth: int | None = None) -> Table:
                 path or "(all)",
                 type(module).__name__,
                 count.text,
-                f"{count.bytes:,}",
+                f"{count.bytes / 1e6:,.1f}",
                 ", ".join(sorted(count.dtypes)),
                 ", ".join(sorted(count.devices)),
-                f"{count.loaded:,} of {count.weights:,}" if count.weights else "",
+                f"{count.loaded:,}/{count.weights:,}" if count.weights else "",
             )
     return found
 
