@@ -62,7 +62,9 @@ def test_the_short_way_and_the_long_way_agree(kind: Callable[[Any], Any], good: 
     given = {name: kind(value) for name, value in values(model).items()}
     if not good:
         given["gate.weight"] = kind(array((10, 5), np.float64))
-        with pytest.raises(ValueError, match=r"'gate.weight': the shape is \[10, 5\], declared is \[5, 10\]; the dtype"):
+        with pytest.raises(
+            ValueError, match=r"'gate.weight': the shape is \[10, 5\], declared is \[5, 10\]; the dtype"
+        ):
             model.load_state_dict(given)
         return
     model.load_state_dict(given)
@@ -188,7 +190,9 @@ def packed(shape: Any, encoding: QuantizationEncoding | None, **options: Any) ->
     return WeightData(np.zeros(shape, np.uint8), "w", DType.uint8, shape, encoding, **options)
 
 
-@pytest.mark.parametrize("declared", [("float32", [4, 64]), ("uint8", [4, 64]), ("uint8", [4, 36]), ("float32", ["n", 64])])
+@pytest.mark.parametrize(
+    "declared", [("float32", [4, 64]), ("uint8", [4, 64]), ("uint8", [4, 36]), ("float32", ["n", 64])]
+)
 def test_packed_weights_take_the_shape_in_bytes_and_keep_the_declaration(declared: Any) -> None:
     model = Holder(w=weight("w", declared[1], declared[0], quantization_encoding=Q4_0))
     original = model.w.original_dtype_and_shape
@@ -444,9 +448,7 @@ def test_version_2_layers_ignore_unexpected_names_and_convert(make_file: Callabl
 def test_load_takes_path_dtype_and_rename(make_file: Callable[..., Path]) -> None:
     arrays = {f"model.{name}": value for name, value in values(MLP()).items()}
     path = make_file(arrays)
-    half = Holder(
-        up=Linear(5, 10, DType.float16), gate=Linear(5, 10, DType.float16), down=Linear(10, 5, DType.float16)
-    )
+    half = Holder(up=Linear(5, 10, DType.float16), gate=Linear(5, 10, DType.float16), down=Linear(10, 5, DType.float16))
     for rename in (
         {"model.": ""},
         {name: name[6:] for name in arrays},
@@ -494,9 +496,7 @@ def test_load_renames_gguf_by_hugging_face_names(models: Path) -> None:
 
 def test_near_names_are_found_fast_among_many() -> None:
     def names(prefix: str) -> list[str]:
-        return [
-            f"{prefix}layers.{i}.mlp.experts.{j}.{k}.weight" for i in range(40) for j in range(128) for k in "abcd"
-        ]
+        return [f"{prefix}layers.{i}.mlp.experts.{j}.{k}.weight" for i in range(40) for j in range(128) for k in "abcd"]
 
     class Named(Module):
         def __init__(self) -> None:

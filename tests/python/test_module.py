@@ -92,7 +92,12 @@ def test_cycles_end() -> None:
 
 def test_two_different_weights_of_one_full_name_are_refused() -> None:
     model = Holder(a=weight("w"), b=weight("w"))
-    for attempt in (model.raw_state_dict, model.state_dict, lambda: model.load_state_dict({}), lambda: model.layer_weights):
+    for attempt in (
+        model.raw_state_dict,
+        model.state_dict,
+        lambda: model.load_state_dict({}),
+        lambda: model.layer_weights,
+    ):
         with pytest.raises(ValueError, match="two weights of Holder have the name 'w'"):
             attempt()
     dots = Holder(x={"a.b": Linear(1, 1), "a": Holder(b=Linear(1, 1))})

@@ -47,19 +47,19 @@ def load(
     align = _power_of_two(weight_alignment)
     named = NamedWeights(root)
     get = given.get if isinstance(given, dict) else _getter(given)
-    found = {name: get(name, _ABSENT) for name in named.weights}
-    missing = [name for name, value in found.items() if value is _ABSENT]
-    for name in missing:
-        found[name] = named.by_other_name(name, get, _ABSENT)
-    missing = [name for name in missing if found[name] is _ABSENT]
-    for name in missing:
-        del found[name]
+    names, weights = list(named.weights), list(named.weights.values())
+    values = [get(name, _ABSENT) for name in names]
+    missing = [name for name, value in zip(names, values, strict=True) if value is _ABSENT]
+    if missing:
+        found = dict(zip(names, values, strict=True))
+        found.update((name, named.by_other_name(name, get, _ABSENT)) for name in missing)
+        found = {name: value for name, value in found.items() if value is not _ABSENT}
+        missing = [name for name in missing if name not in found]
+        names, values, weights = list(found), list(found.values()), [named.weights[name] for name in found]
     unexpected: list[str] = []
-    if not ignore_unexpected and len(found) != len(given):
+    if not ignore_unexpected and len(values) != len(given):
         known = named.known()
         unexpected = [name for name in given if name not in known]
-    names, values = list(found), list(found.values())
-    weights = [named.weights[name] for name in names] if missing else list(named.weights.values())
     loading = _Loading(override_quantization_encoding, align, copy_if_misaligned)
     values = loading.examine_all(weights, values, names, convert)
     report = LoadReport(tuple(missing), tuple(unexpected))

@@ -1,12 +1,15 @@
 """The short way of `load_state_dict`: a look at all values at once, which can only say that every one of them fits.
 
 A model of twenty thousand weights has a microsecond for each. So nothing here is done per weight in Python: attributes
-are gathered in comprehensions, and compared by functions of C over whole lists.
+are gathered and compared by chains of `map`, which run in C.
 """
 
 from __future__ import annotations
 
+import operator
 import sys
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer
@@ -19,64 +22,74 @@ if TYPE_CHECKING:
 
 # NumPy's C_CONTIGUOUS and ALIGNED.
 _IN_ORDER = 0x101
-_NOTHING = {None}
+
+_dtype = attrgetter("dtype")
+_shape = attrgetter("shape")
+_flags = attrgetter("flags.num")
+_data = attrgetter("data")
+_encoding = attrgetter("quantization_encoding")
+_contiguous = attrgetter("is_contiguous")
+_aligned = attrgetter("aligned")
+_data_shape = attrgetter("_shape")
+_declared_dtype = attrgetter("_dtype")
+_declared_shape = attrgetter("_shape")
+_declared_encoding = attrgetter("_quantization_encoding")
+_declared_align = attrgetter("_align")
+
+
+class _Dims(dict[Any, list[Any]]):
+    """Sizes -> a list of `Dim`; what is no tuple of sizes has a list that equals no shape."""
+
+    def __missing__(self, shape: Any) -> list[Any]:
+        found: list[Any] = [*Shape(shape)] if type(shape) is tuple else [None]
+        self[shape] = found
+        return found
+
+
+class _DTypes(dict[Any, "DType | None"]):
+    """The dtype of an array -> the `DType`; none for one that NumPy's own flag of alignment says too little about."""
+
+    def __missing__(self, dtype: Any) -> DType | None:
+        found: DType | None
+        try:
+            found = DType.from_numpy(dtype)
+        except ValueError:
+            found = None
+        if found is not None and dtype.alignment != found.align:
+            found = None
+        self[dtype] = found
+        return found
 
 
 def plain(weights: list[Weight], values: list[Any]) -> list[Any] | None:
     """What is to be stored, if all is plain: arrays of NumPy, Buffers, or weights of a checkpoint, of what is declared,
     in order, no packing, no symbolic dimension, no alignment beyond that of the dtype. None if something is not.
     """
-    if {weight._quantization_encoding for weight in weights} | {weight._align for weight in weights} != _NOTHING:
+    if any(map(_declared_encoding, weights)) or any(map(_declared_align, weights)):
         return None
     (kind, *others) = set(map(type, values))
     if others:
         return None
     data = values
     if kind is WeightData:
-        if {value.quantization_encoding for value in values} != _NOTHING:
+        data = list(map(_data, values))
+        if any(map(_encoding, values)) or set(map(type, data)) != {Buffer}:
             return None
-        data = [value.data for value in values]
-        shapes = [value._shape for value in values]
-        if set(map(type, data)) != {Buffer} or set(map(type, shapes)) != {tuple}:
+    dtypes: Iterable[Any] = map(_dtype, values)
+    if kind is Buffer or kind is WeightData:
+        if not all(map(_contiguous, data)) or not all(map(_aligned, data)):
             return None
-    elif kind is Buffer:
-        shapes = [value.shape for value in values]
     elif (numpy := sys.modules.get("numpy")) is not None and kind is numpy.ndarray:
-        shapes = [value.shape for value in values]
-        if any(number & _IN_ORDER != _IN_ORDER for number in {value.flags.num for value in values}):
+        if any(number & _IN_ORDER != _IN_ORDER for number in set(map(_flags, values))):
             return None
+        dtypes = map(_DTypes().__getitem__, dtypes)
     else:
         return None
-    # Lists, because a generator costs twice as much.
-    if isinstance(data[0], Buffer) and {*[value.is_contiguous for value in data], *[value.aligned for value in data]} != {
-        True
-    }:
+    if not all(map(operator.is_, dtypes, map(_declared_dtype, weights))):
         return None
-    if not _same_dtypes(weights, values) or not _same_shapes(weights, shapes):
-        return None
-    return data
-
-
-def _same_dtypes(weights: list[Weight], values: list[Any]) -> bool:
-    found = [value.dtype for value in values]
-    declared = [weight._dtype for weight in weights]
-    by_id = {id(dtype): dtype for dtype in found}
-    for number, wanted in set(zip(map(id, found), map(id, declared), strict=True)):
-        dtype = by_id[number]
-        if type(dtype) is not DType:
-            try:
-                translated = DType.from_numpy(dtype)
-            except ValueError:
-                return False
-            if dtype.alignment != translated.align:  # NumPy's flag speaks of NumPy's own
-                return False
-            dtype = translated
-        if id(dtype) != wanted:
-            return False
-    return True
-
-
-def _same_shapes(weights: list[Weight], shapes: list[tuple[int, ...]]) -> bool:
+    shapes = map(_data_shape if kind is WeightData else _shape, values)
+    if kind is WeightData:
+        shapes = (shape if type(shape) is tuple else None for shape in shapes)
     # Lists of `Dim` are compared by identity first, and most of them are shared.
-    dims: dict[tuple[int, ...], list[Any]] = {shape: [*Shape(shape)] for shape in set(shapes)}
-    return all(map(list.__eq__, [weight._shape for weight in weights], [dims[shape] for shape in shapes]))
+    same = map(list.__eq__, map(_declared_shape, weights), map(_Dims().__getitem__, shapes))
+    return data if all(same) else None

@@ -76,8 +76,6 @@ class Walk:
                     kind = kinds[type(value)]
                 except KeyError:
                     kind = self._classify(value)
-                if kind == _PLAIN:
-                    continue
                 if kind == _WEIGHT:
                     # A shard is a part of a weight that is listed by itself.
                     if value.shard_idx is None and not (shared and shared.get(attribute) is value):
@@ -90,7 +88,7 @@ class Walk:
                         seen.add(id(value))
                         paths.append(stem + attribute)
                         modules.append(value)
-                else:
+                elif kind != _PLAIN:
                     self._inside(f"{stem}{attribute}.", value, kind)
             if only:
                 del paths[1:], modules[1:]
