@@ -505,7 +505,7 @@ def test_near_names_are_found_fast_among_many() -> None:
 
     model, given = Named(), dict.fromkeys(names(""), array())
     began = time.process_time()
-    with pytest.raises(ValueError, match="did you mean 'layers.0.mlp.experts.0.a.weight'") as caught:
+    with pytest.raises(ValueError, match=r"did you mean 'layers\.0\.mlp\.experts\.0\.a\.weight'") as caught:
         model.load_state_dict(given)
     assert time.process_time() - began < 5  # difflib takes minutes
     assert "and 20,460 more" in str(caught.value)
