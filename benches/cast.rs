@@ -1,7 +1,7 @@
 //! Casts on one thread, in GB/s of input + output bytes, beside a memcpy of as many bytes in the same run.
 //!
-//! `cargo bench --bench cast [LEVEL] [ELEMENTS]`: 48 Mi elements, outputs reused, the best and the median of several rounds in which the
-//! pairs and their memcpy alternate.
+//! `cargo bench --bench cast [LEVEL] [ELEMENTS] [TEXT]`: 48 Mi elements, the rows whose names contain a text, outputs reused, the best and the
+//! median of several rounds in which the pairs and their memcpy alternate.
 
 #![allow(clippy::expect_used)] // a bench that cannot run stops
 
@@ -103,6 +103,7 @@ fn main() {
         .rfind(|level| arguments.first().is_none_or(|name| name == level.name()))
         .expect("an available level: scalar, avx2 or avx512");
     let elements = arguments.get(1).map_or(48 << 20, |count| count.parse().expect("a number of elements"));
+    let wanted = |name: &str| arguments.get(2).is_none_or(|text| name.contains(text.as_str()));
     let options = CastOptions::default();
     let values = weights(elements);
 
@@ -116,11 +117,15 @@ fn main() {
     let start = room.as_ptr().align_offset(64);
     let out = &mut room[start..start + elements * 8];
     for (from, to) in PAIRS {
+        let name = format!("{from} -> {to}");
+        if !wanted(&name) {
+            continue;
+        }
         let mut src = vec![0u8; elements * from.bits() / 8 + 2048];
         let src = &mut src[2048 - 16..][..elements * from.bits() / 8];
         cast_at(level, DType::Float32, from, &values, src, options).expect("a pair");
         let out = &mut out[..elements * to.bits() / 8];
-        compare(&format!("{from} -> {to}"), src, out, |src, out| {
+        compare(&name, src, out, |src, out| {
             cast_at(level, from, to, src, out, options).expect("a pair");
         });
     }
@@ -145,6 +150,9 @@ fn main() {
         for out_dtype in [DType::BFloat16, DType::Float16, DType::Float32] {
             let out = &mut out[..rows * cols * out_dtype.bits() / 8];
             let name = format!("{dtype} x {scales_dtype} -> {out_dtype}");
+            if !wanted(&name) {
+                continue;
+            }
             compare(&name, &data, out, |data, out| {
                 let matrix = BlockScaled { data, dtype, scales: &scales, scales_dtype, rows, cols, block };
                 scale_block_rows_at(level, &matrix, 0..rows, out, out_dtype, options).expect("a matrix");

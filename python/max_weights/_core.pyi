@@ -190,6 +190,14 @@ class Buffer:
             FileChangedError: the file of a mapped tensor was truncated.
         """
 
+    def prefetch(self) -> Self:
+        """Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
+        other tensors.
+
+        The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
+        file, such as the rows of one rank, this reads less and sooner.
+        """
+
     def contiguous(self) -> Buffer:
         """This tensor if it is contiguous and aligned, else a copy that is."""
 

@@ -12,6 +12,7 @@ __all__ = [
     "DeviceError",
     "FileChangedError",
     "FormatError",
+    "GraphError",
     "MissingFileError",
     "UnsupportedError",
     "WeightNotFoundError",
@@ -71,3 +72,12 @@ class ClosedError(WeightsError, ValueError):
 
 class ArgumentError(WeightsError, ValueError):
     """An argument that makes no sense."""
+
+
+class GraphError(WeightsError, ValueError):
+    """An operation of a graph whose operands do not fit, or that has no graph to go to."""
+
+    op: str | None = None
+    """The name of the operation."""
+    place: str | None = None
+    """The user's line, as `file:line`."""

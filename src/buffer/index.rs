@@ -30,7 +30,7 @@ impl Buffer {
         let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
         let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
         if ellipses > 1 {
-            return Err(Error::Argument("an index can have only one ellipsis ('...')".into()));
+            return Err(Error::Index("an index can have only one ellipsis ('...')".into()));
         }
         let rank = self.shape.len();
         if given > rank {

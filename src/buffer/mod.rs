@@ -150,6 +150,15 @@ impl Buffer {
         self.storage.bytes().get(self.offset..self.offset + self.size())
     }
 
+    /// Starts to read the bytes of this tensor, and no others, if it is a view of a mapped file.
+    pub fn prefetch(&self) {
+        if self.dtype.bytes().is_some() {
+            strided::prefetch(self);
+        } else {
+            self.storage.prefetch(self.offset, self.size());
+        }
+    }
+
     /// This tensor if it is contiguous and aligned, else a copy that is.
     pub fn contiguous(&self) -> Result<Self> {
         if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy() }

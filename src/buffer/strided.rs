@@ -7,6 +7,9 @@ use crate::storage::{Storage, no_memory};
 /// In a mapping, shorter runs than this are not worth a range of the kernel's guarded copy each.
 const GUARDED_RUN: usize = 256;
 
+/// Where less than this lies between two runs, it is read with them: a disk takes longer for another request than for a few more bytes.
+const READ_ACROSS: usize = 64 << 10;
+
 /// Writes the elements of `buffer` to `out`, which has exactly their size. Runs of adjacent elements are copied whole.
 pub(super) fn gather(buffer: &Buffer, out: &mut [u8]) -> Result<()> {
     let runs = Runs::new(buffer);
@@ -20,6 +23,30 @@ pub(super) fn gather(buffer: &Buffer, out: &mut [u8]) -> Result<()> {
     let whole = Storage::filled(size, |block| storage.copy_runs(std::iter::once((first, size)), block));
     let whole = whole.ok_or_else(|| no_memory(size))??;
     whole.copy_runs(runs.map(|start| (start - first, len)), out)
+}
+
+/// Asks for the pages of a mapped tensor to be read.
+pub(super) fn prefetch(buffer: &Buffer) {
+    let runs = Runs::new(buffer);
+    let (storage, len) = (buffer.storage(), runs.len);
+    if !storage.is_mapped() {
+        return;
+    }
+    let mut asked: Option<(usize, usize)> = None;
+    for start in runs {
+        asked = match asked {
+            Some((first, last)) if first <= start && start <= last + READ_ACROSS => Some((first, last.max(start + len))),
+            before => {
+                if let Some((first, last)) = before {
+                    storage.prefetch(first, last - first);
+                }
+                Some((start, start + len))
+            }
+        };
+    }
+    if let Some((first, last)) = asked {
+        storage.prefetch(first, last - first);
+    }
 }
 
 /// The bytes of the storage between which all elements lie.

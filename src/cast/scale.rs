@@ -199,7 +199,10 @@ impl Stripe {
         }
         #[cfg(target_arch = "x86_64")]
         let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS && !target.saturate)
-            .then(|| super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales))
+            .then(|| {
+                let memory = before.tables.unwrap_or_default();
+                super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales, memory)
+            })
             .flatten();
         #[cfg(not(target_arch = "x86_64"))]
         let _ = rows;

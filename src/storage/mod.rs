@@ -26,6 +26,9 @@ use crate::error::{Error, Result};
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
 pub const BLOCK_ALIGN: usize = 64;
 
+/// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
+const READ_AHEAD: usize = 128 << 10;
+
 /// Memory with an owner.
 pub struct Storage {
     start: NonNull<u8>,
@@ -35,7 +38,7 @@ pub struct Storage {
 
 /// Who frees the memory; held only to be dropped.
 enum Owner {
-    Mapping { _map: MmapMut, origin: Arc<Origin> },
+    Mapping { map: MmapMut, origin: Arc<Origin> },
     Heap(#[allow(dead_code)] HeapBlock),
     Foreign { writable: bool, _owner: Box<dyn Any + Send + Sync> },
 }
@@ -51,7 +54,7 @@ impl Storage {
         let len = map.len();
         // A mapping is never at address zero; the fallback is for the type only.
         let start = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { start, len, owner: Owner::Mapping { _map: map, origin } }
+        Self { start, len, owner: Owner::Mapping { map, origin } }
     }
 
     fn heap(block: HeapBlock) -> Self {
@@ -155,6 +158,20 @@ impl Storage {
             std::io::ErrorKind::UnexpectedEof => origin.truncated(),
             _ => Error::io(&origin.path, "copy out of the mapping", error),
         })
+    }
+
+    /// Asks for these bytes of a mapped file to be read from the disk, and for nothing around them; elsewhere it does nothing.
+    ///
+    /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
+    pub fn prefetch(&self, start: usize, len: usize) {
+        #[cfg(unix)]
+        if let Owner::Mapping { map, .. } = &self.owner {
+            let end = start.saturating_add(len).min(self.len);
+            for at in (start..end).step_by(READ_AHEAD) {
+                // Advice: where the system does not take it, the first touch reads.
+                let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
+            }
+        }
     }
 
     /// False only for foreign memory that was given read-only.

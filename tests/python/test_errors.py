@@ -17,6 +17,7 @@ BUILT_IN = {
     errors.MissingFileError: FileNotFoundError,
     errors.ClosedError: ValueError,
     errors.ArgumentError: ValueError,
+    errors.GraphError: ValueError,
 }
 
 

@@ -1,37 +1,40 @@
-"""The examples run, and show what they say."""
+"""The examples run, and do what they say."""
 
-from __future__ import annotations
-
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from safetensors import safe_open
+import numpy as np
+import pytest
+import safetensors.torch
+import sharded_llama
+import torch
 
 from conftest import ROOT
 
 
-def run(name: str, *arguments: object) -> str:
-    command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_the_sharded_llama_reads_a_part_of_the_file_for_each_rank() -> None:
+    command = [sys.executable, ROOT / "examples" / "sharded_llama.py"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    size = int(re.search(r"([\d,]+) bytes, 4 ranks", shown)[1].replace(",", ""))  # type: ignore[index]
+    ranks = re.findall(r"rank (\d): ([\d,]+) bytes of shards .*, ([\d,]+) bytes read", shown)
+    assert [rank for rank, _, _ in ranks] == ["0", "1", "2", "3"]
+    for _, held, read in ranks:
+        # A quarter of the block, which is what is left of the file without the embedding, and two norms.
+        assert int(held.replace(",", "")) == pytest.approx((size - 8192 * 2048 * 2) / 4, rel=1e-3)
+        assert int(read.replace(",", "")) < 0.4 * size
+    assert re.search(r"q_proj\.weight\[0\] +\[512, 2048\] +view", shown)
+    assert re.search(r"down_proj\.weight\[0\] +\[2048, 1408\] +gathered", shown)
 
 
-def test_mlp_prints_its_tree_its_state_dict_and_a_helpful_error() -> None:
-    shown = run("mlp.py")
-    assert shown.startswith("MLP  150 parameters\n")
-    assert "{'up.weight': Buffer([5, 10]), 'gate.weight': Buffer([5, 10]), 'down.weight': Buffer([10, 5])}" in shown
-    assert "3/3" in shown
-    assert "'up.weight' (did you mean 'up.wieght'?)" in shown
-
-
-def test_minilm_loads_every_weight_of_the_real_file(models: Path) -> None:
-    path = models / "minilm.safetensors"
-    shown = run("minilm_module.py", path)
-    with safe_open(path, "np") as file:
-        names = list(file.keys())
-        first = file.get_tensor("encoder.layer.5.output.dense.weight")[0, :4]
-    assert "0 to 5: 6 x Layer" in shown
-    assert f"{len(names)} weights in " in shown
-    assert f"encoder.layer.5.output.dense.weight: {first}" in shown
+def test_the_shards_of_the_sharded_llama_rebuild_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "block.safetensors"
+    sharded_llama.write_block(path)
+    whole = safetensors.torch.load_file(path)
+    ranks = [sharded_llama.shards_of(path, rank) for rank in range(4)]
+    for name, strategy in sharded_llama.STRATEGIES.items():
+        full = f"model.layers.0.{name}"
+        parts = [torch.from_dlpack(shards[f"{full}[{i}]"]) for i, shards in enumerate(ranks)]
+        rebuilt = parts[3] if strategy.is_replicate else torch.cat(parts, dim=strategy.sharded_axis)
+        np.testing.assert_array_equal(rebuilt.view(torch.int16), whole[full].view(torch.int16), name)

@@ -19,7 +19,7 @@ class Add(Layer):
     def __init__(self, amount: int) -> None:
         self.amount = amount
 
-    def __call__(self, x: int, y: int = 0, *rest: int, scale: int = 1, **more: int) -> int:
+    def __call__(self, x: int, y: int = 0, *rest: int, scale: int = 1, **more: int) -> int:  # noqa: ARG002
         return (x + y + self.amount) * scale
 
 

@@ -46,7 +46,7 @@ def test_aliases_are_the_same_objects() -> None:
 def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
     from max_weights import nn
     from max_weights.dtype import DType
-    from max_weights.graph import DeviceRef, Weight
+    from max_weights.graph import DeviceRef, Graph, TensorType, Weight
 
     class Linear(nn.Module):
         def __init__(self, in_dims, out_dims):  # type: ignore[no-untyped-def]
@@ -73,6 +73,19 @@ def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
     )
     model.load_state_dict({name: np.ones(value.shape, np.float32) for name, value in model.state_dict().items()})
     assert [weight.name for weight in model.raw_state_dict().values()] == ["up.weight", "gate.weight", "down.weight"]
+
+    class Corrected(Linear):
+        def __call__(self, x):  # type: ignore[no-untyped-def]
+            return x @ self.weight  # (in_dims, out_dims), so that nothing is to be transposed
+
+    model.up, model.gate, model.down = Corrected(5, 10), Corrected(5, 10), Corrected(10, 5)
+    model.state_dict()
+    with Graph("mlp", input_types=[TensorType(DType.float32, ("batch", 5), DeviceRef.CPU())]) as graph:
+        (x,) = graph.inputs
+        result = model(x)
+        graph.output(result)
+    assert result.shape == ("batch", 5)
+    assert all(f"weight('{name}')" in str(graph) for name in model.state_dict())
 
 
 def test_the_hook_of_the_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,6 +253,12 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
+    fn prefetch<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
+        let tensor = &slf.get().tensor;
+        slf.py().detach(|| tensor.prefetch());
+        slf.clone()
+    }
+
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: py.detach(|| self.tensor.contiguous())? })
     }

@@ -202,8 +202,9 @@ def bar(share: float, eighths: bool) -> str:
 
 
 def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[], Iterator[Array]]:
-    """The elements of a weight a chunk at a time, as often as asked for: from the mapping, or, where the file has the
-    weight at an odd place and `data()` would copy all of it, read piece by piece.
+    """The elements of a weight a chunk at a time, as often as asked for: copied out of the mapping, or, where the file
+    has the weight at an odd place and `data()` would copy all of it, read piece by piece. Both answer a file that was
+    truncated meanwhile with an error; a look at the mapping itself would end the process.
     """
     import numpy as np
 
@@ -213,9 +214,10 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[],
     in_one_piece = info.bytes == prod(info.shape) * kind.itemsize
 
     def mapped() -> Iterator[Array]:
-        flat = node.data().to_buffer().contiguous().view(DType.uint8, [info.bytes]).to_numpy().view(kind)
-        for start in range(0, flat.size, CHUNK_ELEMENTS):
-            yield real(flat[start : start + CHUNK_ELEMENTS])
+        flat = node.data().to_buffer().contiguous().view(DType.uint8, [info.bytes])
+        step = CHUNK_ELEMENTS * kind.itemsize
+        for start in range(0, info.bytes, step):
+            yield real(flat[start : start + step].copy().to_numpy().view(kind))
 
     def read() -> Iterator[Array]:
         step = CHUNK_ELEMENTS * kind.itemsize

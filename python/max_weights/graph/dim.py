@@ -7,6 +7,7 @@ rules of their own.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "to_dim"]
+__all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factors_of", "to_dim"]
 
 _LARGEST = 2**63 - 1
 
@@ -223,6 +224,18 @@ def to_dim(value: DimLike) -> Dim:
     if size is None:
         raise TypeError(f"a dimension is an int or a name, not {value!r} of type {type(value).__name__}")
     return to_dim(size)
+
+
+def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
+    """A dimension as an int times dimensions that are no products; a sum is one of them, without its common divisor."""
+    terms = _terms_of(dim)
+    if len(terms) == 1:
+        ((product, coefficient),) = terms.items()
+        return coefficient, [atom if isinstance(atom, Dim) else _from_terms({(atom,): 1}) for atom in product]
+    if not terms:
+        return 0, []
+    common = math.gcd(*terms.values())
+    return common, [_from_terms({product: coefficient // common for product, coefficient in terms.items()})]
 
 
 def _static(size: int) -> StaticDim:

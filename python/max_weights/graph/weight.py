@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from max_weights.dtype import DType
+from max_weights.errors import GraphError
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import DimLike
+from max_weights.graph.place import user_place
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
+from max_weights.graph.stack import current_or_none
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from max_weights.graph.sharding import ShardingStrategy
 
 __all__ = ["Weight"]
 
 
-class Weight:
+class Weight(TensorValue):
     """A value of a graph that can be loaded at a later time, described by everything but its data.
 
-    Equal only to itself. Everything that computes with it (arithmetic, comparison by order, indexing, `@`, `.T`) needs
-    a graph around it, and raises ValueError without one.
+    Everything that computes with it (arithmetic, comparison by order, indexing, `@`, `.T`) needs a graph around it,
+    which the weight then joins, and raises ValueError without one. A weight may join several graphs; from the first
+    one on its dtype, shape and device are fixed. Weights are equal to themselves alone; `ops.equal`
+    compares elements.
 
     Args:
         name: The name, without those of the modules around it.
@@ -31,12 +43,17 @@ class Weight:
         sharding_strategy: How the weight is split over devices.
     """
 
-    __array_ufunc__ = None  # so that NumPy leaves `array @ weight` to __rmatmul__
+    _joined: str | None = None
+    """The name of the first graph that the weight joined."""
 
     shard_idx: int | None
     """Which shard of a split weight this is; none for a whole weight."""
-    sharding_strategy: Any
+    sharding_strategy: ShardingStrategy | None
     """How the weight is split over devices; none if it is not."""
+
+    def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
+        """A weight that no graph has yet."""
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -46,7 +63,7 @@ class Weight:
         device: DeviceRef | str,
         quantization_encoding: QuantizationEncoding | str | None = None,
         align: int | None = None,
-        sharding_strategy: Any = None,
+        sharding_strategy: ShardingStrategy | None = None,
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -76,15 +93,17 @@ class Weight:
 
     @dtype.setter
     def dtype(self, dtype: DType | str) -> None:
+        self._require_free("dtype")
         self._dtype = DType(dtype)
 
     @property
     def shape(self) -> Shape:
         """The shape; of bytes where the elements are packed."""
-        return self._shape
+        return self._shape if self._joined is None else self._shape.copy()
 
     @shape.setter
     def shape(self, shape: Iterable[DimLike]) -> None:
+        self._require_free("shape")
         self._shape = Shape(shape)
 
     @property
@@ -94,7 +113,13 @@ class Weight:
 
     @device.setter
     def device(self, device: DeviceRef | str) -> None:
+        self._require_free("device")
         self._device = DeviceRef.from_device(device)
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype, shape and device together."""
+        return TensorType(self.dtype, self.shape, self.device)
 
     @property
     def quantization_encoding(self) -> QuantizationEncoding | None:
@@ -124,8 +149,29 @@ class Weight:
         dtype, shape = self._original
         return dtype, shape.copy()
 
+    def shard(self, devices: Iterable[DeviceRef | str]) -> list[Weight]:
+        """The shards, one for each device, by the sharding strategy.
+
+        Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
+        weight: its dtype, encoding and shape may still change. `shard.data_of(value)` cuts a value of this weight.
+
+        Raises:
+            ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or
+                this is a shard already.
+            NotImplementedError: a strategy that modules interpret.
+        """
+        from max_weights.graph.weight_shard import shards
+
+        return list(shards(self, devices))
+
+    def data_of(self, value: Any) -> Any:
+        """The part of `value` that belongs to this weight: for a shard its pieces, see `WeightShard.data_of`; for a
+        whole weight the value itself.
+        """
+        return value
+
     # What a module gave the weight: a value (None for none yet), and with it the full name in place of the local one.
-    _value: Any = None
+    _loaded: Any = None
     _local_name: str | None = None
     _full_name: str | None = None
 
@@ -133,19 +179,41 @@ class Weight:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
         return f"Weight({self.name}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
 
-    @property
-    def T(self) -> NoReturn:
-        """The transpose, inside a graph."""
-        self._needs_graph()
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, Weight) or current_or_none() is None:
+            return self is other or NotImplemented
+        return super().__eq__(other)
 
-    def _needs_graph(self, *_operands: object) -> NoReturn:
-        raise ValueError(
-            f"there is no parent graph: weight '{self._name}' has no value to compute with here. Use it inside "
-            "`with Graph(...)`, or load the data and compute with that"
-        )
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, Weight) or current_or_none() is None:
+            return self is not other if isinstance(other, Weight) else NotImplemented
+        return super().__ne__(other)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _needs_graph
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _needs_graph
-    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _needs_graph
-    __neg__ = __invert__ = __abs__ = __getitem__ = _needs_graph
-    __lt__ = __le__ = __gt__ = __ge__ = _needs_graph
+    __hash__ = object.__hash__
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_joined": None}  # a copy has joined no graph
+
+    def _value(self) -> TensorValue:
+        graph = current_or_none()
+        if graph is None:
+            place = user_place()
+            error = GraphError(
+                f"there is no parent graph: weight '{self.name}' has no value to compute with here. Use it inside "
+                f"`with Graph(...)`, or load the data and compute with that (at {place})"
+            )
+            error.tensor, error.place = self.name, place
+            raise error
+        return graph.add_weight(self)
+
+    def _join(self, graph: str) -> None:
+        """From now on the graph of this name relies on the type."""
+        if self._joined is None:
+            self._joined = graph
+
+    def _require_free(self, attribute: str) -> None:
+        if self._joined is not None:
+            raise ValueError(
+                f"the {attribute} of weight '{self.name}' cannot change: graph {self._joined!r} uses the weight as it "
+                f"is. Set it before, or make another Weight"
+            )

@@ -29,7 +29,7 @@ class Count:
         """Count a weight."""
         shape = elements_shape(weight)
         self.weights += 1
-        self.loaded += weight._value is not None
+        self.loaded += weight._loaded is not None
         encoding = weight.quantization_encoding
         self.dtypes.add(weight.dtype.name if encoding is None else encoding.value)
         self.devices.add(str(weight.device))

@@ -84,7 +84,7 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
     weights = NamedWeights(root).weights
     values: dict[str, Any] = {}
     for name, weight in weights.items():
-        value = weight._value
+        value = weight._loaded
         if value is not None:
             values[name] = value
         elif auto_initialize:
@@ -107,7 +107,7 @@ def hand_over(
 
     `change` does something more before, and takes that back.
     """
-    old_values = [weight._value for weight in weights]
+    old_values = [weight._loaded for weight in weights]
     renamed: list[Weight] = []
     old_names: list[str] = []
     old_locals: list[str | None] = []
@@ -117,7 +117,7 @@ def hand_over(
             change[0]()
         # The last in here, so that no interrupt can come when all is done.
         for weight, value, name in zip(weights, values, names, strict=True):
-            weight._value = value
+            weight._loaded = value
             if weight._full_name != name or weight._name != name:
                 old_names.append(weight._name)
                 old_locals.append(weight._local_name)
@@ -127,9 +127,9 @@ def hand_over(
                 weight._full_name = weight._name = name
     except BaseException:
         for weight, value in zip(weights, old_values, strict=True):
-            weight._value = value
-        for weight, *old in zip(renamed, old_names, old_locals, old_fulls, strict=False):
-            weight._name, weight._local_name, weight._full_name = old
+            weight._loaded = value
+        for weight, old_name, local, full in zip(renamed, old_names, old_locals, old_fulls, strict=False):
+            weight._name, weight._local_name, weight._full_name = old_name, local, full
         if change is not None:
             change[1]()
         raise

@@ -87,7 +87,7 @@ def plain(weights: list[Weight], values: list[Any]) -> list[Any] | None:
         return None
     if not all(map(operator.is_, dtypes, map(_declared_dtype, weights))):
         return None
-    shapes = map(_data_shape if kind is WeightData else _shape, values)
+    shapes: Iterable[Any] = map(_data_shape if kind is WeightData else _shape, values)
     if kind is WeightData:
         shapes = (shape if type(shape) is tuple else None for shape in shapes)
     # Lists of `Dim` are compared by identity first, and most of them are shared.

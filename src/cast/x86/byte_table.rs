@@ -19,11 +19,6 @@ pub(super) enum Output {
     UpperHalf,
 }
 
-/// 256 words, or their planes, each register of which lies in one cache line.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Table(pub(super) [u8; 512]);
-
 const STEP: usize = 64;
 
 impl Plane {
@@ -55,7 +50,7 @@ impl Plane {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load(bytes: &[u8; 64]) -> __m512i {
+pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: 64 bytes are read from an array of 64.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
@@ -139,7 +134,7 @@ fn lookup_words((low, high): (Plane, Plane), codes: &[u8; STEP]) -> (__m512i, __
 /// `dst` must be writable for 64 bytes, and aligned to them if `STREAM`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
+pub(super) unsafe fn store<const STREAM: bool>(dst: *mut u8, value: __m512i) {
     // SAFETY: the caller's promise.
     unsafe {
         if STREAM {
@@ -188,69 +183,5 @@ unsafe fn upper_halves<const STREAM: bool>(planes: &(Plane, Plane), steps: &[[u8
             store::<STREAM>(to.add(128), _mm512_maskz_permutexvar_epi16(ODD_WORDS, lower, second));
             store::<STREAM>(to.add(192), _mm512_maskz_permutexvar_epi16(ODD_WORDS, upper, second));
         }
-    }
-}
-
-/// Rows of `cols` bytes looked up in a table for each block of `block` columns; the tables are those of [`into_planes`]. With `stream`,
-/// a fence is needed afterwards.
-///
-/// Several rows at a time share the loading of a table, which is as much work as looking up in it.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn rows_by_tables(
-    tables: &[Table],
-    (block, cols): (usize, usize),
-    src: &[u8],
-    dst: &mut [u8],
-    stream: bool,
-) {
-    const TOGETHER: usize = 8;
-    // Whole blocks of whole steps, and whole rows of them, keep the alignment that the destination begins with.
-    let whole = block.is_multiple_of(STEP) && cols.is_multiple_of(STEP);
-    let streams = stream && whole && dst.as_ptr().addr().is_multiple_of(64);
-    for (src, dst) in src.chunks(TOGETHER * cols).zip(dst.chunks_mut(TOGETHER * cols * 2)) {
-        for (table, start) in tables.iter().zip((0..cols).step_by(block)) {
-            let planes = (Plane::of_planes(&table.0, 0), Plane::of_planes(&table.0, 1));
-            let end = cols.min(start + block);
-            for (src, dst) in src.chunks_exact(cols).zip(dst.chunks_exact_mut(cols * 2)) {
-                let (steps, rest) = src[start..end].as_chunks::<STEP>();
-                let (to_steps, to_rest) = dst[start * 2..end * 2].split_at_mut(steps.len() * STEP * 2);
-                for step in steps {
-                    // The next rows: the jumps between rows hide them from the processor's own prefetching.
-                    _mm_prefetch::<_MM_HINT_T0>(step.as_ptr().wrapping_add(TOGETHER * cols).cast());
-                }
-                // SAFETY: `to_steps` has two bytes for each byte of `steps`, and is aligned to 64 if `streams`.
-                unsafe {
-                    if streams {
-                        words::<true>(&planes, steps, to_steps.as_mut_ptr());
-                    } else {
-                        words::<false>(&planes, steps, to_steps.as_mut_ptr());
-                    }
-                }
-                for (byte, to) in rest.iter().zip(to_rest.as_chunks_mut::<2>().0) {
-                    *to = [table.0[usize::from(*byte)], table.0[256 + usize::from(*byte)]];
-                }
-            }
-        }
-    }
-}
-
-/// Rearranges a table of 256 words into its two planes.
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-pub(super) fn into_planes(table: &mut [u8; 512]) {
-    let planes = [Plane::of_words(table, false).0, Plane::of_words(table, true).0];
-    for (register, to) in planes.as_flattened().iter().zip(table.as_chunks_mut::<64>().0) {
-        // SAFETY: 64 bytes are written to an array of 64.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), *register) };
-    }
-}
-
-impl Plane {
-    /// The first or second half of a table that [`into_planes`] rearranged.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn of_planes(table: &[u8; 512], which: usize) -> Self {
-        let (registers, _) = table.as_chunks::<64>();
-        let half = &registers[4 * which..];
-        Self([load(&half[0]), load(&half[1]), load(&half[2]), load(&half[3])])
     }
 }

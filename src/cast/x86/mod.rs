@@ -11,14 +11,17 @@ mod avx512;
 mod byte_table;
 mod drive;
 mod environment;
+mod f16_to_bytes;
 mod formats;
 mod lanes;
-mod words_to_bytes;
+mod narrow;
+mod signed_table;
 
-use byte_table::{Output, Table};
+use byte_table::Output;
 use drive::{Kernel, ScaleKernel, pair, scaled_pair};
 use environment::with_default_rounding;
 use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8};
+use signed_table::{SignedTable, is_symmetric};
 
 use crate::cast::{CastOptions, Level, Stores, table};
 use crate::dtype::DType;
@@ -110,25 +113,27 @@ pub(super) fn scale_row(
 }
 
 /// The tables that make a scaled row of a byte row, one for each scale.
-pub(super) struct ScaleTables(Vec<Table>);
+#[derive(Default)]
+pub(super) struct ScaleTables(Vec<SignedTable>);
 
 impl ScaleTables {
-    /// The tables, if this level looks bytes up and the pair is one of bytes to words.
-    pub(super) fn new(level: Level, from: DType, to: DType, scales: &[f32]) -> Option<Self> {
-        if level != Level::Avx512 || from.bits() != 8 || to.bits() != 16 {
+    /// The tables, if this level looks bytes up and the pair is one of bytes to words that allows it, in the memory of those `before`.
+    pub(super) fn new(level: Level, from: DType, to: DType, scales: &[f32], before: Self) -> Option<Self> {
+        let symmetric = |scale: &f32| is_symmetric(from, *scale);
+        if level != Level::Avx512 || to.bits() != 16 || !scales.iter().all(symmetric) {
             return None;
         }
-        let codes: [u8; 256] = std::array::from_fn(|code| code as u8);
-        let mut tables = vec![Table([0; 512]); scales.len()];
-        for (table, scale) in tables.iter_mut().zip(scales) {
-            if !scale_row(level, (from, &codes), (to, &mut table.0), codes.len(), std::slice::from_ref(scale), false) {
+        let codes: [u8; signed_table::CODES] = std::array::from_fn(|code| code as u8);
+        let mut tables = before.0;
+        tables.clear();
+        let mut words = [0; 2 * signed_table::CODES];
+        for scale in scales {
+            if !scale_row(level, (from, &codes), (to, &mut words), codes.len(), std::slice::from_ref(scale), false) {
                 return None;
             }
             // SAFETY: the level AVX-512 is available, so its instructions are.
             #[allow(unsafe_code)]
-            unsafe {
-                byte_table::into_planes(&mut table.0);
-            }
+            tables.push(unsafe { SignedTable::new(&words) });
         }
         Some(Self(tables))
     }
@@ -138,14 +143,14 @@ impl ScaleTables {
         // SAFETY: the tables were made at the level AVX-512, so its instructions are available.
         #[allow(unsafe_code)]
         unsafe {
-            byte_table::rows_by_tables(&self.0, (block, cols), src, dst, stream);
+            signed_table::rows(&self.0, (block, cols), src, dst, stream);
         }
     }
 }
 
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     if level == Level::Avx512
-        && let Some(kernel) = words_to_bytes::kernel(from, to, saturate)
+        && let Some(kernel) = f16_to_bytes::kernel(from, to, saturate).or_else(|| narrow::kernel(from, to, saturate))
     {
         return Some(kernel);
     }

@@ -1,4 +1,4 @@
-//! f16 and bf16 to the eight-bit formats with AVX-512, in sixteen-bit lanes: twice as many at once as by way of f32.
+//! f16 to the eight-bit formats with AVX-512, in lanes of sixteen bits: twice as many at once as by way of f32.
 
 #![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
 
@@ -12,10 +12,6 @@ const STEP: usize = 64;
 /// The kernel of a pair, if there is one.
 pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     Some(match (from, to, saturate) {
-        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<Bf16ToE4m3Fn<false>>,
-        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<Bf16ToE4m3Fn<true>>,
-        (DType::BFloat16, DType::Float8E5M2, false) => convert::<Bf16ToE5m2<false>>,
-        (DType::BFloat16, DType::Float8E5M2, true) => convert::<Bf16ToE5m2<true>>,
         (DType::Float16, DType::Float8E4M3Fn, false) => convert::<F16ToE4m3Fn<false>>,
         (DType::Float16, DType::Float8E4M3Fn, true) => convert::<F16ToE4m3Fn<true>>,
         (DType::Float16, DType::Float8E5M2, false) => convert::<F16ToE5m2<false>>,
@@ -33,44 +29,30 @@ trait Narrow {
     unsafe fn narrow(words: __m512i) -> __m512i;
 }
 
-/// By significand and exponent. `DROPPED` bits of the mantissa go; `REBIAS` is the difference of the exponent biases; `LARGEST` is the code
-/// of the largest value, and the code after it that of overflow; `IEEE` says whether NaN is any code beyond that, with a payload.
-struct Rounded<
-    const MANTISSA: u32,
-    const DROPPED: u32,
-    const REBIAS: u16,
-    const LARGEST: u16,
-    const IEEE: bool,
-    const SATURATE: bool,
->;
-
-type Bf16ToE4m3Fn<const SATURATE: bool> = Rounded<7, 4, 120, 0x7e, false, SATURATE>;
-type Bf16ToE5m2<const SATURATE: bool> = Rounded<7, 5, 112, 0x7b, true, SATURATE>;
-type F16ToE4m3Fn<const SATURATE: bool> = Rounded<10, 7, 8, 0x7e, false, SATURATE>;
+/// By significand and exponent.
+struct F16ToE4m3Fn<const SATURATE: bool>;
 /// The upper byte of f16, rounded.
 struct F16ToE5m2<const SATURATE: bool>;
 
-impl<
-    const MANTISSA: u32,
-    const DROPPED: u32,
-    const REBIAS: u16,
-    const LARGEST: u16,
-    const IEEE: bool,
-    const SATURATE: bool,
-> Narrow for Rounded<MANTISSA, DROPPED, REBIAS, LARGEST, IEEE, SATURATE>
-{
+impl<const SATURATE: bool> Narrow for F16ToE4m3Fn<SATURATE> {
     #[inline(always)]
     unsafe fn narrow(words: __m512i) -> __m512i {
-        let kept = MANTISSA - DROPPED;
+        /// Bits of the mantissa of f16, and those of them that go.
+        const MANTISSA: u32 = 10;
+        const DROPPED: u32 = 7;
+        /// The difference of the biases of the exponents.
+        const REBIAS: u16 = 8;
+        const LARGEST: u16 = 0x7e;
         // SAFETY: arithmetic on registers; the caller has enabled the instructions.
         unsafe {
             let all = _mm512_and_si512(words, splat(0x7fff));
+            // The code after the largest is NaN, which is what overflow gives too.
             let limit = LARGEST + u16::from(!SATURATE);
             let magnitude = _mm512_min_epu16(all, splat((limit << DROPPED) + (REBIAS << MANTISSA)));
 
             // Below the smallest normal value each exponent costs one more digit. The source's own denormals are zero here: so many digits
             // are dropped that none is left, whatever the implicit bit is taken to be.
-            let exponent = _mm512_srl_epi16(magnitude, _mm_cvtsi32_si128(MANTISSA as i32));
+            let exponent = _mm512_srli_epi16::<MANTISSA>(magnitude);
             let smallest = splat(REBIAS + 1);
             let below = _mm512_subs_epu16(smallest, exponent);
             let dropped = _mm512_add_epi16(below, splat(DROPPED as u16));
@@ -83,18 +65,10 @@ impl<
             let sum = _mm512_sub_epi16(_mm512_sub_epi16(digits, minus_half), even);
             let rounded = _mm512_srlv_epi16(sum, dropped);
             let above = _mm512_subs_epu16(exponent, smallest);
-            let mut code = _mm512_add_epi16(rounded, _mm512_sll_epi16(above, _mm_cvtsi32_si128(kept as i32)));
-
-            if SATURATE || IEEE {
-                let infinity = if MANTISSA == 7 { 0x7f80 } else { 0x7c00 };
-                let nan = _mm512_cmpgt_epi16_mask(all, splat(infinity));
-                let nan_code = if IEEE {
-                    let payload = _mm512_srl_epi16(fraction_of(all, MANTISSA), _mm_cvtsi32_si128(DROPPED as i32));
-                    _mm512_or_si512(payload, splat((LARGEST + 1) | 1 << (kept - 1)))
-                } else {
-                    splat(LARGEST + 1)
-                };
-                code = _mm512_mask_mov_epi16(code, nan, nan_code);
+            let mut code = _mm512_add_epi16(rounded, _mm512_slli_epi16::<{ MANTISSA - DROPPED }>(above));
+            if SATURATE {
+                let nan = _mm512_cmpgt_epi16_mask(all, splat(0x7c00));
+                code = _mm512_mask_mov_epi16(code, nan, splat(LARGEST + 1));
             }
             with_sign_of(words, code)
         }
@@ -121,13 +95,6 @@ impl<const SATURATE: bool> Narrow for F16ToE5m2<SATURATE> {
 unsafe fn splat(value: u16) -> __m512i {
     // SAFETY: arithmetic on registers; the caller has enabled the instructions.
     unsafe { _mm512_set1_epi16(value as i16) }
-}
-
-/// The bits of the mantissa.
-#[inline(always)]
-unsafe fn fraction_of(words: __m512i, mantissa: u32) -> __m512i {
-    // SAFETY: arithmetic on registers; the caller has enabled the instructions.
-    unsafe { _mm512_and_si512(words, _mm512_set1_epi16((1 << mantissa) - 1)) }
 }
 
 /// The code with the word's sign in its bit 7.

@@ -1,0 +1,270 @@
+"""`Graph`: typed operations in the order in which they were recorded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from max_weights.errors import UnsupportedError
+from max_weights.graph.place import problem, user_place
+from max_weights.graph.stack import current, enter, leave
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import Node, TensorValue
+from max_weights.graph.weights.declared import Declarations, DeclaredWeights
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+    from typing import Self
+
+    from max_weights.graph.weight import Weight
+
+__all__ = ["Graph"]
+
+
+class _Current:
+    def __get__(self, _instance: object, _owner: object) -> Graph:
+        """The innermost graph of this thread or task."""
+        return current("Graph.current")
+
+
+class Graph:
+    """A computation, written down: inputs, weights, operations, outputs, each with its type.
+
+    Inside `with graph:` whatever is computed from values is recorded; the same graph can be entered again until it has
+    outputs. Graphs may be nested, each thread and each task has its own innermost one. A graph only says what would be
+    computed; this version does not run it.
+
+    Args:
+        name: What messages call it.
+        forward: Called once with the inputs and the further arguments; what it returns (a value, several, or None)
+            becomes the outputs.
+        input_types: The types of the inputs.
+    """
+
+    current = _Current()
+    """The innermost graph of this thread or task. ValueError if there is none."""
+
+    name: str
+    """The name."""
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any] | None = None,
+        input_types: Iterable[TensorType] = (),
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a graph is a text, not {name!r}")
+        types = [input_types] if isinstance(input_types, TensorType) else list(input_types)
+        for kind in types:
+            if not isinstance(kind, TensorType):
+                raise TypeError(f"graph {name!r}: an input type is a TensorType, not {kind!r}")
+        if forward is None and (args or kwargs):
+            raise TypeError(f"graph {name!r}: further arguments are for `forward`, which is missing")
+        self.name = name
+        self._nodes: list[Node] = []
+        self._outputs: tuple[TensorValue, ...] | None = None
+        self._by_weight: dict[Weight, TensorValue] = {}
+        self._by_name: dict[str, Weight] = {}
+        self._subgraphs: dict[str, Graph] = {}
+        self._declarations = Declarations(name)
+        self._lock = threading.Lock()
+        self._inputs = tuple(
+            self.record("input", (), (kind,), {"index": index}).outputs[0] for index, kind in enumerate(types)
+        )
+        if forward is not None:
+            with self:
+                result = forward(*self._inputs, *args, **kwargs)
+                if result is None:
+                    self.output()
+                elif isinstance(result, TensorValue):
+                    self.output(result)
+                else:
+                    self.output(*result)
+
+    def __enter__(self) -> Self:
+        enter(self)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        leave(self)
+
+    @property
+    def inputs(self) -> Sequence[TensorValue]:
+        """The values that are given when the graph is run."""
+        return self._inputs
+
+    @property
+    def input_types(self) -> list[TensorType]:
+        """The types of the inputs."""
+        return [value.type for value in self._inputs]
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The operations recorded so far, inputs and weights included; operands come before what uses them."""
+        return tuple(self._nodes)
+
+    def output(self, *values: TensorValue) -> None:
+        """Declare what running the graph gives, once; nothing can be recorded after it."""
+        if self._outputs is not None:
+            raise problem("output", f"graph {self.name!r} has its outputs already")
+        for value in values:
+            if not isinstance(value, TensorValue):
+                raise TypeError(f"output: a {type(value).__name__} is no value of a graph; see ops.constant")
+        self._outputs = tuple(self._own(value) for value in values)
+
+    def _own(self, value: TensorValue) -> TensorValue:
+        from max_weights.graph.weight import Weight
+
+        if isinstance(value, Weight):
+            return self.add_weight(value)
+        self.require_own("output", value)
+        return value
+
+    @property
+    def outputs(self) -> Sequence[TensorValue]:
+        """What running the graph gives. ValueError before `output` was called."""
+        if self._outputs is None:
+            raise problem("outputs", f"graph {self.name!r} has no outputs yet; call `output(...)` in it")
+        return self._outputs
+
+    @property
+    def output_types(self) -> list[TensorType]:
+        """The types of the outputs. ValueError before `output` was called."""
+        return [value.type for value in self.outputs]
+
+    def record(
+        self, op: str, inputs: Iterable[TensorValue], types: Iterable[TensorType], attributes: Mapping[str, Any]
+    ) -> Node:
+        """Add an operation. It is taken as it is: the functions of `ops` are what checks operands and works out types.
+
+        Args:
+            op: The name of the operation.
+            inputs: Values of this graph.
+            types: The type of each result.
+            attributes: Everything else that decides the result.
+        """
+        if self._outputs is not None:
+            raise problem(op, f"graph {self.name!r} has its outputs already, so nothing can be added to it")
+        node = Node(self, op, tuple(inputs), MappingProxyType(dict(attributes)), types, user_place())
+        self._nodes.append(node)
+        return node
+
+    def require_own(self, op: str, value: TensorValue) -> None:
+        """Refuse a value of another graph."""
+        if value.node.graph is not self:
+            raise problem(
+                op,
+                f"a value {value.type} of graph {value.node.graph.name!r} is used in graph {self.name!r}; "
+                "make it an input of that graph",
+            )
+
+    def add_weight(self, weight: Weight) -> TensorValue:
+        """The value of a weight in this graph: the same one for the same object.
+
+        From then on the weight's dtype, shape and device are fixed.
+
+        Raises:
+            GraphError: a ValueError; another weight of this name is in the graph.
+        """
+        from max_weights.graph.weight import Weight
+
+        if not isinstance(weight, Weight):
+            raise TypeError(f"add_weight: takes a Weight, not {type(weight).__name__}")
+        with self._lock:
+            value = self._by_weight.get(weight)
+            if value is not None:
+                return value
+            other = self._by_name.get(weight.name)
+            if other is not None and other.name == weight.name:  # it may have been renamed since
+                raise problem(
+                    "add_weight",
+                    f"weight '{weight.name}' already exists in graph {self.name!r}, and is another object: {other!r}. "
+                    "Weights of one model get names of their own from Module.state_dict() or load_state_dict()",
+                )
+            kind = TensorType(weight.dtype, weight.shape, weight.device)
+            value = self.record("weight", (), (kind,), {"weight": weight}).outputs[0]
+            weight._join(self.name)
+            self._by_weight[weight] = value
+            self._by_name[weight.name] = weight
+            return value
+
+    @property
+    def parameters(self) -> dict[str, Weight]:
+        """The weights in this graph, by the names that they have now.
+
+        Raises:
+            GraphError: a ValueError; two of them have been given one name since they joined.
+        """
+        found: dict[str, Weight] = {}
+        for weight in self._by_weight:
+            if found.setdefault(weight.name, weight) is not weight:
+                raise problem("parameters", f"two weights of graph {self.name!r} are named '{weight.name}'")
+        return found
+
+    def weights(self) -> DeclaredWeights:
+        """A tree of names whose `allocate` makes new weights, with `dtype` and `shape` given; they join the graph when
+        they are first used, or by `add_weight`.
+        """
+        return DeclaredWeights(self._declarations, "")
+
+    def add_subgraph(
+        self,
+        name: str,
+        forward: Callable[..., Any] | None = None,
+        input_types: Iterable[TensorType] = (),
+        *args: Any,
+        **kwargs: Any,
+    ) -> Graph:
+        """A graph of its own that belongs to this one. The arguments are those of `Graph`.
+
+        Raises:
+            GraphError: a ValueError; this graph has a subgraph of the name.
+        """
+        if name in self._subgraphs:
+            raise problem("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
+        graph = Graph(name, forward, input_types, *args, **kwargs)
+        self._subgraphs[name] = graph
+        return graph
+
+    @property
+    def subgraphs(self) -> Mapping[str, Graph]:
+        """The subgraphs, by name."""
+        return MappingProxyType(self._subgraphs)
+
+    def to_onnx(self) -> NoReturn:
+        """The graph as an ONNX model.
+
+        Raises:
+            UnsupportedError: always, in this version.
+        """
+        self._unsupported("be turned into ONNX")
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:  # noqa: ARG002
+        """Write the graph as an ONNX file.
+
+        Raises:
+            UnsupportedError: always, in this version.
+        """
+        self._unsupported("be saved")
+
+    def _unsupported(self, what: str) -> NoReturn:
+        raise UnsupportedError(
+            f"graph {self.name!r} cannot {what}: this version records graphs and works out their shapes, "
+            "but does not run them"
+        )
+
+    def __repr__(self) -> str:
+        from max_weights.graph.listing import listing
+
+        return listing(self)

@@ -1,0 +1,76 @@
+"""A graph as text: one line per operation, with its type and the user's line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from max_weights.graph.dim import Dim
+from max_weights.graph.place import listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.type import TensorType
+    from max_weights.graph.value import TensorValue
+
+_LONGEST = 40
+
+
+def listing(graph: Graph) -> str:
+    """Every operation as `%3 = add(%1, %2)`, then what the graph gives."""
+    numbers: dict[TensorValue, str] = {}
+    rows: list[tuple[str, str, str]] = []
+    for node in graph.nodes:
+        for value in node.outputs:
+            numbers[value] = f"%{len(numbers)}"
+        made = ", ".join(numbers[value] for value in node.outputs)
+        operands = [numbers[value] for value in node.inputs]
+        call = f"{node.op}({', '.join(operands + _shown(node.attributes))})"
+        types = ", ".join(_type(value.type) for value in node.outputs)
+        folder, line = os.path.split(node.place)
+        del folder
+        rows.append((f"{made} = {call}" if made else call, types, line))
+    left = max((len(row[0]) for row in rows), default=0)
+    middle = max((len(row[1]) for row in rows), default=0)
+    lines = [f"Graph {graph.name!r}"]
+    lines += [f"  {call:<{left}}  {types:<{middle}}  {line}".rstrip() for call, types, line in rows]
+    if graph._outputs is not None:
+        lines.append(f"  output({', '.join(numbers[value] for value in graph._outputs)})")
+    return "\n".join(lines)
+
+
+def _type(kind: TensorType) -> str:
+    return f"{kind.dtype!r} {listed(kind.shape)} {kind.device}"
+
+
+def _shown(attributes: Mapping[str, Any]) -> list[str]:
+    shown = []
+    for name, value in attributes.items():
+        if name in ("at_least", "message") and not value:
+            continue
+        if name == "weight":
+            shown.append(f"'{value.name}'")
+        elif name == "index" and isinstance(value, tuple):
+            shown.append(f"[{', '.join(map(_entry, value))}]")
+        elif name == "at_least":
+            shown.append(" and ".join(f"{large} >= {small}" for large, small in value))
+        else:
+            shown.append(f"{name}={_text(value)}")
+    return shown
+
+
+def _entry(entry: Any) -> str:
+    """One entry of an index, as it is written in Python."""
+    if not isinstance(entry, tuple):
+        return str(entry)
+    start, stop, step = entry
+    text = f"{'' if start is None else start}:{'' if stop is None else stop}"
+    return text if step == 1 else f"{text}:{step}"
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "ndim"):  # an array; its type says the rest
+        return "..." if value.size > 8 else " ".join(str(value.tolist()).split())
+    text = listed(value) if isinstance(value, tuple) else str(value) if isinstance(value, Dim) else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,158 @@
+"""The operators of Python on tensors: each records the operation of `ops` that it stands for.
+
+A right side that is no tensor gives NotImplemented, so that Python asks that object, and else says what is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from max_weights.graph.dim import Dim
+from max_weights.graph.shape import Shape
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValue, TensorValueLike
+
+__all__ = ["Operators", "is_array", "is_operand", "is_scalar"]
+
+
+def is_scalar(value: object) -> bool:
+    """A number without a dtype of its own: Python's, NumPy's scalars, and arrays without an axis."""
+    if isinstance(value, bool | int | float):
+        return True
+    numpy = _numpy()
+    return numpy is not None and (
+        isinstance(value, numpy.generic) or (isinstance(value, numpy.ndarray) and value.ndim == 0)
+    )
+
+
+def is_array(value: object) -> bool:
+    """A NumPy array of one axis or more."""
+    numpy = _numpy()
+    return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim > 0
+
+
+def is_operand(value: object) -> bool:
+    """What an operator takes beside a tensor."""
+    return isinstance(value, Operators | Dim | Shape) or is_scalar(value) or is_array(value)
+
+
+def _numpy() -> Any:
+    return sys.modules.get("numpy")  # whoever made an array has imported it
+
+
+def _record(op: str, left: object, right: object) -> TensorValue:
+    fits = is_operand(left) and is_operand(right)
+    result: TensorValue = getattr(_ops(), op)(left, right) if fits else NotImplemented
+    return result
+
+
+def _ops() -> ModuleType:
+    import max_weights.graph.ops
+
+    return max_weights.graph.ops
+
+
+class Operators:
+    """The operators of a tensor."""
+
+    __slots__ = ()
+
+    __array_ufunc__ = None  # so that NumPy leaves `array @ value` to __rmatmul__
+
+    def __add__(self, other: TensorValueLike) -> TensorValue:
+        return _record("add", self, other)
+
+    def __radd__(self, other: TensorValueLike) -> TensorValue:
+        return _record("add", other, self)
+
+    def __sub__(self, other: TensorValueLike) -> TensorValue:
+        return _record("sub", self, other)
+
+    def __rsub__(self, other: TensorValueLike) -> TensorValue:
+        return _record("sub", other, self)
+
+    def __mul__(self, other: TensorValueLike) -> TensorValue:
+        return _record("mul", self, other)
+
+    def __rmul__(self, other: TensorValueLike) -> TensorValue:
+        return _record("mul", other, self)
+
+    def __truediv__(self, other: TensorValueLike) -> TensorValue:
+        return _record("div", self, other)
+
+    def __rtruediv__(self, other: TensorValueLike) -> TensorValue:
+        return _record("div", other, self)
+
+    def __floordiv__(self, other: TensorValueLike) -> TensorValue:
+        return _record("floordiv", self, other)
+
+    def __rfloordiv__(self, other: TensorValueLike) -> TensorValue:
+        return _record("floordiv", other, self)
+
+    def __mod__(self, other: TensorValueLike) -> TensorValue:
+        return _record("mod", self, other)
+
+    def __rmod__(self, other: TensorValueLike) -> TensorValue:
+        return _record("mod", other, self)
+
+    def __pow__(self, other: TensorValueLike) -> TensorValue:
+        return _record("pow", self, other)
+
+    def __rpow__(self, other: TensorValueLike) -> TensorValue:
+        return _record("pow", other, self)
+
+    def __matmul__(self, other: TensorValueLike) -> TensorValue:
+        return _record("matmul", self, other)
+
+    def __rmatmul__(self, other: TensorValueLike) -> TensorValue:
+        return _record("matmul", other, self)
+
+    def __and__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_and", self, other)
+
+    def __rand__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_and", other, self)
+
+    def __or__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_or", self, other)
+
+    def __ror__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_or", other, self)
+
+    def __xor__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_xor", self, other)
+
+    def __rxor__(self, other: TensorValueLike) -> TensorValue:
+        return _record("logical_xor", other, self)
+
+    def __lt__(self, other: TensorValueLike) -> TensorValue:
+        return _record("less", self, other)
+
+    def __le__(self, other: TensorValueLike) -> TensorValue:
+        return _record("less_equal", self, other)
+
+    def __gt__(self, other: TensorValueLike) -> TensorValue:
+        return _record("greater", self, other)
+
+    def __ge__(self, other: TensorValueLike) -> TensorValue:
+        return _record("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return _record("equal", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _record("not_equal", self, other)
+
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> TensorValue:
+        return cast("TensorValue", _ops().neg(self))
+
+    def __abs__(self) -> TensorValue:
+        return cast("TensorValue", _ops().abs(self))
+
+    def __invert__(self) -> TensorValue:
+        return cast("TensorValue", _ops().logical_not(self))

@@ -1,0 +1,129 @@
+"""Tensors from nothing but numbers."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.dim import Dim, DimLike, StaticDim, to_dim
+from max_weights.graph.operators import is_array, is_scalar
+from max_weights.graph.ops.operands import CPU, array, converted, operand, record, scalar
+from max_weights.graph.place import problem
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def constant(value: Any, dtype: DType | str | None = None, device: DeviceRef | str | None = None) -> TensorValue:
+    """A tensor that is part of the graph. Its elements are copied, so a large one is better a `Weight`.
+
+    Args:
+        value: A number, nested lists of numbers, a NumPy array, or any object that speaks DLPack and lies in the
+            host's memory. An array may lose precision but not range, and integers change nothing.
+        dtype: By default that of an array; bool, int64 and float32 for Python's bool, int and float.
+        device: By default the CPU.
+    """
+    place = CPU if device is None else DeviceRef.from_device(device)
+    wanted = None if dtype is None else DType(dtype)
+    if is_scalar(value):
+        return scalar("constant", value, _dtype_of(value) if wanted is None else wanted, place)
+    if is_array(value):
+        return array("constant", value, wanted, place)
+    import numpy as np
+
+    if isinstance(value, list | tuple):
+        elements = np.asarray(value)
+        if wanted is None and elements.dtype == np.float64:
+            wanted = DType.float32
+        return array("constant", elements, wanted, place)
+    if hasattr(value, "__dlpack__"):
+        from max_weights._core import Buffer
+        from max_weights.driver.doors import to_numpy
+
+        return array("constant", to_numpy(Buffer.from_dlpack(value)), wanted, place)
+    raise TypeError(f"constant: {type(value).__name__} is neither a number nor an array")
+
+
+def range(
+    start: TensorValueLike,
+    stop: TensorValueLike,
+    step: TensorValueLike = 1,
+    out_dim: DimLike | None = None,
+    *,
+    dtype: DType | str | None = None,
+    device: DeviceRef | str | None = None,
+) -> TensorValue:
+    """The numbers from `start` up to but not including `stop`, `step` apart.
+
+    Args:
+        start: A number, a `Dim`, or a scalar tensor.
+        stop: The same.
+        step: The same; not 0.
+        out_dim: How many there are; needed where a tensor or a float counts with a symbol, as it cannot be worked out.
+        dtype: By default int64, or float32 if one of the three is a float.
+        device: By default the CPU.
+    """
+    given = (start, stop, step)
+    place = CPU if device is None else DeviceRef.from_device(device)
+    tensors = [value for value in given if isinstance(value, TensorValue)]
+    if dtype is not None:
+        kind = DType(dtype)
+    elif tensors:
+        kind = tensors[0].dtype
+    else:
+        kind = DType.float32 if any(isinstance(value, float) for value in given) else DType.int64
+    if kind is DType.bool:
+        raise problem("range", "bool cannot be counted")
+    size = None if tensors else _count(start, stop, step)
+    if out_dim is not None:
+        stated = to_dim(out_dim)
+        if isinstance(size, StaticDim) and isinstance(stated, StaticDim) and size != stated:
+            raise problem("range", f"from {start} to {stop} by {step} there are {size} numbers, not {stated}")
+        size = stated
+    if size is None:
+        raise problem("range", "how many numbers there are is not known; state it as out_dim")
+    ends = []
+    for value in given:
+        if is_scalar(value):
+            ends.append(scalar("range", value, kind, CPU))
+        else:
+            end = operand("range", value)
+            if end.rank or not end.device.is_cpu():
+                raise problem("range", f"start, stop and step are scalars on the CPU, found {end.type}")
+            ends.append(converted(end, kind))
+    return record("range", ends, TensorType(kind, [size], place))
+
+
+def _dtype_of(value: Any) -> DType:
+    if isinstance(value, bool):
+        return DType.bool
+    if type(value) is builtins.int:
+        return DType.int64
+    return DType.float32 if type(value) is builtins.float else DType.from_numpy(value.dtype)
+
+
+def _count(start: Any, stop: Any, step: Any) -> Dim | None:
+    """How many numbers there are; None if that cannot be said."""
+    numbers = [value.dim if isinstance(value, StaticDim) else value for value in (start, stop, step)]
+    numbers = [value.item() if is_scalar(value) and hasattr(value, "item") else value for value in numbers]
+    first, last, apart = numbers
+    if apart == 0:
+        raise problem("range", "the step is not 0")
+    if all(isinstance(value, builtins.int) for value in numbers):
+        return to_dim(len(builtins.range(first, last, apart)))
+    if all(isinstance(value, builtins.int | builtins.float) for value in numbers):
+        return to_dim(max(math.ceil((last - first) / apart), 0))
+    if isinstance(apart, builtins.int) and apart > 0 and all(isinstance(v, builtins.int | Dim) for v in (first, last)):
+        if isinstance(first, builtins.int) and first < 0:
+            distance = to_dim(last) + -first
+        elif isinstance(last, builtins.int) and last < 0:
+            return None
+        else:
+            distance = to_dim(last) - first
+        return (distance + (apart - 1)) // apart
+    return None

@@ -1,0 +1,167 @@
+"""Operations on each element. Operands are broadcast by NumPy's rules and brought to one dtype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dtype import DType
+from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
+from max_weights.graph.place import problem
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """An operation of two tensors of numbers with a result of their dtype."""
+    left, right = operands(op, lhs, rhs)
+    shape = infer.broadcast(op, left.shape, right.shape)
+    require_number(op, left)
+    return record(op, [left, right], like(left, shape))
+
+
+def add(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs + rhs`."""
+    return arithmetic("add", lhs, rhs)
+
+
+def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs - rhs`."""
+    return arithmetic("sub", lhs, rhs)
+
+
+def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs * rhs`."""
+    return arithmetic("mul", lhs, rhs)
+
+
+def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs / rhs`; the quotient of integers is float64, as in NumPy."""
+    left, right = operands("div", lhs, rhs)
+    shape = infer.broadcast("div", left.shape, right.shape)
+    require_number("div", left)
+    if left.dtype.is_integral():
+        left, right = converted(left, DType.float64), converted(right, DType.float64)
+    return record("div", [left, right], like(left, shape))
+
+
+def floordiv(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs // rhs`, rounded toward minus infinity."""
+    return arithmetic("floordiv", lhs, rhs)
+
+
+def mod(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs % rhs`, with the sign of `rhs`."""
+    return arithmetic("mod", lhs, rhs)
+
+
+def pow(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """`lhs ** rhs`."""
+    return arithmetic("pow", lhs, rhs)
+
+
+def neg(x: TensorValueLike) -> TensorValue:
+    """`-x`; not for unsigned integers."""
+    value = operand("neg", x)
+    require_number("neg", value)
+    if value.dtype.is_unsigned_integral():
+        raise problem("neg", f"{value.dtype!r} has no negative numbers; convert it with `.cast(...)`")
+    return record("neg", [value], value.type)
+
+
+def abs(x: TensorValueLike) -> TensorValue:
+    """`abs(x)`."""
+    return _number("abs", x)
+
+
+def relu(x: TensorValueLike) -> TensorValue:
+    """The larger of `x` and 0."""
+    return _number("relu", x)
+
+
+def sqrt(x: TensorValueLike) -> TensorValue:
+    """The square root, of floats."""
+    return _float("sqrt", x)
+
+
+def rsqrt(x: TensorValueLike) -> TensorValue:
+    """`1 / sqrt(x)`, of floats."""
+    return _float("rsqrt", x)
+
+
+def exp(x: TensorValueLike) -> TensorValue:
+    """`e ** x`, of floats."""
+    return _float("exp", x)
+
+
+def log(x: TensorValueLike) -> TensorValue:
+    """The natural logarithm, of floats."""
+    return _float("log", x)
+
+
+def sin(x: TensorValueLike) -> TensorValue:
+    """The sine of radians, of floats."""
+    return _float("sin", x)
+
+
+def cos(x: TensorValueLike) -> TensorValue:
+    """The cosine of radians, of floats."""
+    return _float("cos", x)
+
+
+def tanh(x: TensorValueLike) -> TensorValue:
+    """The hyperbolic tangent, of floats."""
+    return _float("tanh", x)
+
+
+def erf(x: TensorValueLike) -> TensorValue:
+    """The error function, of floats."""
+    return _float("erf", x)
+
+
+def floor(x: TensorValueLike) -> TensorValue:
+    """The largest whole number that is not larger, of floats."""
+    return _float("floor", x)
+
+
+def sigmoid(x: TensorValueLike) -> TensorValue:
+    """`1 / (1 + exp(-x))`, of floats."""
+    return _float("sigmoid", x)
+
+
+def silu(x: TensorValueLike) -> TensorValue:
+    """`x * sigmoid(x)`, of floats."""
+    return _float("silu", x)
+
+
+def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
+    """`x` times the normal distribution's share below `x`, of floats.
+
+    Args:
+        x: The tensor.
+        approximate: `none` for the error function, `tanh` or `quick` (`x * sigmoid(1.702 * x)`) for its approximations.
+    """
+    if approximate not in ("none", "tanh", "quick"):
+        raise problem("gelu", f"approximate is 'none', 'tanh' or 'quick', not {approximate!r}")
+    value = operand("gelu", x)
+    require_float("gelu", value)
+    return record("gelu", [value], value.type, approximate=approximate)
+
+
+def cast(x: TensorValueLike, dtype: DType | str) -> TensorValue:
+    """Each element as another dtype; the value itself if it has that dtype."""
+    return converted(operand("cast", x), DType(dtype))
+
+
+def _number(op: str, x: TensorValueLike) -> TensorValue:
+    value = operand(op, x)
+    require_number(op, value)
+    return record(op, [value], value.type)
+
+
+def _float(op: str, x: TensorValueLike) -> TensorValue:
+    value = operand(op, x)
+    require_float(op, value)
+    return record(op, [value], value.type)

@@ -1,0 +1,77 @@
+"""Several tensors as one, and one as several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.graph.dim import DimLike, to_dim
+from max_weights.graph.ops.operands import like, operand, operands, record
+from max_weights.graph.place import listed, problem
+from max_weights.graph.stack import current
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Tensors one after the other along an axis.
+
+    Args:
+        original_vals: One or more, `[..., n_i, ...]`, equal but for the axis.
+        axis: Where the result has the sum of the sizes.
+    """
+    values = _several("concat", original_vals)
+    shapes = [value.shape for value in values]
+    axis = infer.axis_of("concat", axis, len(shapes[0]), shapes[0])
+    infer.same("concat", shapes, axis)
+    shape, total = shapes[0], to_dim(0)
+    for other in shapes:
+        total = total + other[axis]
+    shape[axis] = total
+    return record("concat", values, like(values[0], shape), axis=axis)
+
+
+def stack(values: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
+    """Tensors of one shape, along a new axis, which is `axis` in the result."""
+    parts = _several("stack", values)
+    shapes = [value.shape for value in parts]
+    infer.same("stack", shapes, None)
+    shape = shapes[0]
+    axis = infer.axis_of("stack", axis, len(shape) + 1, shape)
+    return record("stack", parts, like(parts[0], [*shape[:axis], len(parts), *shape[axis:]]), axis=axis)
+
+
+def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> list[TensorValue]:
+    """A tensor cut into pieces along an axis.
+
+    Args:
+        x: `[..., n, ...]`.
+        split_sizes: The size of each piece; their sum is `n`.
+        axis: The axis.
+    """
+    value = operand("split", x)
+    shape = value.shape
+    axis = infer.axis_of("split", axis, len(shape), shape)
+    sizes = [to_dim(size) for size in split_sizes]
+    total = to_dim(0)
+    for size in sizes:
+        total = total + size
+    if total != shape[axis]:
+        raise problem(
+            "split",
+            f"the sizes {listed(sizes)} sum to {total}, but the shape {listed(shape)} has {shape[axis]} on axis {axis}",
+        )
+    types = [like(value, [*shape[:axis], size, *shape[axis + 1 :]]) for size in sizes]
+    return list(current("split").record("split", [value], types, {"sizes": tuple(sizes), "axis": axis}).outputs)
+
+
+def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
+    if isinstance(values, TensorValue):
+        raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")
+    given = list(values)
+    if not given:
+        raise problem(op, "takes one tensor at least; the list is empty")
+    return operands(op, *given)

@@ -1,0 +1,94 @@
+"""Operations that scale a tensor by what its last axis holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.graph.ops.operands import operand, operands, record, require_float, require_one_device
+from max_weights.graph.place import listed, problem
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def softmax(value: TensorValueLike, axis: int = -1) -> TensorValue:
+    """`exp(x)` divided by its sum along an axis, of floats."""
+    return _along("softmax", value, axis)
+
+
+def logsoftmax(value: TensorValueLike, axis: int = -1) -> TensorValue:
+    """The logarithm of `softmax`, of floats."""
+    return _along("logsoftmax", value, axis)
+
+
+def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValueLike, epsilon: float) -> TensorValue:
+    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over the last axis.
+
+    Args:
+        input: `[..., n]`, floats.
+        gamma: `[n]`, of the same dtype.
+        beta: `[n]`, of the same dtype.
+        epsilon: Positive.
+    """
+    value, scale, shift = operands("layer_norm", input, gamma, beta)
+    _require_row("layer_norm", value, scale)
+    _require_row("layer_norm", value, shift)
+    return record("layer_norm", [value, scale, shift], value.type, epsilon=_positive("layer_norm", epsilon))
+
+
+def rms_norm(
+    input: TensorValueLike,
+    weight: TensorValueLike,
+    epsilon: float,
+    weight_offset: float = 0.0,
+    multiply_before_cast: bool = False,
+) -> TensorValue:
+    """`x / sqrt(mean(x * x) + epsilon) * (weight + weight_offset)`, over the last axis.
+
+    Args:
+        input: `[..., n]`, floats; the result has their dtype.
+        weight: `[n]`, of any float dtype.
+        epsilon: Positive.
+        weight_offset: Added to the weight: 1.0 for models that store the weight less one.
+        multiply_before_cast: Whether the product is rounded to the input's dtype, or the normalised input before it.
+    """
+    value, scale = operand("rms_norm", input), operand("rms_norm", weight)
+    require_one_device("rms_norm", [value, scale])
+    require_float("rms_norm", scale)
+    _require_row("rms_norm", value, scale)
+    return record(
+        "rms_norm",
+        [value, scale],
+        value.type,
+        epsilon=_positive("rms_norm", epsilon),
+        weight_offset=float(weight_offset),
+        multiply_before_cast=bool(multiply_before_cast),
+    )
+
+
+def _along(op: str, x: TensorValueLike, axis: int) -> TensorValue:
+    value = operand(op, x)
+    require_float(op, value)
+    shape = value.shape
+    return record(op, [value], value.type, axis=infer.axis_of(op, axis, len(shape), shape))
+
+
+def _require_row(op: str, value: TensorValue, row: TensorValue) -> None:
+    require_float(op, value)
+    shape, other = value.shape, row.shape
+    if not shape or len(other) != 1:
+        raise problem(op, f"takes an input [..., n] and a weight [n], found {listed(shape)} and {listed(other)}")
+    if shape[-1] != other[0]:
+        raise problem(
+            op,
+            f"the shapes {listed(shape)} and {listed(other)} do not fit: {infer.differ(shape[-1], other[0])}"
+            + infer.rebind_hint(shape[-1], other[0], shape, other, -1),
+        )
+
+
+def _positive(op: str, epsilon: float) -> float:
+    if not epsilon > 0:
+        raise problem(op, f"epsilon is positive, not {epsilon!r}")
+    return float(epsilon)

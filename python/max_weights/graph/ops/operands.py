@@ -1,0 +1,171 @@
+"""From what people write to values of the current graph: numbers, arrays, dimensions, values, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.dim import Dim, StaticDim
+from max_weights.graph.operators import is_array, is_scalar
+from max_weights.graph.place import problem
+from max_weights.graph.promote import fit_scalar, promote
+from max_weights.graph.shape import Shape, ShapeLike
+from max_weights.graph.stack import current
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+CPU = DeviceRef.CPU()
+
+
+def record(op: str, inputs: Iterable[TensorValue], *types: TensorType, **attributes: Any) -> TensorValue:
+    """Record an operation in the current graph, and give its first result."""
+    return current(op).record(op, inputs, types, attributes).outputs[0]
+
+
+def like(value: TensorValue, shape: ShapeLike | None = None, dtype: DType | None = None) -> TensorType:
+    """The type of a value, but for what is given."""
+    return TensorType(value.dtype if dtype is None else dtype, value.shape if shape is None else shape, value.device)
+
+
+def operand(op: str, value: TensorValueLike) -> TensorValue:
+    """A value of the current graph.
+
+    Raises:
+        TypeError: nothing that stands for a tensor by itself; a number does not, as it has no dtype.
+        GraphError: a ValueError; there is no graph, or the value is another graph's.
+    """
+    if isinstance(value, TensorValue):
+        owned = value._value()
+        graph = current(op)
+        graph.require_own(op, owned)
+        return owned
+    if isinstance(value, Dim):
+        return scalar(op, value, DType.int64, CPU)
+    if isinstance(value, Shape):
+        kind = TensorType(DType.int64, [len(value)], CPU)
+        if value.is_static:
+            return record("constant", (), kind, value=tuple(value.static_dims))
+        return record("shape", (), kind, dims=tuple(value))
+    if is_array(value):
+        return array(op, value, None, CPU)
+    raise TypeError(f"{op}: {type(value).__name__} is no tensor; make it one with ops.constant(value, dtype, device)")
+
+
+def scalar(op: str, value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
+    """A constant without an axis, or the size of a dimension, as this dtype."""
+    kind = TensorType(dtype, [], device)
+    if isinstance(value, Dim) and not isinstance(value, StaticDim):
+        if not (dtype.is_integral() or dtype.is_float()):
+            raise problem(op, f"the dimension {value} meets a tensor of {dtype!r}, which takes no numbers")
+        return record("dim", (), kind, dim=value)
+    return record("constant", (), kind, value=fit_scalar(op, _number(op, value), dtype))
+
+
+def _number(op: str, value: Any) -> bool | int | float:
+    """The number of a scalar as one of Python's own."""
+    number = value.dim if isinstance(value, StaticDim) else value
+    if not isinstance(number, bool | int | float):
+        number = number.item()
+    if isinstance(number, bool | int | float):
+        # NumPy's float64 is a float, but no float should be told from another by its class later.
+        return float(number) if isinstance(number, float) else number
+    try:
+        if DType.from_numpy(value.dtype).is_float():  # ml_dtypes have no item of Python's own
+            return float(number)
+    except ValueError:
+        pass
+    raise TypeError(f"{op}: {number!r} of type {type(value).__name__} is no number that a tensor takes")
+
+
+def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> TensorValue:
+    """A constant with the elements of an array, which are copied.
+
+    Raises:
+        GraphError: a ValueError; the elements are not numbers, or the dtype cannot hold them.
+    """
+    import numpy as np
+
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    try:
+        found = DType.from_numpy(value.dtype)
+    except ValueError as error:
+        raise problem(op, str(error)) from None
+    target = found if dtype is None else dtype
+    data = np.array(value, dtype=value.dtype, copy=True)
+    if target is not found:
+        with np.errstate(all="ignore"):
+            data = value.astype(target.to_numpy())
+            exact = bool(np.array_equal(data.astype(value.dtype), value))
+            infinite = target.is_float() and found.is_float() and np.isinf(data.astype(np.float64)).any()
+        if not target.is_float() and not exact:
+            raise problem(
+                op, f"an array of {found!r} does not fit {target!r} without changing its values; convert it yourself"
+            )
+        if infinite and not np.isinf(value.astype(np.float64)).any():
+            raise problem(op, f"an array of {found!r} has values out of the range of {target!r}")
+    data.flags.writeable = False
+    return record("constant", (), TensorType(target, data.shape, device), value=data)
+
+
+def operands(op: str, *values: TensorValueLike) -> list[TensorValue]:
+    """Values of one dtype and one device. Numbers and dimensions take both from the tensors, arrays the device.
+
+    Raises:
+        TypeError: something else than a tensor, or no tensor at all.
+        GraphError: a ValueError; dtypes without a common one, two devices, a number that does not fit.
+    """
+    made = [
+        None if is_scalar(value) or is_array(value) or isinstance(value, Dim) else operand(op, value)
+        for value in values
+    ]
+    device = next((value.device for value in made if value is not None), CPU)
+    made = [
+        array(op, given, None, device) if is_array(given) else value for given, value in zip(values, made, strict=True)
+    ]
+    found = [value for value in made if value is not None]
+    if not found and any(isinstance(value, Dim) for value in values):
+        found = [operand(op, value) for value in values if isinstance(value, Dim)][:1]
+    if not found:
+        raise TypeError(f"{op}: none of the operands is a tensor; make one with ops.constant(value, dtype, device)")
+    dtype = found[0].dtype
+    for value in found:
+        dtype = promote(op, dtype, value.dtype)
+    require_one_device(op, found)
+    return [
+        scalar(op, given, dtype, found[0].device) if value is None else converted(value, dtype)
+        for given, value in zip(values, made, strict=True)
+    ]
+
+
+def require_one_device(op: str, values: Iterable[TensorValue]) -> None:
+    """Refuse operands that live on different devices."""
+    devices = list(dict.fromkeys(value.device for value in values))
+    if len(devices) > 1:
+        raise problem(
+            op,
+            f"the operands are on {devices[0]} and {devices[1]}; move one with `ops.transfer_to(x, device)` "
+            f"or `x.to({str(devices[0])!r})`",
+        )
+
+
+def converted(value: TensorValue, dtype: DType) -> TensorValue:
+    """The value as another dtype; itself if it has that."""
+    return value if value.dtype is dtype else record("cast", [value], like(value, dtype=dtype), dtype=dtype)
+
+
+def require_float(op: str, value: TensorValue) -> None:
+    """Refuse what is no float."""
+    if not value.dtype.is_float():
+        raise problem(op, f"needs a float, found {value.type}; convert it with `.cast(DType.float32)`")
+
+
+def require_number(op: str, value: TensorValue) -> None:
+    """Refuse bool."""
+    if value.dtype is DType.bool:
+        raise problem(op, f"needs numbers, found {value.type}; convert it with `.cast(...)`")

@@ -1,0 +1,123 @@
+"""The same elements in another shape or order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.graph.dim import DimLike, StaticDim, to_dim
+from max_weights.graph.ops.operands import like, operand, record
+from max_weights.graph.place import listed, problem
+from max_weights.graph.shape import Shape, ShapeLike
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def reshape(x: TensorValueLike, shape: Iterable[DimLike]) -> TensorValue:
+    """The elements in the same order, in another shape of the same size.
+
+    Args:
+        x: Any tensor.
+        shape: Ints, names, `Dim`; -1 once, for what is left.
+    """
+    value = operand("reshape", x)
+    return record("reshape", [value], like(value, infer.reshape("reshape", value.shape, list(shape))))
+
+
+def flatten(x: TensorValueLike, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
+    """The axes from `start_dim` to `end_dim`, both included, as one; a scalar becomes `[1]`."""
+    value = operand("flatten", x)
+    shape = value.shape or Shape([1])
+    start = infer.axis_of("flatten", start_dim, len(shape), shape)
+    end = infer.axis_of("flatten", end_dim, len(shape), shape)
+    if start > end:
+        raise problem("flatten", f"start_dim {start} comes after end_dim {end}")
+    joined = infer.product(shape[start : end + 1])
+    return record("reshape", [value], like(value, [*shape[:start], joined, *shape[end + 1 :]]))
+
+
+def rebind(x: TensorValueLike, shape: ShapeLike, message: str = "") -> TensorValue:
+    """The same tensor under another symbolic shape, which is checked when the graph is run.
+
+    Args:
+        x: `[n, 5]`, for example.
+        shape: Of the same rank, such as `["m", 5]`. ValueError where both shapes have an int, and these differ.
+        message: What the error says if the shapes differ then.
+    """
+    value = operand("rebind", x)
+    target = Shape(shape)
+    if len(target) != value.rank:
+        raise problem("rebind", f"the shapes {listed(value.shape)} and {listed(target)} have different ranks")
+    for axis, (a, b) in enumerate(zip(value.shape, target, strict=True)):
+        if isinstance(a, StaticDim) and isinstance(b, StaticDim) and a != b:
+            raise problem(
+                "rebind",
+                f"the shapes {listed(value.shape)} and {listed(target)} differ: on axis {axis}, {infer.differ(a, b)}",
+            )
+    return record("rebind", [value], like(value, target), message=message)
+
+
+def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
+    """Two axes swapped."""
+    value = operand("transpose", x)
+    shape = value.shape
+    first = infer.axis_of("transpose", axis_1, len(shape), shape)
+    second = infer.axis_of("transpose", axis_2, len(shape), shape)
+    order = list(range(len(shape)))
+    order[first], order[second] = second, first
+    return record("permute", [value], like(value, [shape[axis] for axis in order]), dims=tuple(order))
+
+
+def permute(x: TensorValueLike, dims: Iterable[int]) -> TensorValue:
+    """The axes in another order: axis `i` of the result is axis `dims[i]` of the operand."""
+    value = operand("permute", x)
+    shape = value.shape
+    asked = list(dims)
+    order = [infer.axis_of("permute", dim, len(shape), shape) for dim in asked]
+    if sorted(order) != list(range(len(shape))):
+        raise problem("permute", f"{asked} does not name each axis of the shape {listed(shape)} once")
+    return record("permute", [value], like(value, [shape[axis] for axis in order]), dims=tuple(order))
+
+
+def squeeze(x: TensorValueLike, axis: int) -> TensorValue:
+    """Without an axis, whose size is 1."""
+    value = operand("squeeze", x)
+    shape = value.shape
+    axis = infer.axis_of("squeeze", axis, len(shape), shape)
+    if not infer.is_size(shape[axis], 1):
+        raise problem("squeeze", f"the shape {listed(shape)} has size {shape[axis]} on axis {axis}, not 1")
+    return record("reshape", [value], like(value, shape[:axis] + shape[axis + 1 :]))
+
+
+def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
+    """With a new axis of size 1, which is `axis` in the result."""
+    value = operand("unsqueeze", x)
+    shape = value.shape
+    axis = infer.axis_of("unsqueeze", axis, len(shape) + 1, shape)
+    return record("reshape", [value], like(value, [*shape[:axis], 1, *shape[axis:]]))
+
+
+def broadcast_to(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
+    """Repeated to a shape: axes of size 1 become any size, and new ones come in front."""
+    value = operand("broadcast_to", x)
+    target = Shape(shape)
+    infer.broadcast_to("broadcast_to", value.shape, target)
+    return record("broadcast_to", [value], like(value, target))
+
+
+def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
+    """The tensor repeated as a whole along each axis.
+
+    Args:
+        x: `[a, b, ...]`.
+        repeats: How often along each axis, as many numbers as there are axes. The result is `[a*r0, b*r1, ...]`.
+    """
+    value = operand("tile", x)
+    times = [to_dim(count) for count in repeats]
+    if len(times) != value.rank:
+        raise problem("tile", f"the shape {listed(value.shape)} needs {value.rank} repeats, found {listed(times)}")
+    shape = [dim * count for dim, count in zip(value.shape, times, strict=True)]
+    return record("tile", [value], like(value, shape), repeats=tuple(times))

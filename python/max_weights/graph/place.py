@@ -1,0 +1,40 @@
+"""The user's own line: what an error of a graph names, and what each recorded operation remembers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from max_weights.errors import GraphError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def user_place() -> str:
+    """`file:line` of the innermost call that comes from outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != _PACKAGE and not module.startswith(f"{_PACKAGE}."):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "<unknown>:0"
+
+
+def problem(op: str, cause: str) -> GraphError:
+    """The error of an operation that cannot be recorded: its message begins with the operation and ends with the user's
+    line.
+    """
+    place = user_place()
+    error = GraphError(f"{op}: {cause} (at {place})")
+    error.op, error.place = op, place
+    return error
+
+
+def listed(dims: Iterable[object]) -> str:
+    """A shape as people write it: `[n, 5]`."""
+    return f"[{', '.join(map(str, dims))}]"

@@ -1,0 +1,165 @@
+"""Cutting the pieces of a shard out of a tensor: a view where they are one run of memory, else one gathered copy.
+
+Nothing outside the pieces is read. Out of a mapped file `Buffer` copies, which answers a truncated file with an error;
+NumPy only ever moves bytes between blocks of memory.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Protocol
+
+from max_weights._core import Buffer, WeightsNode
+from max_weights.dtype import DType
+from max_weights.graph.dim import StaticDim
+from max_weights.graph.pieces import Pieces
+from max_weights.graph.quantization import QuantizationEncoding
+from max_weights.graph.shape import Shape
+from max_weights.graph.weights.weight_data import WeightData
+
+__all__ = ["take"]
+
+# Where pieces lie beside each other in each row of the result, this much is gathered at a time.
+_PART = 8 << 20
+
+
+class _Declared(Protocol):
+    """What is read of a `Weight`, which stands above this module."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def quantization_encoding(self) -> QuantizationEncoding | None: ...
+
+
+def take(weight: _Declared, pieces: Pieces, value: Any, name: str) -> Any:
+    """The pieces of a value of a weight, as the same kind of object.
+
+    Args:
+        weight: The whole weight, which the value must fit.
+        pieces: Which part of it.
+        value: A `Buffer`, `WeightData`, weight of a checkpoint, array, torch tensor, or other DLPack tensor.
+        name: The name of the part.
+    """
+    if isinstance(value, WeightsNode):
+        value = value.data()
+    if isinstance(value, WeightData):
+        return _of_weight_data(weight, pieces, value, name)
+    if not hasattr(value, "shape"):
+        value = Buffer.from_dlpack(value)
+    return _cut(pieces.of_shape(_sizes(weight, value)), value)
+
+
+def _of_weight_data(weight: _Declared, pieces: Pieces, value: WeightData, name: str) -> WeightData:
+    encoding = value.quantization_encoding
+    if encoding is not weight.quantization_encoding:
+        raise ValueError(
+            f"the value of weight '{weight.name}' is packed as {encoding}, and the weight was declared as "
+            f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
+        )
+    pieces = pieces.of_shape(_sizes(weight, value))
+    shape, logical = pieces.shape, None
+    if encoding is not None and encoding.is_gguf:
+        logical = shape.copy()
+        logical[-1] = shape[-1] // encoding.block_size * encoding.elements_per_block
+    return WeightData(_cut(pieces, value.data), name, value.dtype, shape, encoding, logical)
+
+
+def _sizes(weight: _Declared, value: Any) -> list[int]:
+    """The sizes of a value, which must be those of the weight; a symbolic dimension fits any."""
+    found = Shape(value.shape)
+    if len(found) != len(weight.shape) or any(
+        isinstance(wanted, StaticDim) and wanted != size for wanted, size in zip(weight.shape, found, strict=True)
+    ):
+        raise ValueError(
+            f"the value of weight '{weight.name}' has the shape {_text(found)}, and the weight has "
+            f"{_text(weight.shape)}; give the value of the whole weight"
+        )
+    return found.static_dims
+
+
+def _cut(pieces: Pieces, value: Any) -> Any:
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the value has been imported
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        parts = [value[(*index, ...)] for index in pieces.slices]  # the dots keep a scalar an array
+        if pieces.axis is not None:
+            return numpy.concatenate(parts, axis=pieces.axis)
+        return parts[0] if parts[0].flags.c_contiguous else parts[0].copy(order="C")
+    if torch is not None and isinstance(value, torch.Tensor):
+        parts = [value[index] for index in pieces.slices]
+        return parts[0].contiguous() if pieces.axis is None else torch.cat(parts, dim=pieces.axis)
+    buffer = value if isinstance(value, Buffer) else _as_buffer(value)
+    if buffer.dtype.size_in_bits % 8:
+        return _cut_packed(pieces, buffer)
+    return _cut_buffer(pieces, buffer)
+
+
+def _cut_buffer(pieces: Pieces, buffer: Buffer) -> Buffer:
+    parts = [buffer[index] for index in pieces.slices]
+    axis = pieces.axis
+    if axis is None:
+        return parts[0] if parts[0].is_contiguous else parts[0].prefetch().copy()
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    out = Buffer.zeros(shape, buffer.dtype)
+    begin = 0
+    for part in parts:
+        part.prefetch()
+    for part in parts:
+        end = begin + part.shape[axis]
+        if math.prod(shape[:axis]) == 1:
+            part.astype(out.dtype, out=out[(*(slice(None),) * axis, slice(begin, end))])
+        else:
+            _write_beside(part, out, axis, begin)
+        begin = end
+    return out
+
+
+def _write_beside(part: Buffer, out: Buffer, axis: int, begin: int) -> None:
+    """Writes a part from `begin` on the axis of `out`, a few rows at a time."""
+    outer, rows = math.prod(out.shape[:axis]), part.shape[0]
+    step_bytes = math.prod(out.shape[axis + 1 :]) * out.element_size
+    width, first = part.shape[axis] * step_bytes, begin * step_bytes
+    if not outer * width:
+        return
+    target = out.view(DType.uint8, [outer, out.shape[axis] * step_bytes]).to_numpy()[:, first : first + width]
+    per_row = outer // rows
+    step = max(1, _PART // (per_row * width))
+    for start in range(0, rows, step):
+        copied = part[start : start + step].copy()
+        lines = copied.shape[0] * per_row
+        at = start * per_row
+        target[at : at + lines] = copied.view(DType.uint8, [lines, width]).to_numpy()
+
+
+def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
+    """Cuts elements of less than a byte, which have no indexing, as the bytes that they share."""
+    if not buffer.shape:
+        return buffer
+    bits = buffer.dtype.size_in_bits
+    elements = 8 // math.gcd(8, bits)
+    unit, row = elements * bits // 8, buffer.shape[-1]
+    edges = [row, *(edge for box in pieces for edge in box[-1] if isinstance(edge, int))]
+    for edge in edges:
+        if edge % elements:
+            raise ValueError(
+                f"an edge at element {edge} of a row lies inside a byte: {buffer.dtype} packs {elements} elements in "
+                f"{unit} bytes; split another axis, or into shards of whole bytes"
+            )
+    last = len(buffer.shape) - 1
+    scaled = pieces.scaled(last, row // elements * unit, elements, unit)
+    found = _cut_buffer(scaled, buffer.view(DType.uint8, [*buffer.shape[:-1], row // elements * unit]))
+    return found.view(buffer.dtype, [*found.shape[:-1], found.shape[-1] // unit * elements])
+
+
+def _as_buffer(value: Any) -> Buffer:
+    to_buffer = getattr(value, "to_buffer", None)
+    buffer: Buffer = Buffer.from_dlpack(value) if to_buffer is None else to_buffer()
+    return buffer
+
+
+def _text(shape: Shape) -> str:
+    return f"[{', '.join(map(str, shape))}]"

@@ -1,0 +1,48 @@
+"""Which graph is being recorded: a stack of its own in each thread and each asynchronous task."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from max_weights.graph.place import problem
+
+if TYPE_CHECKING:
+    from max_weights.graph.graph import Graph
+
+_GRAPHS: ContextVar[tuple[Graph, ...]] = ContextVar("max_weights_graphs", default=())
+
+
+def current_or_none() -> Graph | None:
+    """The innermost graph of this context."""
+    graphs = _GRAPHS.get()
+    return graphs[-1] if graphs else None
+
+
+def current(op: str) -> Graph:
+    """The innermost graph of this context.
+
+    Raises:
+        GraphError: a ValueError that says what `op` needs.
+    """
+    graphs = _GRAPHS.get()
+    if not graphs:
+        raise problem(op, "there is no parent graph; use it inside `with Graph(...)`")
+    return graphs[-1]
+
+
+def enter(graph: Graph) -> None:
+    """Make a graph the innermost one; the same graph may be entered again."""
+    _GRAPHS.set((*_GRAPHS.get(), graph))
+
+
+def leave(graph: Graph) -> None:
+    """Go back to the graph before.
+
+    Raises:
+        RuntimeError: the innermost graph of this context is another one.
+    """
+    graphs = _GRAPHS.get()
+    if not graphs or graphs[-1] is not graph:
+        raise RuntimeError(f"graph {graph.name!r} is left where it was not the last to be entered")
+    _GRAPHS.set(graphs[:-1])

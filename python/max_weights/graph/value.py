@@ -1,0 +1,239 @@
+"""`TensorValue`: a tensor that a graph will compute, known by its type alone.
+
+Each method records an operation in the current graph and gives its result. The operations themselves are in `ops`,
+which this module reaches only when one is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from max_weights.dtype import DType
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.dim import Dim, DimLike
+from max_weights.graph.operators import Operators
+from max_weights.graph.shape import Shape, ShapeLike
+from max_weights.graph.type import TensorType
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import numpy as np
+
+    from max_weights.graph.graph import Graph
+
+__all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
+
+TensorValueLike: TypeAlias = "TensorValue | Dim | Shape | bool | int | float | np.ndarray[Any, Any] | np.generic"
+"""What an operation takes as a tensor: a value or a `Weight`, a `Dim`, a `Shape`, a number, a NumPy array."""
+
+
+class Node:
+    """One recorded operation.
+
+    Two values compare by `==` as tensors, element by element, so nodes and values are told apart by identity.
+    """
+
+    __slots__ = ("attributes", "graph", "inputs", "op", "outputs", "place")
+
+    graph: Graph
+    """The graph that it belongs to."""
+    op: str
+    """The name of the operation, as in `ops`; `input` and `weight` for what is given to the graph."""
+    inputs: tuple[TensorValue, ...]
+    """The operands, of the same graph."""
+    attributes: Mapping[str, Any]
+    """Everything else that decides the result: axes counted from the front, dtypes, dimensions, constants."""
+    outputs: tuple[TensorValue, ...]
+    """The results."""
+    place: str
+    """The user's line that made it, as `file:line`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        op: str,
+        inputs: tuple[TensorValue, ...],
+        attributes: Mapping[str, Any],
+        types: Iterable[TensorType],
+        place: str,
+    ) -> None:
+        self.graph = graph
+        self.op = op
+        self.inputs = inputs
+        self.attributes = attributes
+        self.place = place
+        self.outputs = tuple(TensorValue._result(self, kind) for kind in types)
+
+    def __repr__(self) -> str:
+        return f"Node({self.op}, {[output.type for output in self.outputs]}, at {self.place})"
+
+
+class Value:
+    """Anything that flows through a graph; today that is always a `TensorValue`."""
+
+    __slots__ = ("__weakref__",)
+
+
+class TensorValue(Value, Operators):
+    """A tensor that a graph will compute.
+
+    Arithmetic, comparison and indexing follow NumPy's shapes; `==` and `!=` compare element by element too. A value is
+    hashed by identity, and has no truth value and no length.
+
+    Args:
+        value: Another value, given back as it is (a `Weight` joins the current graph); a `Dim`, which becomes a scalar
+            of int64; or a `Shape`, which becomes a row of int64. For numbers and arrays there is `ops.constant`.
+    """
+
+    __slots__ = ("_node", "_type")
+
+    _node: Node
+    _type: TensorType
+
+    def __new__(cls, value: TensorValue | Dim | Shape) -> Self:
+        """The value itself, or the one that stands for the dimension or shape."""
+        if not isinstance(value, TensorValue | Dim | Shape):
+            raise TypeError(
+                f"a TensorValue is made from a value, a Dim or a Shape, not {type(value).__name__}; "
+                "use ops.constant for numbers and arrays"
+            )
+        from max_weights.graph.ops.operands import operand
+
+        made = operand("TensorValue", value)
+        assert isinstance(made, cls)
+        return made
+
+    @classmethod
+    def _result(cls, node: Node, kind: TensorType) -> TensorValue:
+        value = object.__new__(TensorValue)
+        value._node, value._type = node, kind
+        return value
+
+    def _value(self) -> TensorValue:
+        """The value in the graph; a `Weight` joins the current one."""
+        return self
+
+    @property
+    def node(self) -> Node:
+        """The operation that this is a result of."""
+        return self._value()._node
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype, shape and device together."""
+        return self._type
+
+    @property
+    def tensor(self) -> Self:
+        """Itself; a value of a graph is always a tensor."""
+        return self
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape; a list of its own at each call."""
+        return self._type.shape
+
+    @property
+    def device(self) -> DeviceRef:
+        """Where the tensor will be computed."""
+        return self._type.device
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> TensorValue:
+        """The last two axes swapped: `[..., a, b]` becomes `[..., b, a]`."""
+        return self.transpose(-1, -2)
+
+    def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
+        """The same elements in another shape; see `ops.reshape`."""
+        from max_weights.graph.ops.shaping import reshape
+
+        return reshape(self, shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
+        """The axes from `start_dim` to `end_dim`, both included, as one."""
+        from max_weights.graph.ops.shaping import flatten
+
+        return flatten(self, start_dim, end_dim)
+
+    def broadcast_to(self, shape: ShapeLike) -> TensorValue:
+        """Repeated to a shape; see `ops.broadcast_to`."""
+        from max_weights.graph.ops.shaping import broadcast_to
+
+        return broadcast_to(self, shape)
+
+    def rebind(self, shape: ShapeLike, message: str = "") -> TensorValue:
+        """The same tensor with other names for its dimensions; see `ops.rebind`."""
+        from max_weights.graph.ops.shaping import rebind
+
+        return rebind(self, shape, message)
+
+    def transpose(self, dim_1: int, dim_2: int) -> TensorValue:
+        """Two axes swapped."""
+        from max_weights.graph.ops.shaping import transpose
+
+        return transpose(self, dim_1, dim_2)
+
+    def permute(self, dims: Iterable[int]) -> TensorValue:
+        """The axes in another order."""
+        from max_weights.graph.ops.shaping import permute
+
+        return permute(self, dims)
+
+    def cast(self, dtype: DType | str) -> TensorValue:
+        """Each element as another dtype."""
+        from max_weights.graph.ops.elementwise import cast
+
+        return cast(self, dtype)
+
+    def to(self, device: DeviceRef | str) -> TensorValue:
+        """The same tensor on another device; see `ops.transfer_to`."""
+        from max_weights.graph.ops.effects import transfer_to
+
+        return transfer_to(self, device)
+
+    def print(self, label: str = "debug_tensor") -> None:
+        """Print the elements when the graph is run."""
+        from max_weights.graph.ops.effects import print as print_op
+
+        print_op(self, label)
+
+    def __getitem__(self, index: Any) -> TensorValue:
+        from max_weights.graph.ops.indexing import slice_tensor
+
+        return slice_tensor(self, index)
+
+    def __repr__(self) -> str:
+        return f"TensorValue({self.dtype!s}, {list(self.shape)}, {self.device})"
+
+    def __iter__(self) -> NoReturn:
+        self._value()
+        raise TypeError(
+            "a TensorValue cannot be iterated: its elements are not known while the graph is built; "
+            "index it (`x[0]`), or use ops.split"
+        )
+
+    def __len__(self) -> NoReturn:
+        self._value()
+        raise TypeError("a TensorValue has no length while the graph is built; see its `shape`")
+
+    def __bool__(self) -> NoReturn:
+        self._value()
+        raise TypeError(
+            "a TensorValue is neither true nor false while the graph is built: its elements are not known yet; "
+            "choose between tensors with ops.where, and compare objects with `is`"
+        )
+
+    def __contains__(self, _element: object) -> NoReturn:
+        self.__iter__()

@@ -1,0 +1,140 @@
+"""`DeclaredWeights`: the names of weights that no file has, made while a graph is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from max_weights.errors import WeightNotFoundError
+from max_weights.graph.device import DeviceRef
+from max_weights.graph.place import problem
+from max_weights.graph.weight import Weight
+
+if TYPE_CHECKING:
+    from max_weights.dtype import DType
+    from max_weights.graph.dim import Dim
+    from max_weights.graph.quantization import QuantizationEncoding
+
+__all__ = ["Declarations", "DeclaredWeights"]
+
+
+class Declarations:
+    """The weights that the nodes of one tree share."""
+
+    __slots__ = ("graph", "lock", "weights")
+
+    def __init__(self, graph: str) -> None:
+        """No weights yet, for the graph of this name."""
+        self.graph = graph
+        self.weights: dict[str, Weight] = {}
+        self.lock = threading.Lock()
+
+
+class DeclaredWeights:
+    """One node of a tree of names; see `Weights`. A weight exists once it was allocated, and has no data."""
+
+    __slots__ = ("_declarations", "_name")
+
+    def __init__(self, declarations: Declarations, name: str) -> None:
+        """The node of this full name."""
+        self._declarations = declarations
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The full name of this node; empty at the root."""
+        return self._name
+
+    @property
+    def allocated_weights(self) -> dict[str, Any]:
+        """The weights that `allocate` made, by full name, in that order; their values are given when a graph is run."""
+        return dict(self._declarations.weights)
+
+    def __getattr__(self, key: str) -> DeclaredWeights:
+        if key.startswith("_"):  # what copy, pickle and notebooks look for
+            raise AttributeError(f"weights have no attribute {key!r}; a child of that name is reached by w[{key!r}]")
+        return self[key]
+
+    def __getitem__(self, key: int | str) -> DeclaredWeights:
+        if isinstance(key, bool) or not isinstance(key, int | str):
+            raise TypeError(f"the key of a child is an int or a text, not {key!r}")
+        part = str(key)
+        return DeclaredWeights(self._declarations, f"{self._name}.{part}" if self._name else part)
+
+    def exists(self) -> bool:
+        """True once a weight of exactly this name was allocated."""
+        return self._name in self._declarations.weights
+
+    def items(self) -> Iterator[tuple[str, DeclaredWeights]]:
+        """This weight, if it was allocated, and all below it, as (full name, node), in the order of allocation."""
+        for name in self._below():
+            yield name, DeclaredWeights(self._declarations, name)
+
+    def data(self) -> NoReturn:
+        """There is none.
+
+        Raises:
+            WeightNotFoundError: a KeyError, always.
+        """
+        error = WeightNotFoundError(
+            f"weight '{self._name}' of graph {self._declarations.graph!r} has no data: it is declared, not loaded; "
+            "open a checkpoint with load_weights for data"
+        )
+        error.tensor = self._name
+        raise error
+
+    def allocate(
+        self,
+        dtype: DType | str | None = None,
+        shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | str | None = None,
+        device: DeviceRef | str | None = None,
+    ) -> Weight:
+        """A new `Weight` of this name.
+
+        Args:
+            dtype: The type of the elements; there is no file to take it from.
+            shape: The shape; the same.
+            quantization_encoding: How the elements are packed.
+            device: Where the weight is wanted; default: the CPU.
+
+        Raises:
+            ValueError: dtype or shape is missing, or there is a weight of this name.
+        """
+        if dtype is None or shape is None:
+            missing = " and ".join(name for name, value in (("dtype", dtype), ("shape", shape)) if value is None)
+            raise problem("allocate", f"weight '{self._name}' needs a {missing}: there is no file to take it from")
+        weight = Weight(self._name, dtype, shape, DeviceRef.CPU() if device is None else device, quantization_encoding)
+        with self._declarations.lock:
+            if self._declarations.weights.setdefault(self._name, weight) is not weight:
+                raise problem("allocate", f"weight '{self._name}' already exists in graph {self._declarations.graph!r}")
+        return weight
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self[name].exists()
+
+    def __len__(self) -> int:
+        return len(self._below())
+
+    def __bool__(self) -> bool:
+        return True
+
+    __iter__ = None
+
+    def __dir__(self) -> list[str]:
+        prefix = f"{self._name}." if self._name else ""
+        children = {name[len(prefix) :].partition(".")[0] for name in self._below() if name != self._name}
+        return sorted({*object.__dir__(self), *children})
+
+    def __repr__(self) -> str:
+        shown = f"'{self._name}'" if self._name else "the root"
+        return f"DeclaredWeights({shown} of graph {self._declarations.graph!r}, {len(self)} allocated)"
+
+    def _below(self) -> list[str]:
+        prefix = f"{self._name}."
+        return [
+            name
+            for name in list(self._declarations.weights)
+            if not self._name or name == self._name or name.startswith(prefix)
+        ]

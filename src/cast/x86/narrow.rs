@@ -1,0 +1,312 @@
+//! f32 and bf16 to the eight-bit formats with AVX-512 VBMI, in lanes of eight bits: sixty-four elements at once.
+//!
+//! A bf16 is a byte of exponent and seven bits of fraction. What the fraction rounds to is looked up: in one table for the normal values of
+//! the target, and in one for each exponent of its denormals. An f32 is first cut to a bf16 whose last bit also stands for all that was cut
+//! ("rounded to odd"), which loses nothing that a second rounding to so few bits could need.
+
+#![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
+
+use std::arch::x86_64::*;
+
+use super::drive::Kernel;
+use crate::dtype::DType;
+
+const STEP: usize = 64;
+/// Steps between two fences. A single one at the end would do, but this loop is so short that its streamed stores, when nothing makes them
+/// drain, hold up its loads: that costs up to a third of the speed.
+const STEPS_TO_FENCE: usize = 256;
+/// Exponents below the smallest normal one at which a value may still round to something: one for each digit that is kept, and half.
+const DENORMALS: usize = 4;
+
+/// The kernel of a pair, if there is one.
+pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+    Some(match (from, to, saturate) {
+        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<Bf16, E4m3Fn<false>>,
+        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<Bf16, E4m3Fn<true>>,
+        (DType::BFloat16, DType::Float8E5M2, false) => convert::<Bf16, E5m2<false>>,
+        (DType::BFloat16, DType::Float8E5M2, true) => convert::<Bf16, E5m2<true>>,
+        (DType::Float32, DType::Float8E4M3Fn, false) => convert::<F32, E4m3Fn<false>>,
+        (DType::Float32, DType::Float8E4M3Fn, true) => convert::<F32, E4m3Fn<true>>,
+        (DType::Float32, DType::Float8E5M2, false) => convert::<F32, E5m2<false>>,
+        (DType::Float32, DType::Float8E5M2, true) => convert::<F32, E5m2<true>>,
+        _ => return None,
+    })
+}
+
+/// What is read.
+trait Source {
+    /// Bytes of one element.
+    const BYTES: usize;
+    /// The upper and the lower bytes of sixty-four elements as bf16.
+    ///
+    /// # Safety
+    /// Only where AVX-512 F, BW and VBMI are enabled; `STEP * BYTES` bytes must be readable.
+    unsafe fn load(src: *const u8) -> (__m512i, __m512i);
+}
+
+struct Bf16;
+struct F32;
+
+impl Source for Bf16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load(src: *const u8) -> (__m512i, __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe { planes(_mm512_loadu_si512(src.cast()), _mm512_loadu_si512(src.add(64).cast())) }
+    }
+}
+
+impl Source for F32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load(src: *const u8) -> (__m512i, __m512i) {
+        // SAFETY: the caller's promise.
+        unsafe { planes(upper_words(src), upper_words(src.add(128))) }
+    }
+}
+
+/// Thirty-two f32 as bf16.
+#[inline(always)]
+unsafe fn upper_words(src: *const u8) -> __m512i {
+    // SAFETY: the caller's promise that 128 bytes are readable.
+    unsafe {
+        let (first, second) = (to_odd(src), to_odd(src.add(64)));
+        _mm512_permutex2var_epi16(first, _mm512_loadu_si512(ODD_WORDS.as_ptr().cast()), second)
+    }
+}
+
+/// Sixteen f32 whose bit 16 is set if one below it is.
+#[inline(always)]
+unsafe fn to_odd(src: *const u8) -> __m512i {
+    // SAFETY: the caller's promise that 64 bytes are readable.
+    unsafe {
+        let value = _mm512_loadu_si512(src.cast());
+        let cut = _mm512_test_epi32_mask(value, _mm512_set1_epi32(0xffff));
+        _mm512_mask_or_epi32(value, cut, value, _mm512_set1_epi32(1 << 16))
+    }
+}
+
+/// The upper and the lower bytes of sixty-four words.
+///
+/// # Safety
+/// Only where AVX-512 F, BW and VBMI are enabled.
+#[inline(always)]
+pub(super) unsafe fn planes(first: __m512i, second: __m512i) -> (__m512i, __m512i) {
+    // SAFETY: reads constants of 64 bytes; the caller has enabled the instructions.
+    unsafe {
+        let (upper, lower) = (ODD_BYTES.as_ptr().cast(), EVEN_BYTES.as_ptr().cast());
+        (
+            _mm512_permutex2var_epi8(first, _mm512_loadu_si512(upper), second),
+            _mm512_permutex2var_epi8(first, _mm512_loadu_si512(lower), second),
+        )
+    }
+}
+
+static EVEN_BYTES: [u8; 64] = every_second_byte(0);
+static ODD_BYTES: [u8; 64] = every_second_byte(1);
+static ODD_WORDS: [u16; 32] = {
+    let mut indices = [0; 32];
+    let mut i = 0;
+    while i < indices.len() {
+        indices[i] = 2 * i as u16 + 1;
+        i += 1;
+    }
+    indices
+};
+
+const fn every_second_byte(first: u8) -> [u8; 64] {
+    let mut indices = [0; 64];
+    let mut i = 0;
+    while i < indices.len() {
+        indices[i] = 2 * i as u8 + first;
+        i += 1;
+    }
+    indices
+}
+
+/// What is written: a format of `KEPT` bits of mantissa, whose largest value has the code `LARGEST`, and what overflows the code after it.
+/// `IEEE` says whether NaN is any code beyond that, with a payload.
+trait Target {
+    const KEPT: u32;
+    /// The exponent of the smallest normal value, with the bias of bf16.
+    const SMALLEST: u8;
+    const LARGEST: u8;
+    const IEEE: bool;
+    const SATURATE: bool;
+
+    /// The tables: fractions at the smallest normal exponent or above, then at each exponent below it.
+    const ROUNDED: [[u8; 128]; 1 + DENORMALS] = {
+        let mut tables = [[0; 128]; 1 + DENORMALS];
+        let mut below = 0;
+        while below < tables.len() {
+            let mut fraction = 0;
+            while fraction < 128 {
+                tables[below][fraction] = to_nearest_even(128 + fraction as u32, 7 - Self::KEPT + below as u32);
+                fraction += 1;
+            }
+            below += 1;
+        }
+        tables
+    };
+
+    /// The codes of NaNs: the payload is cut, and the quiet bit set.
+    const NANS: [u8; 128] = {
+        let mut table = [Self::LARGEST + 1; 128];
+        let mut fraction = 0;
+        while Self::IEEE && fraction < 128 {
+            table[fraction] |= 1 << (Self::KEPT - 1) | (fraction >> (7 - Self::KEPT)) as u8;
+            fraction += 1;
+        }
+        table
+    };
+}
+
+/// `digits` without the last `dropped` bits, rounded to nearest, ties to even.
+const fn to_nearest_even(digits: u32, dropped: u32) -> u8 {
+    let half = 1 << (dropped - 1);
+    let (kept, cut) = (digits >> dropped, digits & ((1 << dropped) - 1));
+    (kept + (cut > half || (cut == half && kept & 1 == 1)) as u32) as u8
+}
+
+struct E4m3Fn<const SATURATE: bool>;
+struct E5m2<const SATURATE: bool>;
+
+impl<const SATURATE_: bool> Target for E4m3Fn<SATURATE_> {
+    const KEPT: u32 = 3;
+    const SMALLEST: u8 = 127 - 7 + 1;
+    const LARGEST: u8 = 0x7e;
+    const IEEE: bool = false;
+    const SATURATE: bool = SATURATE_;
+}
+
+impl<const SATURATE_: bool> Target for E5m2<SATURATE_> {
+    const KEPT: u32 = 2;
+    const SMALLEST: u8 = 127 - 15 + 1;
+    const LARGEST: u8 = 0x7b;
+    const IEEE: bool = true;
+    const SATURATE: bool = SATURATE_;
+}
+
+/// The results for the fractions in the low seven bits of `lower`, zero where the mask is not set.
+#[inline(always)]
+unsafe fn lookup(table: &'static [u8; 128], mask: __mmask64, lower: __m512i) -> __m512i {
+    // SAFETY: reads the table; the caller has enabled the instructions.
+    unsafe {
+        let first = _mm512_loadu_si512(table.as_ptr().cast());
+        let second = _mm512_loadu_si512(table.as_ptr().add(64).cast());
+        _mm512_maskz_permutex2var_epi8(mask, first, lower, second)
+    }
+}
+
+/// The codes of sixty-four bf16.
+///
+/// # Safety
+/// Only where AVX-512 F, BW and VBMI are enabled.
+#[inline(always)]
+unsafe fn codes<T: Target>((upper, lower): (__m512i, __m512i)) -> __m512i {
+    // SAFETY: arithmetic on registers and constant tables; the caller has enabled the instructions.
+    unsafe {
+        let byte = |value: u8| _mm512_set1_epi8(value as i8);
+        // The exponent's last bit is the first of the lower byte.
+        let doubled = _mm512_add_epi8(upper, upper);
+        let exponent = _mm512_mask_add_epi8(doubled, _mm512_movepi8_mask(lower), doubled, byte(1));
+
+        // The fraction, with the implicit bit, which is the first step of the exponent.
+        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::SMALLEST)));
+        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::SMALLEST - below));
+        let normal = lookup(&rounded[0], normal, lower);
+        let first = _mm512_or_si512(lookup(&rounded[1], at(1), lower), lookup(&rounded[2], at(2), lower));
+        let third = lookup(&rounded[3], at(3), lower);
+        // One bit less is kept, so there is one exponent less.
+        let last = if T::KEPT == 3 { lookup(&rounded[4], at(4), lower) } else { _mm512_setzero_si512() };
+        let denormal = or3(first, third, last);
+
+        let above = _mm512_subs_epu8(exponent, byte(T::SMALLEST));
+        let mut steps = _mm512_adds_epu8(above, above);
+        steps = _mm512_adds_epu8(steps, steps);
+        if T::KEPT == 3 {
+            steps = _mm512_adds_epu8(steps, steps);
+        }
+        let code = _mm512_adds_epu8(_mm512_or_si512(normal, denormal), steps);
+        let mut code = _mm512_min_epu8(code, byte(T::LARGEST + u8::from(!T::SATURATE)));
+
+        if T::SATURATE || T::IEEE {
+            let infinite = _mm512_cmpeq_epi8_mask(exponent, byte(0xff));
+            let nan = _mm512_mask_test_epi8_mask(infinite, lower, byte(0x7f));
+            code = _mm512_mask_mov_epi8(code, nan, lookup(const { &T::NANS }, nan, lower));
+        }
+        // The sign: code | (upper & 0x80).
+        _mm512_ternarylogic_epi32::<0xf8>(code, upper, byte(0x80))
+    }
+}
+
+#[inline(always)]
+unsafe fn or3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    // SAFETY: arithmetic on registers; the caller has enabled the instructions.
+    unsafe { _mm512_ternarylogic_epi32::<0xfe>(a, b, c) }
+}
+
+/// # Safety
+/// As for [`Kernel`], at the level AVX-512.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn convert<S: Source, T: Target>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+    let head = if stream { (dst.addr().wrapping_neg() % STEP).min(elements) } else { 0 };
+    let count = (elements - head) / STEP;
+    let done = head + count * STEP;
+    // SAFETY: head, steps and rest lie one after the other and end at `elements`; after the head, `dst` is aligned to 64.
+    unsafe {
+        partial_step::<S, T>(src, dst, head);
+        if stream {
+            for start in (0..count).step_by(STEPS_TO_FENCE) {
+                let at = head + start * STEP;
+                steps::<S, T, true>(src.add(at * S::BYTES), dst.add(at), STEPS_TO_FENCE.min(count - start));
+                // Streamed stores become visible to other threads in order only after a fence.
+                _mm_sfence();
+            }
+        } else {
+            steps::<S, T, false>(src, dst, count);
+        }
+        partial_step::<S, T>(src.add(done * S::BYTES), dst.add(done), elements - done);
+    }
+}
+
+/// # Safety
+/// `src` must be readable and `dst` writable for `count` steps; `dst` is aligned to 64 if `STREAM`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn steps<S: Source, T: Target, const STREAM: bool>(src: *const u8, dst: *mut u8, count: usize) {
+    for index in 0..count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = codes::<T>(S::load(src.add(index * STEP * S::BYTES)));
+            let to = dst.add(index * STEP).cast();
+            if STREAM {
+                _mm512_stream_si512(to, codes);
+            } else {
+                _mm512_storeu_si512(to, codes);
+            }
+        }
+    }
+}
+
+/// Fewer elements than a step, by way of the stack.
+///
+/// # Safety
+/// As for [`Kernel`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+unsafe fn partial_step<S: Source, T: Target>(src: *const u8, dst: *mut u8, elements: usize) {
+    debug_assert!(elements < STEP);
+    if elements == 0 {
+        return;
+    }
+    let mut from = [0u8; 4 * STEP];
+    let mut to = [0u8; STEP];
+    // SAFETY: fewer than 64 elements are copied, and both arrays hold as many of the widest type.
+    unsafe {
+        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), S::BYTES * elements);
+        steps::<S, T, false>(from.as_ptr(), to.as_mut_ptr(), 1);
+        std::ptr::copy_nonoverlapping(to.as_ptr(), dst, elements);
+    }
+}

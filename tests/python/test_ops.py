@@ -1,0 +1,389 @@
+"""Operations: the dtype and device of results, constants, and what a refusal says."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from max_weights.driver import Buffer
+from max_weights.dtype import DType
+from max_weights.errors import GraphError
+from max_weights.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, Weight, ops
+
+CPU, GPU = DeviceRef.CPU(), DeviceRef.GPU(0)
+NUMBERS = [dtype for dtype in DType if dtype.is_integral() or dtype.is_float()]
+UNARY_FLOAT = (
+    *("sqrt", "rsqrt", "exp", "log", "sin", "cos", "tanh", "erf"),
+    *("floor", "sigmoid", "silu", "gelu", "softmax", "logsoftmax"),
+)
+
+
+def given(*types: tuple[str, list[int | str]] | TensorType) -> Graph:
+    """A graph with inputs of these dtypes and shapes."""
+    return Graph("g", input_types=[t if isinstance(t, TensorType) else TensorType(*t, CPU) for t in types])
+
+
+def kinds(dtype: DType) -> tuple[bool, bool, bool]:
+    return dtype.is_signed_integral(), dtype.is_unsigned_integral(), dtype.is_float()
+
+
+@pytest.mark.parametrize("left", NUMBERS, ids=str)
+def test_a_wider_dtype_of_the_same_kind_wins_as_in_numpy(left: DType) -> None:
+    for right in NUMBERS:
+        with given((left.name, [2]), (right.name, [2])) as graph:
+            x, y = graph.inputs
+            narrow = min(left.size_in_bits, right.size_in_bits) < 16 and left.is_float()
+            halves = {left, right} == {DType.float16, DType.bfloat16}
+            if left is right:
+                assert (x * y).dtype is left
+            elif kinds(left) != kinds(right) or narrow or halves:
+                with pytest.raises(ValueError, match=f"mul: {left!r} and {right!r} have no common dtype"):
+                    _ = x * y
+            else:
+                assert (x * y).dtype.to_numpy() == np.promote_types(left.to_numpy(), right.to_numpy())
+
+
+def test_promotion_is_a_cast_in_the_graph() -> None:
+    with given(("float32", [2]), ("bfloat16", [2])) as graph:
+        _ = graph.inputs[0] + graph.inputs[1]
+        (cast,) = [node for node in graph.nodes if node.op == "cast"]
+    assert cast.inputs[0] is graph.inputs[1]
+    assert cast.attributes["dtype"] is DType.float32
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "int8", "uint64"])
+@pytest.mark.parametrize("scalar", [2, np.int64(2), np.uint8(2), np.array(2), True])
+def test_a_scalar_takes_the_dtype_of_the_tensor(dtype: str, scalar: Any) -> None:
+    with given((dtype, ["n"])) as graph:
+        x = graph.inputs[0]
+        for result in (x + scalar, scalar + x, x * scalar, scalar - x):
+            assert result.type == x.type
+
+
+@pytest.mark.parametrize(
+    "scalar", [0.1, np.float64(0.1), np.float32(0.1), ml_dtypes.bfloat16(0.5), float("inf"), float("nan")]
+)
+def test_a_float_scalar_takes_the_dtype_of_the_tensor(scalar: Any) -> None:
+    with given(("bfloat16", ["n"])) as graph:
+        assert (graph.inputs[0] / scalar).dtype is (scalar / graph.inputs[0]).dtype is DType.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "message"),
+    [
+        ("int32", 2.5, r"the float 2.5 meets a tensor of int32"),
+        ("int32", 2.0, r"the float 2.0 meets a tensor of int32"),
+        ("int8", 128, "the number 128 is out of the range of int8"),
+        ("int8", -129, "out of the range of int8"),
+        ("uint8", -1, "out of the range of uint8"),
+        ("uint8", 256, "out of the range of uint8"),
+        ("float16", 65520.0 * 2, "out of the range of float16"),
+        ("float32", 10**400, "out of the range of float32"),
+        ("bool", 1, "the number 1 meets a tensor of bool"),
+        ("complex64", 1.0, "complex64"),
+    ],
+)
+def test_a_scalar_that_the_dtype_does_not_have_is_refused(dtype: str, scalar: Any, message: str) -> None:
+    with given((dtype, [2])) as graph, pytest.raises(ValueError, match=message):
+        ops.equal(graph.inputs[0], scalar)
+
+
+@pytest.mark.parametrize("scalar", [np.str_("a"), np.complex64(1), np.datetime64("2020-01-01"), np.array("a")])
+def test_a_numpy_scalar_that_is_no_number_is_refused(scalar: Any) -> None:
+    with given(("float32", [2])) as graph, pytest.raises(TypeError, match="is no number that a tensor takes"):
+        ops.add(graph.inputs[0], scalar)
+
+
+def test_the_ends_of_a_range_are_allowed() -> None:
+    with given(("int8", [2]), ("uint64", [2]), ("float16", [2])) as graph:
+        small, large, half = graph.inputs
+        _ = small + 127, small + -128, large + (2**64 - 1), half + 65504.0
+        with pytest.raises(ValueError, match="out of the range of uint64"):
+            _ = large + 2**64
+
+
+def test_two_devices_are_refused_and_named() -> None:
+    with given(("float32", [2]), TensorType("float32", [2], GPU)) as graph:
+        x, y = graph.inputs
+        with pytest.raises(ValueError, match=r"add: .* are on cpu:0 and gpu:0; move one with `ops.transfer_to"):
+            _ = x + y
+        moved = ops.transfer_to(x, GPU)
+        assert (moved + y).device == GPU
+        assert (y + 1.0).device == (y + np.ones(2, np.float32)).device == GPU
+        assert ops.transfer_to(y, "gpu:0") is y
+        assert y.to("cpu").device == CPU
+
+
+@pytest.mark.parametrize("name", UNARY_FLOAT)
+def test_functions_of_floats_keep_the_type_and_refuse_the_rest(name: str) -> None:
+    with given(("float16", ["n", 3]), ("int32", [3])) as graph:
+        half, whole = graph.inputs
+        assert getattr(ops, name)(half).type == half.type
+        with pytest.raises(ValueError, match=rf"{name}: needs a float, found TensorType\(DType.int32, .*`.cast\("):
+            getattr(ops, name)(whole)
+
+
+def test_numbers_are_not_truth_values() -> None:
+    with given(("bool", [2]), ("int32", [2]), ("uint8", [2])) as graph:
+        flag, number, unsigned = graph.inputs
+        for compute in (lambda: flag + flag, lambda: -flag, lambda: ops.sum(flag), lambda: flag < flag):
+            with pytest.raises(ValueError, match="needs numbers"):
+                compute()
+        for compute in (lambda: number & number, lambda: ~number, lambda: ops.where(number, number, number)):
+            with pytest.raises(ValueError, match="needs bool"):
+                compute()
+        with pytest.raises(ValueError, match="uint8 has no negative numbers"):
+            _ = -unsigned
+        assert (flag & flag).dtype is (flag | True).dtype is (flag ^ flag).dtype is (~flag).dtype is DType.bool
+        assert (flag == flag).dtype is (number != 3).dtype is (number >= number).dtype is DType.bool
+        assert ops.where(flag, number, 0).type == number.type
+        assert ops.where(flag, 0, number).type == number.type
+
+
+def test_quotients_and_means_of_integers_are_float64_as_in_numpy() -> None:
+    with given(("int32", [2]), ("int32", [2]), ("float16", [2])) as graph:
+        x, y, half = graph.inputs
+        assert (x / y).dtype is (x / 2).dtype is ops.mean(x).dtype is DType.float64
+        assert (x // y).dtype is (x % 3).dtype is (x**2).dtype is DType.int32
+        assert ops.mean(half).dtype is (half / 2).dtype is DType.float16
+        assert ops.argmax(half).dtype is ops.argmin(x).dtype is DType.int64
+
+
+def test_max_of_one_tensor_reduces_and_of_two_compares() -> None:
+    with given(("float32", ["n", 3]), ("float32", [3])) as graph:
+        x, y = graph.inputs
+        assert ops.max(x).shape == ["n", 1]
+        assert ops.min(x, axis=0).shape == [1, 3]
+        assert ops.max(x, y).shape == ops.min(x, 0.0).shape == ["n", 3]
+        with pytest.raises(ValueError, match="max: either two tensors or one and an axis"):
+            ops.max(x, y, axis=0)
+        with pytest.raises(ValueError, match=r"max: the shape \[0\] has no elements on axis 0"):
+            ops.max(ops.constant(np.zeros(0, np.float32)))
+
+
+def test_norms_take_a_row_as_long_as_the_last_axis() -> None:
+    with given(("float32", ["b", 8]), ("float32", [8]), ("float32", [4]), ("bfloat16", [8])) as graph:
+        x, row, short, half = graph.inputs
+        assert ops.layer_norm(x, row, row, 1e-5).type == ops.rms_norm(x, row, 1e-6).type == x.type
+        assert ops.rms_norm(x, half, 1e-6, weight_offset=1.0, multiply_before_cast=True).type == x.type
+        with pytest.raises(ValueError, match=r"layer_norm: the shapes \[b, 8\] and \[4\] do not fit: 8 is not 4"):
+            ops.layer_norm(x, row, short, 1e-5)
+        with pytest.raises(ValueError, match=r"rms_norm: the shapes \[b, 8\] and \[4\] do not fit"):
+            ops.rms_norm(x, short, 1e-5)
+        with pytest.raises(ValueError, match="epsilon is positive"):
+            ops.rms_norm(x, row, 0.0)
+        with pytest.raises(ValueError, match=r"takes an input \[..., n\] and a weight \[n\]"):
+            ops.rms_norm(x, x, 1e-5)
+
+
+class TestConstant:
+    @pytest.mark.parametrize(
+        ("value", "dtype", "shape"),
+        [
+            (True, DType.bool, []),
+            (3, DType.int64, []),
+            (0.5, DType.float32, []),
+            (np.float16(0.5), DType.float16, []),
+            (np.float64(0.5), DType.float64, []),
+            ([[1, 2], [3, 4]], DType.int64, [2, 2]),
+            ([0.5, 1.5], DType.float32, [2]),
+            ((), DType.float32, [0]),
+            (np.ones((2, 3), ml_dtypes.bfloat16), DType.bfloat16, [2, 3]),
+            (np.ones((2, 3), ">i4"), DType.int32, [2, 3]),
+        ],
+    )
+    def test_the_dtype_is_that_of_the_value(self, value: Any, dtype: DType, shape: list[int]) -> None:
+        with Graph("g"):
+            constant = ops.constant(value)
+            assert constant.type == TensorType(dtype, shape, CPU)
+            data = constant.node.attributes["value"]
+            assert np.array_equal(np.asarray(data, np.float64), np.asarray(value, np.float64))
+
+    def test_a_dtype_and_a_device_can_be_asked_for(self) -> None:
+        with Graph("g"):
+            assert ops.constant([1, 2], "float16", GPU).type == TensorType("float16", [2], GPU)
+            assert ops.constant(1, DType.bfloat16, "gpu:1").type == TensorType("bfloat16", [], "gpu:1")
+            assert ops.constant(np.arange(3.0), DType.int8).dtype is DType.int8
+
+    @pytest.mark.parametrize(
+        ("value", "dtype"), [([0.5], "int32"), ([300], "int8"), ([-1], "uint8"), ([1e6], "float16"), ([2], "bool")]
+    )
+    def test_values_are_not_changed_beyond_rounding(self, value: Any, dtype: str) -> None:
+        with Graph("g"), pytest.raises(ValueError, match=r"constant: an array of .* " + dtype):
+            ops.constant(value, dtype)
+
+    def test_the_elements_are_copied(self) -> None:
+        array = np.zeros(3, np.float32)
+        with Graph("g"):
+            constant = ops.constant(array)
+        array[:] = 1
+        kept = constant.node.attributes["value"]
+        assert not kept.any()
+        assert not kept.flags.writeable
+
+    def test_buffers_and_other_tensors_are_taken(self) -> None:
+        torch = pytest.importorskip("torch", reason="the DLPack producer of this test")
+        with Graph("g"):
+            assert ops.constant(Buffer.from_numpy(np.ones((2, 3), np.int16))).type == TensorType("int16", [2, 3], CPU)
+            assert ops.constant(torch.ones(2, dtype=torch.bfloat16)).type == TensorType("bfloat16", [2], CPU)
+
+    @pytest.mark.parametrize("value", ["text", None, object(), np.array(["a"]), np.array([object()])])
+    def test_what_is_no_number_is_refused(self, value: Any) -> None:
+        with Graph("g"), pytest.raises((TypeError, ValueError), match="constant: "):
+            ops.constant(value)
+
+
+class TestRange:
+    def test_dtype_and_device(self) -> None:
+        with Graph("g"):
+            assert ops.range(0, 10, dtype="int32", device=GPU).type == TensorType("int32", [10], GPU)
+            assert ops.range(0, 1, 0.25).type == TensorType("float32", [4], CPU)
+            assert ops.range(0, Dim("n")).type == TensorType("int64", ["n"], CPU)
+            assert ops.range(Dim("a"), Dim("b")).shape == [Dim("b") - Dim("a")]
+
+    def test_the_size_is_stated_where_it_is_not_known(self) -> None:
+        with given(("int64", [])) as graph:
+            stop = graph.inputs[0]
+            assert ops.range(0, stop, out_dim="n").type == TensorType("int64", ["n"], CPU)
+            with pytest.raises(ValueError, match="state it as out_dim"):
+                ops.range(0, stop)
+            with pytest.raises(ValueError, match="there are 10 numbers, not 9"):
+                ops.range(0, 10, out_dim=9)
+            with pytest.raises(ValueError, match="step is not 0"):
+                ops.range(0, 10, 0)
+
+
+REFUSED: dict[str, tuple[Callable[[TensorValue, TensorValue], Any], str]] = {
+    "add": (operator.add, r"add: the shapes \[n, 5\] and \[4, 3\] do not broadcast: on axis -1, 5 is not 3"),
+    "matmul": (operator.matmul, r"matmul: the shapes \[n, 5\] and \[4, 3\] do not multiply: .* 5 is not 4"),
+    "concat": (lambda x, y: ops.concat([x, y]), r"concat: the shapes \[n, 5\] and \[4, 3\] do not fit"),
+    "stack": (lambda x, y: ops.stack([x, y]), r"stack: the shapes \[n, 5\] and \[4, 3\] do not fit"),
+    "reshape": (lambda x, _: x.reshape([3, 4]), r"reshape: the shapes \[n, 5\] and \[3, 4\] hold 5\*n and 12 elements"),
+    "reshape to -1": (
+        lambda x, _: x.reshape([-1, 7]),
+        r"reshape: the shapes \[n, 5\] and \[-1, 7\]: 5\*n elements may not divide by 7",
+    ),
+    "broadcast_to": (
+        lambda _, y: y.broadcast_to([2, 4, 5]),
+        r"broadcast_to: the shape \[4, 3\] does not broadcast to \[2, 4, 5\]: on axis -1, 3 is not 5",
+    ),
+    "rebind": (
+        lambda x, _: x.rebind(["m", 4]),
+        r"rebind: the shapes \[n, 5\] and \[m, 4\] differ: on axis 1, 5 is not 4",
+    ),
+    "split": (
+        lambda x, _: ops.split(x, [2, 2], 1),
+        r"split: the sizes \[2, 2\] sum to 4, but .* \[n, 5\] has 5",
+    ),
+    "squeeze": (lambda x, _: ops.squeeze(x, 0), r"squeeze: the shape \[n, 5\] has size n on axis 0, not 1"),
+    "permute": (
+        lambda x, _: x.permute([0, 0]),
+        r"permute: \[0, 0\] does not name each axis of .* \[n, 5\] once",
+    ),
+    "tile": (lambda x, _: ops.tile(x, [2]), r"tile: the shape \[n, 5\] needs 2 repeats, found \[2\]"),
+    "outer": (ops.outer, r"outer: takes two tensors of one axis, found \[n, 5\] and \[4, 3\]"),
+    "gather": (lambda x, y: ops.gather(x, y, 0), r"gather: the indices are integers, found TensorType\(DType.float32"),
+    "axis": (lambda x, _: ops.sum(x, 2), r"sum: the shape \[n, 5\] has no axis 2 \(axes: -2 to 1\)"),
+    "index by float": (lambda x, y: x[y], "slice_tensor: a tensor of indices holds integers"),
+    "nothing": (lambda _x, _y: ops.concat([]), "concat: takes one tensor at least"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_names_the_operation_both_shapes_and_the_users_line(case: str) -> None:
+    compute, message = REFUSED[case]
+    with given(("float32", ["n", 5]), ("float32", [4, 3])) as graph:
+        before = len(graph.nodes)
+        with pytest.raises(GraphError, match=message) as caught:
+            compute(*graph.inputs)
+        assert len(graph.nodes) == before
+    file, _, line = str(caught.value.place).rpartition(":")
+    assert file == __file__
+    assert str(caught.value).endswith(f"(at {file}:{line})")
+    assert caught.value.op == message.partition(":")[0]
+
+
+def test_the_line_of_a_refusal_is_that_of_the_innermost_user_code() -> None:
+    def layer(x: TensorValue, w: Weight) -> TensorValue:
+        return x @ w.T
+
+    with given(("float32", ["n", 5])) as graph, pytest.raises(ValueError, match="matmul") as caught:
+        layer(graph.inputs[0], Weight("w", "float32", [3, 4], CPU))
+    assert f"{__file__}:{layer.__code__.co_firstlineno + 1})" in str(caught.value)
+    assert sys._getframe().f_code.co_filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "compute", "hint"),
+    [
+        (["n", 5], ["m", 5], operator.add, r"n and m may differ; .*`.rebind\(\['n', 5\]\)` on the second"),
+        (["n"], [3], operator.add, r"n and 3 may differ; .*`.rebind\(\[3\]\)` on the first"),
+        ([3], ["n"], operator.add, r"3 and n may differ; .*`.rebind\(\[3\]\)` on the second"),
+        (["a", "n"], ["m", "b"], operator.matmul, r"n and m may differ; .*`.rebind\(\['n', 'b'\]\)` on the second"),
+    ],
+)
+def test_the_message_for_symbols_says_which_rebind_helps(
+    left: Any, right: Any, compute: Callable[..., Any], hint: str
+) -> None:
+    with given(("float32", left), ("float32", right)) as graph:
+        x, y = graph.inputs
+        with pytest.raises(ValueError, match=hint) as caught:
+            compute(x, y)
+        names = {"'n'": "n", "'b'": "b"}
+        written = str(caught.value).split(".rebind([")[1].split("])")[0].split(", ")
+        target = [names.get(part, part) if "'" in part else int(part) for part in written]
+        if "on the first" in str(caught.value):
+            compute(x.rebind(target), y)
+        else:
+            compute(x, y.rebind(target))
+
+
+def test_equal_symbols_and_ones_broadcast() -> None:
+    with given(("float32", ["n", 1]), ("float32", ["n", "m"]), ("float32", [1])) as graph:
+        x, y, one = graph.inputs
+        assert (x + y).shape == (y + one).shape == ["n", "m"]
+        assert ((x[1:] + y[1:]) * one).shape == [Dim("n") - 1, "m"]
+
+
+def test_gelu_knows_its_approximations() -> None:
+    with given(("float32", [2])) as graph:
+        assert ops.gelu(graph.inputs[0], "tanh").node.attributes == {"approximate": "tanh"}
+        with pytest.raises(ValueError, match="'none', 'tanh' or 'quick', not 'erf'"):
+            ops.gelu(graph.inputs[0], approximate="erf")
+
+
+def test_a_cast_to_the_same_dtype_is_the_value_itself() -> None:
+    with given(("float32", [2])) as graph:
+        x = graph.inputs[0]
+        assert x.cast("float32") is x
+        assert ops.cast(x, DType.int8).type == TensorType("int8", [2], CPU)
+
+
+def test_printing_is_recorded_and_gives_nothing() -> None:
+    with given(("float32", [2])) as graph:
+        ops.print(graph.inputs[0], "x")
+        graph.inputs[0].print()
+        ops.print("a text")
+    assert [node.attributes["label"] for node in graph.nodes if node.op == "print"] == ["x", "debug_tensor", "a text"]
+
+
+@pytest.mark.parametrize("value", ["text", None, [1.0], object()])
+def test_what_is_no_tensor_is_a_type_error(value: Any) -> None:
+    with given(("float32", [2])) as graph:
+        for compute in (
+            lambda: ops.add(graph.inputs[0], value),
+            lambda: ops.exp(value),
+            lambda: ops.matmul(value, value),
+        ):
+            with pytest.raises(TypeError, match=r"is no tensor; make it one with ops.constant"):
+                compute()
+        with pytest.raises(TypeError):
+            _ = graph.inputs[0] + value
+    with given(), pytest.raises(TypeError, match="none of the operands is a tensor"):
+        ops.add(1, 2)

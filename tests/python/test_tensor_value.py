@@ -1,0 +1,298 @@
+"""`TensorValue` and `TensorType`: what a value says of itself, operators, indexing."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from max_weights.dtype import DType
+from max_weights.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
+
+CPU = DeviceRef.CPU()
+
+
+def tensor(*shape: int | str, dtype: str = "float32") -> TensorType:
+    return TensorType(dtype, shape, CPU)
+
+
+class TestTensorType:
+    def test_it_is_compared_by_all_three(self) -> None:
+        kind = TensorType("float32", [2, "n"], "gpu:1")
+        assert kind == TensorType(DType.float32, Shape([2, Dim("n")]), DeviceRef.GPU(1))
+        assert len({kind, TensorType(DType.float32, (2, "n"), "gpu:1")}) == 1
+        for other in (
+            TensorType("float16", [2, "n"], "gpu:1"),
+            TensorType("float32", [2, "m"], "gpu:1"),
+            TensorType("float32", [2, "n"], "gpu:0"),
+            "TensorType",
+        ):
+            assert kind != other
+
+    def test_it_never_changes(self) -> None:
+        kind = tensor(2, "n")
+        kind.shape.append(3)
+        assert (kind.shape, kind.rank) == ([2, "n"], 2)
+        for change in (lambda: setattr(kind, "dtype", DType.int8), lambda: delattr(kind, "device")):
+            with pytest.raises(AttributeError, match="immutable"):
+                change()
+
+    def test_repr_and_copies(self) -> None:
+        kind = tensor(2, "n")
+        assert repr(kind) == "TensorType(DType.float32, [Dim(2), Dim('n')], cpu:0)"
+        for again in (copy.copy, copy.deepcopy, lambda kind: pickle.loads(pickle.dumps(kind))):
+            assert again(kind) == kind
+        assert isinstance(kind, Type)
+        assert Type[Any] is not None
+
+    @pytest.mark.parametrize("arguments", [("flaot32", [2], CPU), ("int8", [-1], CPU), ("int8", [2], "tpu")])
+    def test_bad_parts_are_value_errors(self, arguments: Any) -> None:
+        with pytest.raises(ValueError, match=r"float32|negative|tpu"):
+            TensorType(*arguments)
+
+
+def test_a_value_describes_itself() -> None:
+    with Graph("g", input_types=[TensorType("bfloat16", ["n", 4], "gpu:1")]) as graph:
+        (x,) = graph.inputs
+        assert (x.dtype, x.shape, x.rank, x.device) == (DType.bfloat16, ["n", 4], 2, DeviceRef.GPU(1))
+        assert type(x.shape) is Shape
+        assert x.type == TensorType("bfloat16", ["n", 4], "gpu:1")
+        assert x.tensor is x
+        assert isinstance(x, Value)
+        assert repr(x) == "TensorValue(DType.bfloat16, [Dim('n'), Dim(4)], gpu:1)"
+        assert x.node.op == "input"
+
+
+def test_a_value_is_made_from_values_dims_and_shapes() -> None:
+    with Graph("g", input_types=[tensor("n", 4)]) as graph:
+        x = graph.inputs[0]
+        assert TensorValue(x) is x
+        for dim in (Dim(3), Dim("n"), Dim("n") + 1):
+            assert TensorValue(dim).type == tensor(dtype="int64")
+        assert TensorValue(Dim(3)).node.attributes["value"] == 3
+        assert TensorValue(Dim("n") + 1).node.attributes["dim"] == Dim("n") + 1
+        assert TensorValue(x.shape).type == TensorValue(Shape([2, 3])).type == tensor(2, dtype="int64")
+        assert TensorValue(x.shape).node.attributes["dims"] == ("n", 4)
+        with pytest.raises(TypeError, match=r"not ndarray; use ops.constant"):
+            TensorValue(np.zeros(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no parent graph"):
+        TensorValue(Dim(3))
+
+
+ARITHMETIC = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+}
+COMPARISON = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
+MIRRORED = {"less": "greater", "greater": "less", "less_equal": "greater_equal", "greater_equal": "less_equal"}
+
+
+@pytest.mark.parametrize("op", [*ARITHMETIC, *COMPARISON])
+@pytest.mark.parametrize(
+    ("other", "shape"),
+    [
+        (2, ["n", 4]),
+        (2.5, ["n", 4]),
+        (np.float64(2), ["n", 4]),
+        (np.ones(4, np.float32), ["n", 4]),
+        (np.ones((3, 1, 4), np.float32), [3, "n", 4]),
+    ],
+)
+def test_operators_take_numbers_and_arrays_on_both_sides(op: str, other: Any, shape: list[int | str]) -> None:
+    compute = {**ARITHMETIC, **COMPARISON}[op]
+    dtype = DType.bool if op in COMPARISON else DType.float32
+    with Graph("g", input_types=[tensor("n", 4)]) as graph:
+        x = graph.inputs[0]
+        left, right = compute(x, other), compute(other, x)
+    assert (left.shape, left.dtype) == (right.shape, right.dtype) == (shape, dtype)
+    assert left.node.op == op
+    assert left.node.inputs[0] is x
+    assert right.node.op == MIRRORED.get(op, op)
+    # Python mirrors comparisons; arithmetic keeps its order.
+    assert right.node.inputs[0 if op in COMPARISON else 1] is x
+
+
+def test_operators_of_one_value() -> None:
+    with Graph("g", input_types=[tensor("n"), tensor("n", dtype="bool")]) as graph:
+        x, flag = graph.inputs
+        assert [(-x).node.op, abs(x).node.op, (~flag).node.op] == ["neg", "abs", "logical_not"]
+        assert [(flag & flag).node.op, (flag | flag).node.op, (flag ^ flag).node.op] == [
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+        ]
+
+
+def test_products_with_arrays_on_both_sides() -> None:
+    with Graph("g", input_types=[tensor("n", 4)]) as graph:
+        x = graph.inputs[0]
+        assert (x @ np.ones((4, 7), np.float32)).shape == ["n", 7]
+        assert (np.ones((5, 4), np.float32) @ x.T).shape == [5, "n"]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bfloat16"])
+def test_dims_are_numbers_in_arithmetic(dtype: str) -> None:
+    with Graph("g", input_types=[TensorType(dtype, ["n"], "gpu:1")]) as graph:
+        x = graph.inputs[0]
+        assert (x + Dim("n")).type == (Dim("n") * 2 - x).type == (x * x.shape[0]).type == (x * Dim(3)).type == x.type
+        assert (x + Dim(3)).node.inputs[1].node.attributes["value"] == 3
+        assert ops.mul(Dim("n"), 2).type == ops.add(Dim("n"), Dim(1)).type == tensor(dtype="int64")
+    with Graph("g", input_types=[tensor("n", dtype="bool"), tensor("n", dtype="int8")]) as graph:
+        with pytest.raises(ValueError, match="the dimension n meets a tensor of bool"):
+            ops.equal(graph.inputs[0], Dim("n"))
+        with pytest.raises(ValueError, match="300 is out of the range of int8"):
+            _ = graph.inputs[1] + Dim(300)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [bool, iter, len, list, lambda x: 3 in x, lambda x: x if x > 0 else -x],
+    ids=["bool", "iter", "len", "list", "in", "if"],
+)
+def test_what_needs_elements_is_a_type_error_that_explains(use: Callable[[Any], object]) -> None:
+    with Graph("g", input_types=[tensor(3)]) as graph, pytest.raises(TypeError, match="while the graph is built"):
+        use(graph.inputs[0])
+
+
+def test_values_are_hashed_by_identity() -> None:
+    with Graph("g", input_types=[tensor(3), tensor(3)]) as graph:
+        x, y = graph.inputs
+        assert {x: 1, y: 2}[x] == 1
+        assert x in [x, y]
+
+
+@pytest.mark.parametrize("other", [None, "text", [1.0, 2.0], object()])
+def test_comparing_with_what_is_no_tensor_is_python_s_own(other: object) -> None:
+    with Graph("g", input_types=[tensor(3)]) as graph:
+        assert (graph.inputs[0] == other) is False
+        assert (graph.inputs[0] != other) is True
+        with pytest.raises(TypeError):
+            _ = graph.inputs[0] < other
+
+
+class TestIndexing:
+    def test_static_and_symbolic_sizes(self) -> None:
+        n = Dim("n")
+        with Graph("g", input_types=[tensor("n", 6, 4)]) as graph:
+            x = graph.inputs[0]
+            for result, shape in (
+                (x[0], [6, 4]),
+                (x[-1, 2], [4]),
+                (x[1:], [n - 1, 6, 4]),
+                (x[:-2], [n - 2, 6, 4]),
+                (x[-3:], [3, 6, 4]),
+                (x[:3], [3, 6, 4]),
+                (x[2:-1], [n - 3, 6, 4]),
+                (x[::2], [(n + 1) // 2, 6, 4]),
+                (x[::-1], [n, 6, 4]),
+                (x[..., None, 1:3], ["n", 6, 1, 2]),
+                (x[None], [1, "n", 6, 4]),
+                (x[:, ::-2, 3], ["n", 3]),
+                (x[:, Dim(2) :, np.int64(1)], ["n", 4]),
+                (x[: Dim("m")], ["m", 6, 4]),
+                (x[:, "k":], ["n", 6 - Dim("k"), 4]),
+                (x[(slice(7, 2, -1), "m"), ...], ["m", 6, 4]),
+            ):
+                assert result.shape == shape
+
+    def test_what_a_slice_needs_is_kept_with_it(self) -> None:
+        n = Dim("n")
+        with Graph("g", input_types=[tensor("n", 6)]) as graph:
+            x = graph.inputs[0]
+            assert x[1:].node.attributes["at_least"] == ((n, Dim(1)),)
+            assert x[2:-3].node.attributes["at_least"] == ((n, Dim(5)),)
+            assert x[:, 2:-3].node.attributes["at_least"] == ()
+            assert x[-2].node.attributes["at_least"] == ((n, Dim(2)),)
+            assert x[:, : Dim("m")].node.attributes["at_least"] == ((Dim(6), Dim("m")),)
+
+    def test_a_tensor_of_indices_comes_in_the_place_of_its_axis(self) -> None:
+        with Graph("g", input_types=[tensor("n", 6, 4), tensor("k", 2, dtype="int64")]) as graph:
+            x, positions = graph.inputs
+            assert x[positions].shape == ["k", 2, 6, 4]
+            assert x[:, positions].shape == ["n", "k", 2, 4]
+            assert x[..., 1:3, positions].shape == ["n", 2, "k", 2]
+            assert x[:, np.array([0, 2, 4])].shape == ["n", 3, 4]
+            for index in ((positions, positions), (0, positions), (positions, Ellipsis, 0)):
+                with pytest.raises(ValueError, match="index in two steps"):
+                    _ = x[index]
+
+    @pytest.mark.parametrize("index", [(0, 6), (0, -7), (0, 0, 0, 0), (..., ...), (slice(None),) * 4])
+    def test_an_index_out_of_range_is_an_index_error(self, index: Any) -> None:
+        with Graph("g", input_types=[tensor("n", 6, 4)]) as graph, pytest.raises(IndexError, match=__file__):
+            _ = graph.inputs[0][index]
+
+    @pytest.mark.parametrize("index", [1.5, True, [0, 1], slice(0.5, None), (slice(None), (1, 2, 3)), "x"])
+    def test_what_is_no_index_is_a_type_error(self, index: Any) -> None:
+        with Graph("g", input_types=[tensor("n", 6, 4)]) as graph, pytest.raises(TypeError, match="slice_tensor"):
+            _ = graph.inputs[0][index]
+
+    def test_sizes_that_cannot_be_known_ask_to_be_stated(self) -> None:
+        with Graph("g", input_types=[tensor("n", 6)]) as graph:
+            x = graph.inputs[0]
+            for index in (slice(-3, 5), slice(5, None, -1)):
+                with pytest.raises(ValueError, match=r"state it: `x\[\(slice\(...\), size\), ...\]`"):
+                    _ = x[index]
+                assert x[(index, 2), ...].shape == [2, 6]
+            with pytest.raises(ValueError, match="has 3 elements, not 4"):
+                _ = x[:, (slice(0, 3), 4)]
+            with pytest.raises(ValueError, match="step of a slice is not 0"):
+                _ = x[::0]
+
+
+def test_the_methods_are_those_of_ops() -> None:
+    with Graph("g", input_types=[tensor("b", "s", 12)]) as graph:
+        x = graph.inputs[0]
+        heads = x.reshape(["b", "s", 3, -1]).transpose(1, 2)
+        assert heads.shape == ["b", 3, "s", 4]
+        assert heads.T.shape == ["b", 3, 4, "s"]
+        assert heads.permute([3, 0, 1, 2]).shape == [4, "b", 3, "s"]
+        assert heads.transpose(1, 2).reshape((-1, 12)).shape == [Dim("b") * Dim("s"), 12]
+        assert heads.flatten(1, 2).shape == ["b", 3 * Dim("s"), 4]
+        assert x.broadcast_to([5, "b", "s", 12]).shape == [5, "b", "s", 12]
+        assert x.cast(DType.float16).dtype is DType.float16
+        assert x.rebind(["rows", 7, 12]).shape == ["rows", 7, 12]
+        assert ops.squeeze(ops.unsqueeze(x, 1), 1).type == x.type
+
+
+class TestDocument002:
+    """The examples of the document on Weight; its second line of imports lacks DeviceRef, which is added."""
+
+    def test_dtype(self) -> None:
+        matrix = np.array([[1, 2], [3, 4]], dtype=np.float32)
+
+        # Create a Graph context to work with tensors
+        with Graph("dtype_demo"):
+            # Create a constant tensor from the matrix
+            tensor = ops.constant(matrix, dtype=DType.float32, device=DeviceRef.CPU())
+
+            # Access tensor data type
+            assert f"Data type: {tensor.dtype}" == "Data type: DType.float32"
+
+    def test_shape(self) -> None:
+        # Create a 2x2 matrix
+        matrix = np.array([[1, 2], [3, 4]], dtype=np.float32)
+
+        # Create a Graph context to work with tensors
+        with Graph("shape_demo"):
+            # Create a constant tensor from the matrix
+            tensor = ops.constant(matrix, dtype=DType.float32, device=DeviceRef.CPU())
+
+            # Access tensor shape
+            assert f"Shape: {tensor.shape}" == "Shape: [Dim(2), Dim(2)]"
