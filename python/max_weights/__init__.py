@@ -11,7 +11,7 @@ from max_weights._lazy import exports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights import driver, graph
+    from max_weights import driver, graph, nn
     from max_weights._core import Buffer, GGUFWeights, SafetensorWeights, __version__, release_memory
     from max_weights.blocks import dequantize, quantize, scale_blocks
     from max_weights.driver.virtual import virtual_devices
@@ -56,6 +56,7 @@ __all__ = [
     "finfo",
     "graph",
     "load_weights",
+    "nn",
     "quantize",
     "release_memory",
     "scale_blocks",
@@ -89,6 +90,7 @@ __getattr__, __dir__ = exports(
         "finfo": "max_weights.dtype",
         "graph": "max_weights.graph",
         "load_weights": "max_weights.graph.weights.load",
+        "nn": "max_weights.nn",
         "quantize": "max_weights.blocks",
         "release_memory": "max_weights._core",
         "scale_blocks": "max_weights.blocks",

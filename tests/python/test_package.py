@@ -11,7 +11,13 @@ import pytest
 import max_weights
 
 PACKAGE = Path(max_weights.__file__).parent
-LAZY_PACKAGES = ["max_weights", "max_weights.graph", "max_weights.graph.ops", "max_weights.graph.weights"]
+LAZY_PACKAGES = [
+    "max_weights",
+    "max_weights.graph",
+    "max_weights.graph.ops",
+    "max_weights.graph.weights",
+    "max_weights.nn",
+]
 OPS = {f"graph.ops.{path.stem}" for path in (PACKAGE / "graph" / "ops").glob("[a-z]*.py")}
 # Lower may not import higher. What is not listed stands on top and may import everything.
 LAYERS = [
@@ -36,6 +42,17 @@ LAYERS = [
     {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
     {"blocks"},
     {"graph.weights", "graph"},
+    {"nn.hooks", "nn.near_names"},
+    {"nn.walk", "nn.load_report"},
+    {"nn.places", "nn.named_weights", "nn.values", "nn.plain", "nn.census"},
+    {"nn.convert", "nn.placement", "nn.load_state", "nn.tree", "nn.summary"},
+    {"nn.load_file"},
+    {"nn.module"},
+    {"nn.layer_list", "nn.layer_v2"},
+    {"nn.sequential"},
+    {"nn.layer", "nn"},
+    {"pipelines.nn.layer"},
+    {"pipelines.nn", "pipelines"},
 ]
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "rich", "typer", "safetensors"}
 
@@ -150,6 +167,9 @@ def test_every_dotted_path_of_max_that_exists_so_far_imports() -> None:
         "graph.weights.WeightsAdapter",
         "graph.weights.load_weights",
         "graph.weights.weights_format",
+        "nn.Module",
+        "nn.layer.LayerList",
+        "pipelines.nn.layer.LayerV2",
     ):
         module, name = path.rsplit(".", 1)
         assert hasattr(importlib.import_module(f"max_weights.{module}"), name), path

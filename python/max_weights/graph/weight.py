@@ -170,6 +170,11 @@ class Weight(TensorValue):
         """
         return value
 
+    # What a module gave the weight: a value (None for none yet), and with it the full name in place of the local one.
+    _loaded: Any = None
+    _local_name: str | None = None
+    _full_name: str | None = None
+
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
         return f"Weight({self.name}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"

@@ -1,0 +1,110 @@
+"""`Layer`, and the hooks that see what every layer is called with and what it returns.
+
+A class that defines `__call__` has it wrapped once, when the class is made. Without hooks the wrapper costs one look at
+a context variable; so layers need no switch for debugging, and pay nothing when it is off.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+__all__ = ["Layer", "LayerHook", "add_layer_hook", "clear_hooks"]
+
+LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], Any]
+
+# A tuple, so that a context that was copied (a task, a thread that was given one) has a list of its own.
+_HOOKS: ContextVar[tuple[LayerHook, ...]] = ContextVar("max_weights_layer_hooks", default=())
+
+
+def add_layer_hook(fn: LayerHook) -> None:
+    """Call a function after each call of a layer, from now on and in this context alone.
+
+    A context is a task of asyncio or a thread; a new task takes the hooks of its maker along, a new thread starts
+    without any (unless it runs in `contextvars.copy_context()`). Hooks run in the order they were added, and those of
+    inner layers before those of outer ones. An exception of a hook reaches the caller of the layer.
+
+    Args:
+        fn: Called as `fn(layer, args, kwargs, outputs)`. Parameters that can be given by position are in `args`,
+            however they were given; `kwargs` has the rest. What it returns, if not None, replaces the outputs, also for
+            later hooks.
+    """
+    if not callable(fn):
+        raise TypeError(f"a hook is a function of (layer, args, kwargs, outputs), not {fn!r}")
+    _HOOKS.set((*_HOOKS.get(), fn))
+
+
+def clear_hooks() -> None:
+    """Remove all hooks of this context."""
+    _HOOKS.set(())
+
+
+class Layer:
+    """The base of everything that is called with values and returns values; it has hooks, and no weights.
+
+    One call of an instance runs the hooks once, also if its `__call__` calls that of its base class.
+    """
+
+    if TYPE_CHECKING:
+        __call__: Callable[..., Any]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        call = vars(cls).get("__call__")
+        if callable(call) and not isinstance(call, (staticmethod, classmethod)):
+            setattr(cls, "__call__", _with_hooks(call))  # noqa: B010 (mypy takes an assignment for one to a method)
+
+
+def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def hooked(self: Layer, /, *args: Any, **kwargs: Any) -> Any:
+        outputs = call(self, *args, **kwargs)
+        hooks = _HOOKS.get()
+        if hooks and _outermost(type(self)) is hooked:
+            args, kwargs = _bound(call, self, args, kwargs)
+            for hook in hooks:
+                replaced = hook(self, args, kwargs, outputs)
+                if replaced is not None:
+                    outputs = replaced
+        return outputs
+
+    hooked._max_weights_wrapper = hooked  # type: ignore[attr-defined]
+    return hooked
+
+
+def _outermost(cls: type) -> object:
+    """The wrapper that a call of an instance enters first; those of base classes are entered through `super()`.
+
+    It may lie below what was put around it later: a decorator that keeps the attributes of what it decorates.
+    """
+    for base in cls.__mro__:
+        call = vars(base).get("__call__")
+        if call is not None:
+            found: object = getattr(call, "_max_weights_wrapper", None)
+            if found is not None:
+                return found
+    return None
+
+
+def _bound(
+    call: Callable[..., Any], layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with everything that can be positional in the first part."""
+    if not kwargs:
+        return args, kwargs
+    signature = _signature(call)
+    if signature is None:
+        return args, kwargs
+    bound = signature.bind(layer, *args, **kwargs)
+    return bound.args[1:], bound.kwargs
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(call: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(call)
+    except (TypeError, ValueError):  # a callable of C that does not say
+        return None

@@ -1,0 +1,91 @@
+"""`Module.load`: from a path to a loaded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
+from max_weights.graph.weights.load import load_weights
+from max_weights.nn.convert import decoded
+from max_weights.nn.load_state import as_mapping, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from max_weights.graph.weight import Weight
+    from max_weights.graph.weights.protocol import WeightsAdapter
+    from max_weights.nn.load_report import LoadReport
+    from max_weights.nn.walk import ModuleNode
+
+Rename = Callable[[str], "str | None"] | Mapping[str, str] | str | None
+
+
+def load_file(
+    root: ModuleNode,
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    dtype: DType | str | None,
+    rename: Rename,
+    adapter: WeightsAdapter | None,
+    strict: bool,
+    copy_if_misaligned: bool,
+) -> LoadReport:
+    """Open, rename, adapt, convert, load; see `Module.load`."""
+    wanted = None if dtype is None else DType(dtype)
+    weights = load_weights(path)
+    if isinstance(rename, str):
+        weights = weights.renamed(rename)
+        rename = None
+    given: Mapping[str, Any] = _renamed(as_mapping(weights), rename)
+    if adapter is not None:
+        given = adapter(dict(given))
+        if not isinstance(given, Mapping):
+            raise TypeError(f"an adapter returns a mapping of names to values, not a {type(given).__name__}")
+
+    def convert(_weight: Weight, value: Any) -> Any:
+        if hasattr(value, "allocate"):
+            value = value.data()
+        return decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
+
+    return load(
+        root,
+        given,
+        override_quantization_encoding=False,
+        weight_alignment=None,
+        strict=strict,
+        copy_if_misaligned=copy_if_misaligned,
+        convert=None if wanted is None else convert,
+    )
+
+
+def _renamed(
+    given: Mapping[str, Any], rename: Callable[[str], str | None] | Mapping[str, str] | None
+) -> Mapping[str, Any]:
+    if rename is None:
+        return given
+    new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
+    found: dict[str, Any] = {}
+    old_names: dict[str, str] = {}
+    for name, value in given.items():
+        new = new_name(name)
+        if new is None:
+            continue
+        if new in found:
+            raise ArgumentError(f"rename gives '{old_names[new]}' and '{name}' one name, '{new}'")
+        found[new], old_names[new] = value, name
+    return found
+
+
+def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
+    # The longest prefix that fits counts.
+    prefixes = sorted((key for key in table if key.endswith(".")), key=len, reverse=True)
+
+    def new_name(name: str) -> str:
+        if name in table:
+            return table[name]
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        return name if prefix is None else table[prefix] + name[len(prefix) :]
+
+    return new_name

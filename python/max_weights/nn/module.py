@@ -1,0 +1,279 @@
+"""`Module`: a component of a model that owns weights and other modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from max_weights.errors import UnsupportedError
+from max_weights.graph.weight import Weight
+from max_weights.nn.named_weights import NamedWeights, layer_weights, state_dict
+from max_weights.nn.places import places, replace
+from max_weights.nn.walk import SHARED, ModuleNode, walk
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from rich.console import Console
+
+    from max_weights.dtype import DType
+    from max_weights.graph.weights.protocol import Weights, WeightsAdapter
+    from max_weights.nn.load_report import LoadReport
+
+__all__ = ["Module", "recursive_named_layers"]
+
+
+class Module(ModuleNode):
+    """A component of a model: weights and other modules as attributes, and a `__call__` of its own.
+
+    A `Weight` in an attribute belongs to the module. A module belongs to it in an attribute, and in lists, tuples and
+    dicts of attributes, `LayerList` among them, where the index or key is a part of its path. Whatever is assigned,
+    deleted or mutated counts from then on; `super().__init__()` need not be called.
+
+    The full name of a weight is the path of its module, a dot, and the weight's own name. The names of attributes that
+    hold weights do not matter. A shard (`Weight.shard`) is not listed: the weight it is of is.
+    """
+
+    @property
+    def layer_weights(self) -> dict[str, Weight]:
+        """The weights that this module itself owns, by their names in it; those shared from elsewhere left out."""
+        return layer_weights(self)
+
+    @property
+    def sublayers(self) -> dict[str, Module]:
+        """The modules directly below, by their part of the path (`up`, `blocks.0`)."""
+        return {component: module for component, module, _ in places(self)}
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """This module (with an empty path) and all below it with their paths, breadth first; each once, by its first
+        path.
+        """
+        return iter(walk(self))
+
+    def replace_module(self, name: str, module: Module) -> None:
+        """Put another module where the one of this path stands, in an attribute, list, tuple or dict.
+
+        Args:
+            name: A path as `named_modules` gives it, such as `layers.0.mlp`.
+            module: The new one.
+
+        Raises:
+            KeyError: there is no such module. Names up to three near ones.
+            TypeError: `module` is none.
+        """
+        replace(self, name, module)
+
+    def set_shared_weight(self, name: str, weight: Weight) -> None:
+        """Set an attribute to a weight that another module owns: `raw_state_dict`, `state_dict` and `load_state_dict`
+        leave it out here.
+
+        Args:
+            name: The attribute. What it held before is replaced; weights in other attributes stay, whatever their
+                names.
+            weight: The weight.
+        """
+        if not isinstance(weight, Weight):
+            raise TypeError(f"a shared weight is a Weight, not a {type(weight).__name__}")
+        setattr(self, name, weight)
+        vars(self).setdefault(SHARED, {})[name] = weight
+
+    def raw_state_dict(self) -> dict[str, Weight]:
+        """The `Weight` objects of the model by full names, unchanged.
+
+        Their `shape`, `dtype`, `quantization_encoding`, `device` and `align` may be set before a graph is built.
+
+        Raises:
+            ValueError: two different weights have one full name.
+        """
+        return NamedWeights(self).weights
+
+    def state_dict(self, auto_initialize: bool = True) -> dict[str, Any]:
+        """The values of the model by full names: the objects that were loaded.
+
+        The weights are named by their full names from then on.
+
+        Args:
+            auto_initialize: Give a weight without a value zeros of its shape, and keep them.
+
+        Raises:
+            ValueError: a weight has no value, and `auto_initialize` is false or its shape is symbolic; or two different
+                weights have one full name.
+        """
+        return state_dict(self, auto_initialize)
+
+    @overload
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any] | Weights,
+        *,
+        override_quantization_encoding: bool = False,
+        weight_alignment: int | None = None,
+        strict: Literal[True] = True,
+        copy_if_misaligned: bool = False,
+    ) -> None: ...
+    @overload
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any] | Weights,
+        *,
+        override_quantization_encoding: bool = False,
+        weight_alignment: int | None = None,
+        strict: bool,
+        copy_if_misaligned: bool = False,
+    ) -> LoadReport | None: ...
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any] | Weights,
+        *,
+        override_quantization_encoding: bool = False,
+        weight_alignment: int | None = None,
+        strict: bool = True,
+        copy_if_misaligned: bool = False,
+    ) -> LoadReport | None:
+        """Give every weight its value: all of them, or, on any error or interrupt, none.
+
+        The values are kept as they are, never copied (but for `copy_if_misaligned`); of a `WeightData` its data. The
+        weights are named by their full names from then on. A packed weight takes the shape of the value in bytes;
+        `original_dtype_and_shape` keeps what was declared.
+
+        Args:
+            state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that speak DLPack, `WeightData`. Or the
+                weights of a checkpoint, or of a node in it, with names from there on; of them, only what the model
+                has is looked at.
+            override_quantization_encoding: Take the encodings of the values, where they differ from those declared.
+            weight_alignment: Bytes that every value must be aligned to; it becomes the weights' `align`. Default: the
+                `align` of the weight, else what its dtype asks for.
+            strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
+            copy_if_misaligned: Copy values that are not aligned, instead of refusing them.
+
+        Raises:
+            ValueError: names are missing or unexpected; a value has another shape (symbolic dimensions match
+                anything), dtype or encoding, or is not contiguous or aligned. One error lists it all.
+        """
+        from max_weights.nn.load_state import load
+
+        report = load(
+            self,
+            state_dict,
+            override_quantization_encoding=override_quantization_encoding,
+            weight_alignment=weight_alignment,
+            strict=strict,
+            copy_if_misaligned=copy_if_misaligned,
+        )
+        return None if strict else report
+
+    def load(
+        self,
+        path: str | PathLike[str] | Sequence[str | PathLike[str]],
+        dtype: DType | str | None = None,
+        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        *,
+        adapter: WeightsAdapter | None = None,
+        strict: bool = True,
+        copy_if_misaligned: bool = True,
+    ) -> LoadReport:
+        """Load a checkpoint: open it, rename, convert, and give every weight its value, or none.
+
+        Values stay views of the mapped file; nothing is read before it is used, unless it is not aligned in the file.
+
+        Args:
+            path: What `load_weights` takes: a file, a directory, an index, shards, a cached model.
+            dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
+                Integers and bools stay what they are.
+            rename: From the names in the file to those of the model: a function (None drops the weight), a dict (a key
+                that ends with a dot stands for every name that starts with it; other names stay), or `hf` for the
+                Hugging Face names of a GGUF file.
+            adapter: Called with a dict of names (renamed ones) to weights of the checkpoint; returns the state dict.
+            strict: Refuse missing and unexpected names.
+            copy_if_misaligned: Copy values that are not aligned in the file.
+
+        Raises:
+            MissingFileError: there is no such path.
+            ValueError: the file is damaged, or does not fit the model.
+        """
+        from max_weights.nn.load_file import load_file
+
+        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned)
+
+    def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
+        """Say where every weight below is wanted, and how it is split.
+
+        Args:
+            devices: One device, or several that the weights are split over; `device` of each weight is the first.
+            sharding_strategy: How; needed for several devices.
+
+        Raises:
+            ValueError: no device, several without a strategy, or another number than the strategy's.
+        """
+        from max_weights.nn.placement import place
+
+        place(self, devices, sharding_strategy)
+
+    def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Any:
+        """This layer's computation as a subgraph that is called once per layer; this version cannot build one.
+
+        Args:
+            name: The name, unique in the graph around it.
+            input_types: Types or example values; a list among them groups tensors that are passed together.
+            weight_prefix: What the names of weights that differ from call to call start with.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        if not isinstance(name, str) or not isinstance(weight_prefix, str):
+            raise TypeError(
+                f"the name and the weight_prefix of a subgraph are texts, not {name!r} and {weight_prefix!r}"
+            )
+        if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
+            raise TypeError(f"input_types is a list of types or values, not {input_types!r}")
+        raise UnsupportedError(f"this version cannot build subgraphs, so not '{name}' of {type(self).__name__}")
+
+    def trace(self, *types: Any) -> Any:
+        """The graph of a call with inputs of these types; this version cannot make it.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            f"this version cannot trace {type(self).__name__} ({len(types)} inputs): call it in a Graph"
+        )
+
+    def compile(self, *types: Any, session: Any = None) -> Any:
+        """The model, ready to be executed; this version cannot make it.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        where = "" if session is None else f" for {type(session).__name__}"
+        raise UnsupportedError(f"this version cannot compile {type(self).__name__} ({len(types)} inputs){where}")
+
+    def __repr__(self) -> str:
+        from max_weights.nn.tree import line
+
+        return line(self)
+
+    def __str__(self) -> str:
+        from max_weights.nn.tree import tree
+
+        return tree(self)
+
+    def summary(self, depth: int | None = None, console: Console | None = None) -> None:
+        """Print a table of modules: parameters, bytes, dtypes, devices, and how much of it has values.
+
+        Args:
+            depth: Show modules of at most so many components; default: all. Deeper ones count in those above.
+            console: Where to; default: standard output.
+        """
+        from max_weights.nn.summary import print_summary
+
+        print_summary(self, depth, console)
+
+
+def recursive_named_layers(parent: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    """`parent` and the modules below it with their paths, breadth first; each once, by its first path.
+
+    Args:
+        parent: Where to start.
+        prefix: Its own path, with which the others begin.
+    """
+    return iter(walk(parent, prefix))

@@ -1,0 +1,1 @@
+"""Dotted paths of earlier versions of MAX."""

@@ -1,0 +1,207 @@
+"""Hooks of layers: when they fire, what they get, and for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from max_weights.nn import Layer, Sequential, add_layer_hook, clear_hooks
+from module_trees import MLP
+
+
+class Add(Layer):
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    def __call__(self, x: int, y: int = 0, *rest: int, scale: int = 1, **more: int) -> int:  # noqa: ARG002
+        return (x + y + self.amount) * scale
+
+
+@pytest.fixture(autouse=True)
+def _no_hooks_before_and_after() -> Iterator[None]:
+    clear_hooks()
+    yield
+    clear_hooks()
+
+
+@pytest.fixture
+def calls() -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    add_layer_hook(lambda *call: found.append(call))
+    return found
+
+
+def test_a_hook_gets_layer_arguments_and_outputs(calls: list[tuple[Any, ...]]) -> None:
+    layer = Add(1)
+    assert layer(2) == 3
+    assert calls == [(layer, (2,), {}, 3)]
+
+
+def test_positional_parameters_given_by_keyword_arrive_in_args(calls: list[tuple[Any, ...]]) -> None:
+    layer = Add(1)
+    assert layer(y=5, x=2, scale=2, other=7) == 16
+    layer(2, scale=2)
+    layer(x=2)
+    assert [call[1:3] for call in calls] == [((2, 5), {"scale": 2, "other": 7}), ((2,), {"scale": 2}), ((2,), {})]
+
+
+def test_none_keeps_the_outputs_and_anything_else_replaces_them_for_later_hooks_too() -> None:
+    seen: list[int] = []
+    add_layer_hook(lambda *call: seen.append(call[3]))
+    add_layer_hook(lambda *call: call[3] * 10)
+    add_layer_hook(lambda *call: seen.append(call[3]))
+    add_layer_hook(lambda *_: 0)
+    assert Add(1)(2) == 0
+    assert seen == [3, 30]
+
+
+def test_inner_layers_fire_first(calls: list[tuple[Any, ...]]) -> None:
+    model = MLP()
+    model("x")
+    assert [call[0] for call in calls] == [model.gate, model.up, model.down, model]
+
+
+def test_one_call_fires_once_also_through_super(calls: list[tuple[Any, ...]]) -> None:
+    class More(Add):
+        def __call__(self, x: int) -> int:  # type: ignore[override]
+            return super().__call__(x) + 100
+
+    class Most(More):
+        def __call__(self, x: int) -> int:  # type: ignore[override]
+            return super().__call__(x) + 1000
+
+    layer = Most(1)
+    assert layer(2) == 1103
+    assert calls == [(layer, (2,), {}, 1103)]
+
+
+def test_a_call_that_is_inherited_fires(calls: list[tuple[Any, ...]]) -> None:
+    class Same(Add):
+        pass
+
+    Same(1)(2)
+    assert len(calls) == 1
+
+
+def test_a_layer_that_calls_itself_fires_for_each_call(calls: list[tuple[Any, ...]]) -> None:
+    class Countdown(Layer):
+        def __call__(self, x: int) -> int:
+            return self(x - 1) if x else 0
+
+    Countdown()(2)
+    assert [call[1] for call in calls] == [((0,)), ((1,)), ((2,))]
+
+
+def test_a_call_decorated_after_the_class_was_made_fires_once(calls: list[tuple[Any, ...]]) -> None:
+    class Late(Add):
+        def __call__(self, x: int) -> int:  # type: ignore[override]
+            return super().__call__(x)
+
+    before = Late.__call__
+
+    @functools.wraps(before)
+    def decorated(self: Late, x: int) -> int:
+        return before(self, x) + 1
+
+    Late.__call__ = decorated  # type: ignore[method-assign]
+    assert Late(1)(2) == 4
+    assert len(calls) == 1
+
+
+def test_a_raising_hook_reaches_the_caller_and_a_raising_layer_no_hook(calls: list[tuple[Any, ...]]) -> None:
+    class Broken(Layer):
+        def __call__(self) -> None:
+            raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"):
+        Broken()()
+    assert calls == []
+
+    def refuse(*_call: Any) -> None:
+        raise ValueError("refused")
+
+    add_layer_hook(refuse)
+    with pytest.raises(ValueError, match="refused"):
+        Add(1)(2)
+    assert len(calls) == 1
+
+
+def test_clear_hooks_removes_all(calls: list[tuple[Any, ...]]) -> None:
+    clear_hooks()
+    Add(1)(2)
+    assert calls == []
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="a hook is a function"):
+        add_layer_hook(3)  # type: ignore[arg-type]
+
+
+def test_the_wrapped_call_keeps_name_doc_and_signature() -> None:
+    import inspect
+
+    assert Add.__call__.__name__ == "__call__"
+    assert list(inspect.signature(Add.__call__).parameters) == ["self", "x", "y", "rest", "scale", "more"]
+
+
+def test_a_thread_starts_without_hooks_unless_it_takes_the_context_along(calls: list[tuple[Any, ...]]) -> None:
+    def run_in_thread(target: Any, *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args)
+        thread.start()
+        thread.join()
+
+    run_in_thread(Add(1), 2)
+    assert calls == []
+    run_in_thread(contextvars.copy_context().run, Add(1), 3)
+    assert [call[1] for call in calls] == [(3,)]
+
+
+def test_hooks_of_threads_do_not_meet() -> None:
+    start = threading.Barrier(8)
+    seen: dict[int, set[int]] = {}
+
+    def work(number: int) -> None:
+        found: set[int] = set()
+        add_layer_hook(lambda *call: found.add(call[1][0]))
+        start.wait()
+        for _ in range(200):
+            Add(1)(number)
+        seen[number] = found
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {number: {number} for number in range(8)}
+
+
+def test_tasks_take_hooks_along_and_keep_their_own() -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def task(name: str) -> None:
+        add_layer_hook(lambda *call: seen.append((name, call[3])))
+        await asyncio.sleep(0)
+        Add(1)(1)
+
+    async def main() -> None:
+        add_layer_hook(lambda *call: seen.append(("main", call[3])))
+        await asyncio.gather(task("a"), task("b"))
+        Add(1)(5)
+
+    asyncio.run(main())
+    assert seen == [("main", 2), ("a", 2), ("main", 2), ("b", 2), ("main", 6)]
+
+
+def test_sequential_calls_one_after_the_other(calls: list[tuple[Any, ...]]) -> None:
+    model = Sequential(Add(1), Add(10))
+    assert model(5, scale=2) == 22
+    assert [call[0] for call in calls] == [model[0], model[1], model]
+    with pytest.raises(ValueError, match="without layers"):
+        Sequential()(1)
