@@ -5,6 +5,7 @@ mod buffer;
 mod convert;
 mod dlpack;
 mod error;
+mod formats;
 mod infos;
 mod metadata;
 mod open;
@@ -19,6 +20,8 @@ mod _core {
     #[pymodule_export]
     use crate::buffer::{Buffer, dequantize, quantize, release_memory, scale_blocks};
     #[pymodule_export]
+    use crate::formats::{GGUFWeights, SafetensorWeights};
+    #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
     use crate::metadata::Metadata;
@@ -27,9 +30,7 @@ mod _core {
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
-    use crate::weights::{
-        GGUFWeights, SafetensorWeights, WeightsNode, buffers, export_dlpack, files, rename_weights, tree,
-    };
+    use crate::weights::{WeightsNode, buffers, export_dlpack, files, rename_weights, tree};
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
