@@ -8,6 +8,7 @@ mod json;
 pub mod pickle;
 pub mod safetensors;
 mod sniff;
+pub mod torch;
 
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
