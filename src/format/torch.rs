@@ -73,8 +73,6 @@ pub fn unnamed(pickled: Pickled, file: File<'_>) -> Result<Torch> {
 /// What the frame of a file says.
 #[derive(Clone, Copy)]
 pub struct File<'a> {
-    /// The number of its bytes.
-    pub len: u64,
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
     /// The version of the archive.

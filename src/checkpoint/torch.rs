@@ -1,0 +1,60 @@
+//! Opening PyTorch files: the frame (a zip archive, or the older stream), the pickle in it, and the names of its tensors.
+
+use crate::error::{Error, Fault, Result};
+use crate::format::pickle::{self, PersistentIds, Pickled};
+use crate::format::torch::{self, File, Place, Torch, pickle_limits};
+use crate::format::torch_zip::{Entry, Method};
+use crate::format::{Header, Options, torch_legacy, torch_zip};
+use crate::storage::SourceFile;
+
+/// A zip archive, as torch.save writes since 1.6.
+pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
+    let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
+    let layout = torch_zip::layout(&archive, &options.limits, fetch)?;
+    let limits = pickle_limits(&options.limits);
+    let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
+    let bytes = torch_zip::contents(&entry, limits.pickle_bytes as u64, fetch)?;
+    let pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    drop(bytes);
+    let places = |key: &str| archive.storage(key).map(|entry| place(&entry));
+    let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
+    let findings = archive.findings.clone();
+    finish(pickled, frame, &limits, findings, unnamed)
+}
+
+fn place(entry: &Entry<'_>) -> Place {
+    Place { span: entry.data, inflated: (entry.method == Method::Deflated).then_some(entry.size) }
+}
+
+/// The stream that torch.save wrote before 1.6.
+pub(super) fn legacy(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
+    let legacy = torch_legacy::read(file.len(), &options.limits, fetch)?;
+    let limits = pickle_limits(&options.limits);
+    let torch_legacy::Legacy { object, findings, big_endian, .. } = legacy;
+    let places = |key: &str| legacy.storage(key).map(|storage| Place { span: storage.data, inflated: None });
+    finish(object, File { big_endian, version: None, places: &places }, &limits, findings, unnamed)
+}
+
+fn finish(
+    pickled: Pickled,
+    frame: File<'_>,
+    limits: &pickle::Limits,
+    findings: Vec<Fault>,
+    unnamed: bool,
+) -> Result<(Header, Torch)> {
+    if unnamed {
+        return Ok((Header { findings, ..Header::default() }, torch::unnamed(pickled, frame)?));
+    }
+    let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
+    Ok((Header { tensors, findings, ..Header::default() }, torch))
+}
+
+/// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
+pub(super) fn tar() -> Error {
+    let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not read: \
+                 torch's reader of them ran code of the file (CVE-2025-32434)";
+    let help = "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
+    Fault::new("torch.tar", cause).help(help).unsupported()
+}
