@@ -7,6 +7,7 @@ pub mod index;
 mod json;
 pub mod safetensors;
 mod sniff;
+pub mod torch_zip;
 
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 

@@ -15,14 +15,15 @@ mod names;
 mod stranger;
 
 pub use contents::{
-    ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, contents, crc32, inflate, inflate_into,
+    ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into,
 };
 pub use layout::{Layout, layout};
 
+use end::End;
 use names::NameIndex;
 
-use crate::error::{Error, Fault, Result};
-use crate::format::Limits;
+use crate::error::{Fault, Result};
+use crate::format::{Limits, shown};
 use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
@@ -79,6 +80,8 @@ struct Record {
 pub struct Archive {
     names: String,
     prefix_len: usize,
+    /// The bytes of the name that the directory has first.
+    first_name_len: usize,
     records: Vec<Record>,
     index: NameIndex,
     /// What was accepted but should not be there.
@@ -141,6 +144,67 @@ impl Archive {
 /// offset on. The end of the file is asked for once or twice, and then some hundred bytes for each entry (fewer times, where entries are
 /// small), in the order of the file.
 pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Archive> {
-    let _ = (file_len, limits, &mut fetch);
-    Err(Error::Argument("not written yet".into()))
+    let end = End::read(file_len, limits, &mut fetch)?;
+    let place = end.directory;
+    let (mut centrals, names) = directory::read(&end.directory_bytes(&mut fetch)?, place, end.entries)?;
+    let mut findings = Vec::new();
+    if end.comment > 0 {
+        note(&mut findings, limits, || {
+            let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
+            Fault::new("torch-zip.comment", cause).offset(file_len - end.comment as u64)
+        });
+    }
+    // The first entry of the directory, as PyTorch counts.
+    let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
+    let (prefix_len, first_name_len) = (first.find('/').unwrap_or_default(), first.len());
+    if !centrals.is_sorted_by_key(|central| central.header_offset) {
+        note(&mut findings, limits, || {
+            Fault::new("torch-zip.order", "the directory lists the entries in another order than the file has them")
+                .offset(place.start())
+        });
+        centrals.sort_by_key(|central| central.header_offset);
+    }
+    if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
+        let cause = format!("the archive begins {} bytes into the file", first.header_offset);
+        let help =
+            "something was put before it (a file can be two formats at once that way); save it again from its source";
+        return Err(Fault::new("torch-zip.prepended", cause).help(help).offset(0).format());
+    }
+    let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
+    drop(centrals);
+    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
+    archive.index = NameIndex::new(archive.len(), |number| archive.name(number)).map_err(|(first, second)| {
+        let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
+        let cause = format!("it is there twice, first at byte {}", offset(first));
+        directory::refuse("torch-zip.duplicate-name", cause, archive.name(second), offset(second))
+    })?;
+    archive.note_strangers(limits);
+    Ok(archive)
+}
+
+impl Archive {
+    /// Entries outside the prefix, which PyTorch does not see, and other readers do.
+    fn note_strangers(&mut self, limits: &Limits) {
+        let prefix = self.prefix();
+        let inside = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        let mut outside = self.iter().filter(|entry| !inside(entry.name));
+        let Some(first) = outside.next() else { return };
+        let count = 1 + outside.count();
+        let cause = format!(
+            "{count} of the entries, the first named '{}', lie outside the folder '{}' of the checkpoint",
+            shown(first.name),
+            shown(prefix)
+        );
+        let finding = Fault::new("torch-zip.outside-prefix", cause).offset(first.header_offset);
+        note(&mut self.findings, limits, || finding);
+    }
+}
+
+/// Keeps a finding, unless there are too many.
+fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
+    if findings.len() < limits.findings {
+        findings.push(finding());
+    } else if findings.len() == limits.findings {
+        findings.push(Fault::new("torch-zip.more-findings", "there are more findings, which are not listed"));
+    }
 }
