@@ -9,6 +9,7 @@ pub mod pickle;
 pub mod safetensors;
 mod sniff;
 pub mod torch;
+pub mod torch_zip;
 
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
