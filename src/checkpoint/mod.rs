@@ -3,6 +3,7 @@
 //! Opening reads headers only. The [`Catalog`] (names, dtypes, shapes, places) outlives the files, so that a listing stays readable after
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
+mod aliases;
 mod locate;
 mod open;
 mod shards;

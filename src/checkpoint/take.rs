@@ -8,7 +8,7 @@ use super::{Backend, Checkpoint};
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{StorageId, TorchDType};
+use crate::format::pickle::{StorageRef, TorchDType};
 use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
 use crate::storage::{SourceFile, Storage, no_memory};
@@ -135,14 +135,14 @@ impl Checkpoint {
     }
 
     /// All bytes of a storage of a PyTorch file, in the order of this machine for elements of `dtype`.
-    pub fn torch_storage(&self, file: u32, id: StorageId, dtype: TorchDType) -> Result<Buffer> {
+    pub fn torch_storage(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Buffer> {
         let torch = self.catalog.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
-        let (path, reference) = (&self.catalog.paths[file as usize], torch.pickled.storage(id));
-        let len = reference.bytes();
+        let path = &self.catalog.paths[file as usize];
+        let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
         if len == 0 {
             return Buffer::zeros(DType::UInt8, &[0]);
         }
-        let place = torch.place(id).map_err(|error| error.at_path(path))?;
+        let place = torch.place_of(number).map_err(|error| error.at_path(path))?;
         let unit = if torch.big_endian { swapped_bytes(dtype) } else { 1 };
         let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
         let (storage, first) = self.storage(file, place, unit, aligned)?;

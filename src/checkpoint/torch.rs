@@ -4,17 +4,17 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, PersistentIds, Pickled};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Entry, Method};
-use crate::format::{Header, Options, torch_legacy, torch_zip};
+use crate::format::{Header, Options, torch_zip};
 use crate::storage::SourceFile;
 
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
     let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
-    let layout = torch_zip::layout(&archive, &options.limits, fetch)?;
+    let layout = torch_zip::layout(&archive, fetch)?;
     let limits = pickle_limits(&options.limits);
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
-    let bytes = torch_zip::contents(&entry, limits.pickle_bytes as u64, fetch)?;
+    let bytes = entry.contents(limits.pickle_bytes as u64, fetch)?;
     let pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
     drop(bytes);
     let places = |key: &str| archive.storage(key).map(|entry| place(&entry));
@@ -28,13 +28,8 @@ fn place(entry: &Entry<'_>) -> Place {
 }
 
 /// The stream that torch.save wrote before 1.6.
-pub(super) fn legacy(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
-    let legacy = torch_legacy::read(file.len(), &options.limits, fetch)?;
-    let limits = pickle_limits(&options.limits);
-    let torch_legacy::Legacy { object, findings, big_endian, .. } = legacy;
-    let places = |key: &str| legacy.storage(key).map(|storage| Place { span: storage.data, inflated: None });
-    finish(object, File { big_endian, version: None, places: &places }, &limits, findings, unnamed)
+pub(super) fn legacy(_file: &SourceFile, _options: &Options, _unnamed: bool) -> Result<(Header, Torch)> {
+    Err(Error::Argument("not yet".into()))
 }
 
 fn finish(

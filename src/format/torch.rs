@@ -9,7 +9,7 @@ mod parts;
 
 use std::collections::HashMap;
 
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, Leaf, Pickled, StorageId, StorageRef, TorchDType};
 use crate::tensor::{Span, TensorTable};
 
@@ -53,8 +53,16 @@ pub struct Torch {
 impl Torch {
     /// Where a storage lies, or an error that names it.
     pub fn place(&self, id: StorageId) -> Result<Place> {
-        let place = self.places.get(id.index()).copied().flatten();
-        place.ok_or_else(|| missing(self.pickled.storage(id)).format())
+        self.place_of(id.index())
+    }
+
+    /// As [`Torch::place`], by the position in [`Pickled::storages`].
+    pub fn place_of(&self, number: usize) -> Result<Place> {
+        let place = self.places.get(number).copied().flatten();
+        place.ok_or_else(|| match self.pickled.storages.get(number) {
+            Some(storage) => missing(storage).format(),
+            None => Error::Index(format!("there is no storage {number}")),
+        })
     }
 
     /// Why the tensor of this name is not an array in the file; none if it is one.

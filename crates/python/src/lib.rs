@@ -8,8 +8,11 @@ mod error;
 mod formats;
 mod infos;
 mod metadata;
+mod objects;
 mod open;
 mod pickle;
+mod torch;
+mod values;
 mod weights;
 
 use pyo3::prelude::*;
@@ -20,15 +23,19 @@ mod _core {
     #[pymodule_export]
     use crate::buffer::{Buffer, dequantize, quantize, release_memory, scale_blocks};
     #[pymodule_export]
-    use crate::formats::{GGUFWeights, SafetensorWeights};
+    use crate::formats::{GGUFWeights, PytorchWeights, SafetensorWeights};
     #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
     use crate::metadata::Metadata;
     #[pymodule_export]
+    use crate::objects::{Objects, Placeholder};
+    #[pymodule_export]
     use crate::open::open_weights;
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
+    #[pymodule_export]
+    use crate::torch::{TorchFile, torch_globals};
     #[pymodule_export]
     use crate::weights::{WeightsNode, buffers, export_dlpack, files, rename_weights, tree};
 
