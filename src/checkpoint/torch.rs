@@ -39,11 +39,15 @@ fn finish(
     findings: Vec<Fault>,
     unnamed: bool,
 ) -> Result<(Header, Torch)> {
+    let byte_order = if frame.big_endian { "big" } else { "little" };
+    let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
+    metadata.extend(frame.version.map(|version| ("version".to_owned(), version.to_string())));
     if unnamed {
-        return Ok((Header { findings, ..Header::default() }, torch::unnamed(pickled, frame)?));
+        let header = Header { metadata, findings, ..Header::default() };
+        return Ok((header, torch::unnamed(pickled, frame)?));
     }
     let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
-    Ok((Header { tensors, findings, ..Header::default() }, torch))
+    Ok((Header { tensors, metadata, findings, ..Header::default() }, torch))
 }
 
 /// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
