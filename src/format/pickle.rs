@@ -8,13 +8,25 @@
 //! The values of a pickle lie in an arena and refer to one another by number, so that they may share and even contain each other, and
 //! nothing that walks or frees them calls itself. The memory they take is a small multiple of the bytes that were read.
 
+#![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
+
+mod build;
+mod construct;
+mod cursor;
 mod danger;
 mod dtype;
 mod global;
+mod keys;
 mod leaves;
+mod machine;
+mod memo;
 mod numpy;
 mod object;
+mod persistent;
+mod reach;
+mod rebuild;
 mod tensor;
+mod text;
 
 pub use dtype::{StorageType, TorchDType};
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
@@ -23,7 +35,7 @@ pub use numpy::NumpyDType;
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
 pub use tensor::{Layout, StorageId, StorageRef, Strided, TensorId, TensorKind, TensorRef, View};
 
-use crate::error::Result;
+use crate::error::{Error, Fault, Result};
 use crate::format::MAX_RANK;
 
 /// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
@@ -142,11 +154,19 @@ impl Pickled {
 }
 
 /// Reads the pickle at the start of `bytes`, which stand at `at` in their file.
-pub fn read(_bytes: &[u8], _at: u64, _limits: &Limits, _persistent: PersistentIds) -> Result<Pickled> {
-    todo!()
+pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> Result<Pickled> {
+    machine::Machine::new(bytes, at, limits, persistent).run().map_err(wrap)
 }
 
 /// Every global that a pickle names, up to where it breaks a rule, if it does: code may be called before that.
-pub fn globals(_bytes: &[u8], _at: u64, _limits: &Limits, _persistent: PersistentIds) -> (Vec<GlobalUse>, Result<()>) {
-    todo!()
+pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<()>) {
+    let (globals, outcome) = machine::Machine::new(bytes, at, limits, persistent).run_for_globals();
+    (globals, outcome.map_err(wrap))
 }
+
+fn wrap(fault: Box<Fault>) -> Error {
+    Error::Format(fault)
+}
+
+/// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.
+type Step<T> = std::result::Result<T, Box<Fault>>;

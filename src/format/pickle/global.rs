@@ -114,8 +114,9 @@ fn known(module: &str, name: &str) -> Option<Known> {
         ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
         ("torch", "Size") => Known::Size,
         ("torch", "device") => Known::Device,
-        ("torch" | "torch._tensor" | "torch.tensor", "Tensor") | ("torch.nn.parameter", "Buffer") => Known::Placeholder,
-        ("torch.storage", "TypedStorage") | ("torch", "TypedStorage") => Known::Placeholder,
+        ("torch" | "torch._tensor" | "torch.tensor", "Tensor")
+        | ("torch.nn.parameter", "Buffer")
+        | ("torch.storage" | "torch", "TypedStorage") => Known::Placeholder,
         ("torch.nn.parameter", "Parameter") => Known::Parameter,
         ("torch.serialization", "_get_layout") => Known::GetLayout,
         ("torch._utils", name) => return rebuild(name),

@@ -313,3 +313,15 @@ fn slice(start: usize, len: usize) -> Option<Slice> {
 fn range(slice: Slice) -> std::ops::Range<usize> {
     slice.start as usize..slice.start as usize + slice.len as usize
 }
+
+impl Slice {
+    /// Bytes of the part.
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}

@@ -32,11 +32,11 @@ impl TensorId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRef {
     /// The key: the name of the entry in a zip file.
-    pub key: String,
+    pub key: Arc<str>,
     /// What an element is.
     pub dtype: StorageType,
     /// Where it lay, such as `cpu` or `cuda:0`.
-    pub location: String,
+    pub location: Arc<str>,
     /// How many elements the storage of this key has.
     pub elements: u64,
     /// The part of it that this is, in a legacy file. Tensors count from the start of the part, and must end within it.
@@ -58,10 +58,10 @@ impl StorageRef {
 }
 
 /// A part of a storage that counts as a storage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     /// The key of the view.
-    pub key: String,
+    pub key: Arc<str>,
     /// The first element.
     pub offset: u64,
     /// How many elements.
