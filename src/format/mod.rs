@@ -5,6 +5,7 @@ mod duplicates;
 pub mod gguf;
 pub mod index;
 mod json;
+pub mod pickle;
 pub mod safetensors;
 mod sniff;
 pub mod torch_zip;
