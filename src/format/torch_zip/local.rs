@@ -77,7 +77,7 @@ fn slice(names: &str, start: u32, len: u32) -> &str {
 
 /// Where the header and the name of an entry end, or the directory begins.
 fn header_end(central: &Central, directory: u64) -> u64 {
-    (central.header_offset + BYTES + u64::from(central.name_len)).min(directory)
+    central.header_offset.saturating_add(BYTES + u64::from(central.name_len)).min(directory)
 }
 
 /// How many of the headers are fetched at once, and the end of their bytes.
@@ -117,11 +117,9 @@ fn one(
     let [flags, method, name_len, extra_len] = [6, 8, 26, 28].map(|at| u16_at(header, at));
     let own_name = header.get(BYTES as usize..BYTES as usize + usize::from(name_len)).unwrap_or_default();
     if u32::from(name_len) != central.name_len || own_name != name.as_bytes() {
-        let text = String::from_utf8_lossy(header.get(BYTES as usize..).unwrap_or_default());
-        let own = if u32::from(name_len) == central.name_len {
-            shown(&text[..floor(&text, name.len())])
-        } else {
-            format!("of {name_len} bytes")
+        let own = match own_name {
+            [] => format!("of {name_len} bytes"),
+            name => shown(&String::from_utf8_lossy(name)),
         };
         return differs("torch-zip.local-name", "the name", &own, &shown(name));
     }
@@ -147,8 +145,8 @@ fn one(
             &format!("{:08x}", central.crc32),
         );
     }
-    let extra_start = at + BYTES + u64::from(name_len);
-    let data_start = extra_start + u64::from(extra_len);
+    let extra_start = at.saturating_add(BYTES + u64::from(name_len));
+    let data_start = extra_start.saturating_add(extra_len.into());
     if directory.checked_sub(data_start).is_none_or(|room| room < central.compressed) {
         let cause = format!(
             "its {} bytes from {data_start} reach beyond the start of the directory at {directory}",
@@ -173,10 +171,6 @@ fn one(
         return differs("torch-zip.local-size", "the compressed size", &compressed, &central.compressed);
     }
     Span::within(directory, data_start, central.compressed)
-}
-
-fn floor(text: &str, most: usize) -> usize {
-    (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// Bytes that belong to no entry, where another archive could hide.
