@@ -74,7 +74,7 @@ impl TorchFile {
     fn describe(&self, number: u32) -> Outcome<(&str, u64)> {
         let storage = self.torch()?.pickled.storages.get(number as usize);
         let storage = storage.ok_or_else(|| Error::Index(format!("no storage {number}")))?;
-        Ok((storage.location.as_str(), storage.bytes()))
+        Ok((&*storage.location, storage.bytes()))
     }
 
     /// The values as they are nested; `builder` makes what only torch can.
@@ -103,15 +103,15 @@ impl<'a, 'py> Build<'a, 'py> {
     fn new(file: &'a TorchFile, torch: &'a Torch, builder: Bound<'py, PyAny>) -> Self {
         let mut keys = HashMap::new();
         for (number, storage) in torch.pickled.storages.iter().enumerate() {
-            keys.entry(storage.key.as_str()).or_insert(number as u32);
+            keys.entry(&*storage.key).or_insert(number as u32);
         }
         Self { file, builder, keys }
     }
 
     /// The number of the storage in the file that a tensor lies in.
     fn storage(&self, torch: &Torch, id: StorageId) -> u32 {
-        let key = torch.pickled.storage(id).key.as_str();
-        self.keys.get(key).copied().unwrap_or(id.index() as u32)
+        let key = torch.pickled.storage(id).key.clone();
+        self.keys.get(&*key).copied().unwrap_or(id.index() as u32)
     }
 
     /// (storage, its dtype, dtype, offset in elements, shape, strides): what the builder makes a plain tensor of.
