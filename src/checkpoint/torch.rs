@@ -1,11 +1,12 @@
 //! Opening PyTorch files: the frame (a zip archive, or the older stream), the pickle in it, and the names of its tensors.
 
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, PersistentIds, Pickled};
+use crate::format::pickle::{self, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Entry, Method};
-use crate::format::{Header, Options, torch_zip};
+use crate::format::{Header, Options, torch_legacy, torch_zip};
 use crate::storage::SourceFile;
+use crate::tensor::Span;
 
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
@@ -17,7 +18,7 @@ pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result
     let bytes = entry.contents(limits.pickle_bytes as u64, fetch)?;
     let pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
     drop(bytes);
-    let places = |key: &str| archive.storage(key).map(|entry| place(&entry));
+    let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
     let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
     let findings = archive.findings.clone();
     finish(pickled, frame, &limits, findings, unnamed)
@@ -27,9 +28,19 @@ fn place(entry: &Entry<'_>) -> Place {
     Place { span: entry.data, inflated: (entry.method == Method::Deflated).then_some(entry.size) }
 }
 
-/// The stream that torch.save wrote before 1.6.
-pub(super) fn legacy(_file: &SourceFile, _options: &Options, _unnamed: bool) -> Result<(Header, Torch)> {
-    Err(Error::Argument("not yet".into()))
+/// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
+pub(super) fn legacy(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
+    let torch_legacy::Legacy { pickled, spans, findings, .. } = torch_legacy::read(file.len(), &options.limits, fetch)?;
+    let places = |number: usize, storage: &StorageRef| {
+        let span = *spans.get(number)?;
+        // The span is that of a view, where the storage is one; tensors of all views share the memory of the whole.
+        let before = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()))?;
+        let whole = Span::within(file.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
+        Some(Place { span: whole, inflated: None })
+    };
+    let frame = File { big_endian: false, version: None, places: &places };
+    finish(pickled, frame, &pickle_limits(&options.limits), findings, unnamed)
 }
 
 fn finish(

@@ -85,15 +85,15 @@ pub struct File<'a> {
     pub big_endian: bool,
     /// The version of the archive.
     pub version: Option<u64>,
-    /// Where the storage of a key lies.
-    pub places: &'a dyn Fn(&str) -> Option<Place>,
+    /// Where the whole of a storage lies, by its position in [`Pickled::storages`].
+    pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
 }
 
 /// The places of all storages. A storage of fewer bytes than the pickle says is an error; one that is not there is one when it is needed.
-fn places(pickled: &Pickled, find: &dyn Fn(&str) -> Option<Place>) -> Result<Vec<Option<Place>>> {
-    let place = |storage: &StorageRef| {
+fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>) -> Result<Vec<Option<Place>>> {
+    let place = |(number, storage): (usize, &StorageRef)| {
         // A storage of no elements need not have an entry of its own, and touches nothing.
-        let Some(place) = find(&storage.key) else { return Ok(None) };
+        let Some(place) = find(number, storage) else { return Ok(None) };
         if place.bytes() < storage.bytes() {
             let (have, wanted) = (place.bytes(), storage.bytes());
             let cause = format!(
@@ -106,7 +106,7 @@ fn places(pickled: &Pickled, find: &dyn Fn(&str) -> Option<Place>) -> Result<Vec
         }
         Ok(Some(place))
     };
-    pickled.storages.iter().map(place).collect()
+    pickled.storages.iter().enumerate().map(place).collect()
 }
 
 fn missing(storage: &StorageRef) -> Fault {

@@ -202,9 +202,5 @@ impl Archive {
 
 /// Keeps a finding, unless there are too many.
 fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
-    if findings.len() < limits.findings {
-        findings.push(finding());
-    } else if findings.len() == limits.findings {
-        findings.push(Fault::new("torch-zip.more-findings", "there are more findings, which are not listed"));
-    }
+    crate::format::note(findings, limits, "torch-zip.more-findings", finding);
 }

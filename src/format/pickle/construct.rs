@@ -113,7 +113,14 @@ impl Machine<'_> {
                 let layout = self.objects.text(*name).and_then(Layout::from_name);
                 layout.map(Object::Layout)
             }
-            (Known::NumpyDType | Known::NumpyScalar | Known::NumpyReconstruct | Known::NumpyArray, _) => {
+            (
+                Known::NumpyDType
+                | Known::NumpyScalar
+                | Known::NumpyReconstruct
+                | Known::NumpyFromBuffer
+                | Known::NumpyArray,
+                _,
+            ) => {
                 return self.make_numpy(known, global, list, arguments);
             }
             _ => return self.rebuild(known, global, list, arguments),

@@ -80,6 +80,7 @@ pub enum Known {
     RebuildFromTypeV2,
     NumpyScalar,
     NumpyReconstruct,
+    NumpyFromBuffer,
     NumpyArray,
     NumpyDType,
     /// `torch.Tensor`, and the classes of distributed tensors: named, and kept as placeholders where they are called.
@@ -125,6 +126,7 @@ fn known(module: &str, name: &str) -> Option<Known> {
         ("numpy", "dtype") => Known::NumpyDType,
         ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyScalar,
         ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyReconstruct,
+        ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => Known::NumpyFromBuffer,
         ("torch", name) if QSCHEMES.contains(&name) => Known::QScheme,
         ("torch" | "torch.storage", name) => {
             let storage = StorageType::from_global(module, name).map(Known::Storage);

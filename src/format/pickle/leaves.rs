@@ -277,16 +277,11 @@ impl Parts<'_> {
     fn state(&mut self, state: ObjectId, local_only: bool) {
         let objects = self.objects;
         match objects.get(state) {
-            Object::Dict(_) if local_only => {
-                if let Some(local) = objects.entry(state, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
-                    self.add(LOCAL_TENSOR.to_owned(), local);
-                }
-            }
-            Object::Dict(_) => self.attributes(state),
+            Object::Dict(_) => self.attributes(state, local_only),
             Object::Tuple(pair) => match **pair {
                 [first, second] if self.is_attributes(first) && self.is_attributes(second) => {
-                    self.attributes(first);
-                    self.attributes(second);
+                    self.attributes(first, local_only);
+                    self.attributes(second, local_only);
                 }
                 _ => self.elements(pair, true),
             },
@@ -300,8 +295,14 @@ impl Parts<'_> {
         matches!(self.objects.get(id), Object::Dict(_) | Object::None)
     }
 
-    fn attributes(&mut self, dict: ObjectId) {
+    fn attributes(&mut self, dict: ObjectId, local_only: bool) {
         let objects = self.objects;
+        if local_only {
+            if let Some(local) = objects.entry(dict, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
+                self.add(LOCAL_TENSOR.to_owned(), local);
+            }
+            return;
+        }
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
             self.visited += 1;
             if !self.leads(*value) {

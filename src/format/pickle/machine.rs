@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cursor::{Cursor, limit};
 use super::dtype::StorageType;
-use super::global::{GlobalId, GlobalUse, verdict};
+use super::global::{GlobalId, GlobalUse, Known, Verdict, verdict};
 use super::memo::Memo;
 use super::object::{Object, ObjectId, Objects};
 use super::tensor::{StorageId, StorageRef, TensorRef, View};
@@ -430,8 +430,11 @@ impl<'a> Machine<'a> {
         if self.globals.len() >= self.limits.globals {
             return Err(limit("different globals", self.limits.globals, self.position));
         }
-        let id = self.make(Object::Global(GlobalId(self.globals.len() as u32)))?;
         let verdict = verdict(module, name);
+        let id = self.make(match verdict {
+            Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
+            _ => Object::Global(GlobalId(self.globals.len() as u32)),
+        })?;
         self.globals.push(GlobalUse { module: module.into(), name: name.into(), offset: self.position, verdict });
         self.global_ids.insert(key, id);
         Ok(id)

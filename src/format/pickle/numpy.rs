@@ -81,6 +81,14 @@ impl Machine<'_> {
                 }
                 _ => return Ok(None),
             },
+            (Known::NumpyFromBuffer, [data, dtype, shape, order]) => {
+                let fortran = match self.objects.text(*order) {
+                    Some("C") => false,
+                    Some("F") => true,
+                    _ => return Ok(None),
+                };
+                self.numpy_array(*dtype, *shape, *data, fortran)?
+            }
             (Known::NumpyArray, _) => return self.placeholder(global, arguments, None).map(Some),
             _ => return Ok(None),
         };
@@ -124,38 +132,41 @@ impl Machine<'_> {
             Object::Tuple(members) => members.first_chunk().filter(|_| members.len() == 5).copied(),
             _ => None,
         };
-        let Some([_, shape_id, dtype, fortran, content]) = members else {
+        let Some([_, shape, dtype, fortran, content]) = members else {
             return Err(self.fault("pickle.numpy", "the state of a NumPy array is not a tuple of five"));
         };
-        let shape = self.dims(shape_id, "the shape of a NumPy array")?;
         let Object::Bool(fortran) = *self.objects.get(fortran) else {
             return Err(self.fault("pickle.numpy", "the order of a NumPy array is not a truth value"));
         };
+        let array = self.numpy_array(dtype, shape, content, fortran)?;
+        if let Some(object) = self.objects.get_mut(target) {
+            *object = array;
+        }
+        Ok(())
+    }
+
+    fn numpy_array(&mut self, dtype: ObjectId, shape_id: ObjectId, content: ObjectId, fortran: bool) -> Step<Object> {
+        let shape = self.dims(shape_id, "the shape of a NumPy array")?;
         let dtype = match *self.objects.get(dtype) {
             Object::NumpyDType(dtype) => dtype,
             // A dtype of a class that extends NumPy: bytes of an unknown meaning.
             Object::Opaque(_) => NumpyDType { kind: b'V', bytes: 0, big_endian: false },
             _ => return Err(self.fault("pickle.numpy", "the dtype of a NumPy array is none")),
         };
-        let data = if matches!(self.objects.get(content), Object::List(_)) {
-            None
-        } else {
-            let Some(data) = self.data_of(content)? else {
-                let cause = format!("the elements of a NumPy array are {}", self.kind(content));
-                return Err(self.fault("pickle.numpy", cause));
-            };
-            let bytes = shape.iter().try_fold(u64::from(dtype.bytes), |bytes, size| bytes.checked_mul(*size));
-            if dtype.bytes > 0 && bytes != Some(data.len() as u64) {
-                let (shape, len) = (shown_shape(&shape), data.len());
-                let cause = format!("a NumPy array of {} with the shape {shape} has {len} bytes", dtype.code());
-                return Err(self.fault("pickle.numpy", cause));
-            }
-            Some(data)
-        };
-        if let Some(object) = self.objects.get_mut(target) {
-            *object = Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data };
+        if matches!(self.objects.get(content), Object::List(_)) {
+            return Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: None });
         }
-        Ok(())
+        let Some(data) = self.data_of(content)? else {
+            let cause = format!("the elements of a NumPy array are {}", self.kind(content));
+            return Err(self.fault("pickle.numpy", cause));
+        };
+        let bytes = shape.iter().try_fold(u64::from(dtype.bytes), |bytes, size| bytes.checked_mul(*size));
+        if dtype.bytes > 0 && bytes != Some(data.len() as u64) {
+            let (shape, len) = (shown_shape(&shape), data.len());
+            let cause = format!("a NumPy array of {} with the shape {shape} has {len} bytes", dtype.code());
+            return Err(self.fault("pickle.numpy", cause));
+        }
+        Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: Some(data) })
     }
 
     /// The bytes that a value is, or that a string of Python 2 was.
