@@ -124,12 +124,13 @@ class Builder:
         indices: tuple[torch.Tensor, ...],
         values: torch.Tensor,
         shape: tuple[int, ...],
+        coalesced: bool | None,
         requires_grad: bool,
     ) -> torch.Tensor:
         """A sparse tensor; its indices are checked against its shape."""
         kind = self.layout(layout)
         if kind is torch.sparse_coo:
-            tensor = torch.sparse_coo_tensor(indices[0], values, shape, check_invariants=True)
+            tensor = torch.sparse_coo_tensor(indices[0], values, shape, is_coalesced=coalesced, check_invariants=True)
         else:
             tensor = torch.sparse_compressed_tensor(
                 indices[0], indices[1], values, shape, layout=kind, check_invariants=True

@@ -77,5 +77,8 @@ def _same_tensor(ours: torch.Tensor, theirs: torch.Tensor, at: str, storages: di
 
 def _same_bits(ours: torch.Tensor, theirs: torch.Tensor, at: str) -> None:
     ours, theirs = (tensor.detach().resolve_conj().resolve_neg().contiguous() for tensor in (ours, theirs))
-    ours, theirs = (tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor for tensor in (ours, theirs))
-    assert torch.equal(ours, theirs), f"{at}: other values"
+    assert ours.numel() == theirs.numel(), at
+    if not ours.numel():
+        return
+    ours, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (ours, theirs))
+    assert bytes(ours.numpy()) == bytes(theirs.numpy()), f"{at}: other values"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
-    GlobalUse, Object, ObjectId, StorageId, Strided, TensorId, TensorKind, TorchDType, Verdict,
+    GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
 };
 use max_weights::format::torch::Torch;
 use pyo3::intern;
@@ -123,7 +123,12 @@ impl<'a, 'py> Build<'a, 'py> {
         let offset = strided.offset + part / strided.dtype.bytes();
         let shape = PyTuple::new(py, strided.shape.iter())?;
         let strides = PyTuple::new(py, strided.strides.iter())?;
-        let types = (storage.dtype.torch_dtype().name(), strided.dtype.name());
+        // Elements of a storage without a dtype are what its tensors say.
+        let stored = match storage.dtype {
+            StorageType::Typed(dtype) => dtype,
+            StorageType::Untyped => strided.dtype,
+        };
+        let types = (stored.name(), strided.dtype.name());
         (self.storage(torch, strided.storage), types.0, types.1, offset, shape, strides).into_pyobject(py)
     }
 
@@ -141,11 +146,12 @@ impl<'a, 'py> Build<'a, 'py> {
                 let view = self.strided(torch, strided)?;
                 builder.call_method1("flipped", (view, *conjugate, *negative, grad))?
             }
-            TensorKind::Sparse { layout, indices, values: of, shape } => {
+            TensorKind::Sparse { layout, indices, values: of, shape, coalesced } => {
                 let indices = values.all(indices, self)?;
                 let of = values.get(*of, self)?;
                 let shape = PyTuple::new(py, shape.iter())?;
-                builder.call_method1("sparse", (layout.name(), PyTuple::new(py, indices)?, of, shape, grad))?
+                builder
+                    .call_method1("sparse", (layout.name(), PyTuple::new(py, indices)?, of, shape, *coalesced, grad))?
             }
             TensorKind::Quantised { integers, scheme, scale, zero_point, axis } => {
                 let view = self.strided(torch, integers)?;

@@ -240,6 +240,10 @@ impl Machine<'_> {
             return Ok(None);
         };
         let layout = *layout;
+        let coalesced = match members.get(3).map(|id| self.objects.get(*id)) {
+            Some(Object::Bool(coalesced)) if layout == Layout::SparseCoo => Some(*coalesced),
+            _ => None,
+        };
         let (indices, values, size) = match (layout, &**members) {
             (Layout::SparseCoo, [indices, values, size] | [indices, values, size, _]) => {
                 (vec![*indices], *values, *size)
@@ -254,7 +258,7 @@ impl Machine<'_> {
             return Ok(None);
         }
         let shape = self.dims(size, "the shape of a tensor")?;
-        self.tensor(TensorKind::Sparse { layout, indices, values, shape }, false).map(Some)
+        self.tensor(TensorKind::Sparse { layout, indices, values, shape, coalesced }, false).map(Some)
     }
 
     fn make_converted(

@@ -144,6 +144,8 @@ pub enum TensorKind {
         values: ObjectId,
         /// The shape of the whole.
         shape: Arc<[u64]>,
+        /// Whether the file says that the indices of COO are sorted and stand once each; none if it says nothing.
+        coalesced: Option<bool>,
     },
     /// Integers with a scale.
     Quantised {
