@@ -14,6 +14,9 @@ use crate::format::torch_zip;
 use crate::storage::{SourceFile, Storage, no_memory};
 use crate::tensor::{Element, Span, TensorInfo, View};
 
+/// How far ahead of a read the system is asked for more.
+const AHEAD: u64 = 32 << 20;
+
 /// What identifies memory that was made: a tensor, or a storage of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Made {
@@ -147,6 +150,30 @@ impl Checkpoint {
         let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
         let (storage, first) = self.storage(file, place, unit, aligned)?;
         Buffer::contiguous_at(storage, first, DType::UInt8, &[len as i64])
+    }
+
+    /// Reads all storages of a PyTorch file into memory of their own, in the order of the file, which is often not that of the pickle.
+    /// They are taken from there for as long as the result is held. Nothing, where storages are mapped, or depend on who takes them.
+    pub fn torch_storages(&self, number: u32) -> Result<Vec<Buffer>> {
+        let (Some(torch), file) = (self.catalog.torch(number), self.file(number)?) else { return Ok(Vec::new()) };
+        if torch.big_endian || self.options.backend == Backend::Map {
+            return Ok(Vec::new());
+        }
+        let places = (0..torch.pickled.storages.len()).filter_map(|i| torch.place_of(i).ok().map(|place| (place.span, i)));
+        let mut places: Vec<(Span, usize)> = places.collect();
+        places.sort_unstable_by_key(|(span, _)| span.start());
+        places.dedup_by_key(|(span, _)| *span);
+        let mut held = Vec::with_capacity(places.len());
+        let mut asked = 0;
+        for (at, (span, i)) in places.iter().enumerate() {
+            // The disk works on what comes next while this is copied.
+            while let Some((next, _)) = places.get(asked.max(at)).filter(|(next, _)| next.start() < span.end() + AHEAD) {
+                asked = asked.max(at) + 1;
+                file.will_need(next.start(), next.len());
+            }
+            held.push(self.torch_storage(number, *i, TorchDType::Plain(DType::UInt8))?);
+        }
+        Ok(held)
     }
 
     /// The memory of a storage, and where in it the storage begins.

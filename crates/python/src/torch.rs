@@ -87,6 +87,7 @@ impl TorchFile {
                 return Err(file.refused(&global.full_name(), Some(global.offset), dangerous));
             }
         }
+        let _held = py.detach(|| file.checkpoint.torch_storages(FILE))?;
         Values::new(py, torch).get(torch.pickled.root, &mut Build::new(file, torch, builder.clone()))
     }
 }
