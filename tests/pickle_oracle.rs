@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use max_weights::format::pickle::{
-    DictKind, Leaf, Limits, NumpyDType, Object, ObjectId, PersistentIds, Pickled, Slice, TensorKind, Verdict, leaves,
-    read,
+    DictKind, GlobalUse, Leaf, Limits, NumpyDType, Object, ObjectId, PersistentIds, Pickled, Slice, TensorKind,
+    Verdict, leaves, read,
 };
 use serde_json::{Value, json};
 
@@ -32,13 +32,13 @@ fn zip_pickle(name: &str) -> Pickled {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// A value in the form of the script's `describe`.
 fn describe(pickled: &Pickled, id: ObjectId) -> Value {
     let objects = &pickled.objects;
-    let all = |ids: &[ObjectId]| Value::from_iter(ids.iter().map(|id| describe(pickled, *id)));
+    let all = |ids: &[ObjectId]| ids.iter().map(|id| describe(pickled, *id)).collect::<Value>();
     match objects.get(id) {
         Object::None => json!(["none"]),
         Object::Bool(value) => json!(["bool", value]),
@@ -54,7 +54,7 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
                 Object::Int(dim) => json!(dim),
                 other => panic!("{other:?}"),
             });
-            json!(["size", Value::from_iter(dims)])
+            json!(["size", dims.collect::<Value>()])
         }
         Object::List(elements) => json!(["list", all(elements)]),
         Object::Tuple(elements) => json!(["tuple", all(elements)]),
@@ -70,7 +70,7 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
             let entries =
                 dict.entries.iter().map(|(key, value)| json!([describe(pickled, *key), describe(pickled, *value)]));
             let metadata = dict.state.and_then(|state| objects.entry(state, "_metadata"));
-            let mut described = vec![json!(kind), Value::from_iter(entries)];
+            let mut described = vec![json!(kind), entries.collect::<Value>()];
             described.extend(metadata.map(|metadata| describe(pickled, metadata)));
             Value::Array(described)
         }
@@ -82,7 +82,7 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
                 Object::Int(dim) => json!(dim),
                 other => panic!("{other:?}"),
             });
-            json!(["array", dtype.code(), Value::from_iter(shape), data_hex(pickled, *data, *dtype)])
+            json!(["array", dtype.code(), shape.collect::<Value>(), data_hex(pickled, *data, *dtype)])
         }
         Object::Tensor(_) => tensor(pickled, id, "tensor", None),
         Object::Parameter { tensor: inner, requires_grad, .. } => {
@@ -225,12 +225,8 @@ fn the_tensors_of_a_saved_module_have_the_names_of_its_state_dict() {
         names(&pickled).into_iter().filter(|(_, tensor)| *tensor).map(|(name, _)| name).collect();
     tensors.sort();
     assert_eq!(json!(tensors), expected("module.json"));
-    let unknown: Vec<String> = pickled
-        .globals
-        .iter()
-        .filter(|global| global.verdict == Verdict::Unknown)
-        .map(|global| global.full_name())
-        .collect();
+    let unknown: Vec<String> =
+        pickled.globals.iter().filter(|global| global.verdict == Verdict::Unknown).map(GlobalUse::full_name).collect();
     assert!(unknown.contains(&"torch.nn.modules.linear.Linear".to_owned()), "{unknown:?}");
     assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)));
 }

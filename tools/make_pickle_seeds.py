@@ -1,7 +1,8 @@
 """Make the pickles of `tests/data/pickle`: `python tools/make_pickle_seeds.py`.
 
-Python and PyTorch write them, in every protocol, and each stands beside a JSON file that says what Python and PyTorch read
-from it: `tests/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the legacy format.
+Python and PyTorch write them, in every protocol, and each stands beside a JSON file that says what Python and PyTorch
+read from it: `tests/pickle_oracle.rs` compares. A `.pkl` is the pickle of a zip file, a `.pt` a whole file in the
+legacy format.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def describe_tensor(tensor: torch.Tensor) -> Any:
 def values() -> Any:
     """Plain values of every kind, some of them shared."""
     shared = ["shared", 1]
-    numbers = [0, 1, 255, 256, 65535, 65536, -1, -129, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**100]
+    numbers = [0, 1, 255, 256, 65535, 65536, -1, -129, 2**31, -(2**31)]
+    numbers += [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**100]
     floats = [0.0, -0.0, 1.5, 1e300, float("inf"), float("-inf"), 5e-324]
     texts = ["", "a", "naïve\n\\u00e9", "模型🦀", "x" * 300]
     return {
@@ -108,7 +110,8 @@ def values() -> Any:
 def state() -> Any:
     """A training checkpoint: nested dicts, tied weights, views."""
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
-    weights = OrderedDict([("embed.weight", base), ("head.weight", base), ("view", base[1:, ::2]), ("turned", base.t())])
+    weights = OrderedDict([("embed.weight", base), ("head.weight", base), ("view", base[1:, ::2])])
+    weights["turned"] = base.t()
     weights["scalar"] = torch.tensor(3)
     weights["empty"] = torch.zeros(0, 5)
     weights["bias"] = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
@@ -161,7 +164,8 @@ def read_again(value: Any, legacy: bool) -> Any:
 
 def distributed() -> bytes:
     """A DTensor of one process."""
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29541", RANK="0", WORLD_SIZE="1")
     torch.distributed.init_process_group("gloo")

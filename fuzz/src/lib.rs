@@ -11,6 +11,7 @@ pub mod layout;
 pub mod memory;
 pub mod mutate;
 pub mod open;
+pub mod pickle;
 pub mod random;
 pub mod sniff;
 
@@ -28,11 +29,12 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "index", check: index::check, layout: Layout::Index },
     Target { name: "sniff", check: sniff::check, layout: Layout::File },
+    Target { name: "pickle", check: pickle::check, layout: Layout::Pickle },
 ];
 
 /// A message about a hostile file is short, and holds no character that a terminal obeys.

@@ -4,6 +4,7 @@ use max_weights::dtype::DType;
 
 use super::json::Json;
 use super::layout::Layout;
+use super::pickle;
 use super::random::Random;
 
 /// Texts that a header, or the words about it, are made of.
@@ -66,6 +67,9 @@ const FIELDS: [&str; 3] = ["dtype", "shape", "data_offsets"];
 pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) -> Vec<u8> {
     if random.one_in(8) {
         return bytes(input, most, random);
+    }
+    if layout == Layout::Pickle {
+        return pickle::change(input, most, random);
     }
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();

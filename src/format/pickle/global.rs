@@ -220,7 +220,7 @@ mod tests {
     fn only_the_exact_spelling_of_a_global_is_known() {
         assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2"), Verdict::Known(Known::RebuildTensorV2));
         assert_eq!(verdict("torch", "_utils._rebuild_tensor_v2"), Verdict::Unknown);
-        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2.__globals__"), Verdict::Unknown);
+        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2.__globals__"), Verdict::Dangerous);
         assert_eq!(
             verdict("torch", "FloatStorage"),
             Verdict::Known(Known::Storage(StorageType::Typed(TorchDType::Plain(crate::dtype::DType::Float32)),))

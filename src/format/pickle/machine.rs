@@ -44,6 +44,8 @@ pub(super) struct Machine<'a> {
     /// Values that were copied from one container to another: never more than instructions, or a few bytes would make many.
     pub(super) copied: usize,
     pub(super) operations: usize,
+    /// Where the last frame ends that was announced.
+    frame_end: usize,
     /// Where the instruction at hand stands in the file.
     pub(super) position: u64,
 }
@@ -76,6 +78,7 @@ impl<'a> Machine<'a> {
             small: vec![None; SHARED],
             copied: 0,
             operations: 0,
+            frame_end: 0,
             position: at,
         }
     }
@@ -101,6 +104,11 @@ impl<'a> Machine<'a> {
             }
             let opcode = self.cursor.u8()?;
             if opcode == b'.' {
+                if self.frame_end > self.cursor.position() {
+                    let cause =
+                        format!("the pickle ends {} bytes before its frame", self.frame_end - self.cursor.position());
+                    return Err(self.fault("pickle.frame", cause));
+                }
                 return self.pop();
             }
             self.step(opcode)?;
@@ -171,6 +179,7 @@ impl<'a> Machine<'a> {
             let cause = format!("a frame of {len} bytes begins {left} bytes before the end");
             return Err(self.fault("pickle.truncated", cause));
         }
+        self.frame_end = self.cursor.position().saturating_add(len as usize);
         Ok(())
     }
 
