@@ -106,15 +106,16 @@ fn a_file_cut_at_any_byte_is_refused() {
 
 #[test]
 fn another_magic_number() {
-    for first in
-        [b"\x80\x02K\x01.".to_vec(), b"\x80\x02].".to_vec(), magic(b"\x6d"), [&magic(b"")[..13], b"\x01."].concat()]
-    {
-        if first.len() == 14 || first[2] != 0x8a {
-            let rest = Made::new(&two(), &["10", "20"]);
-            let bytes = [&first[..], &rest.bytes[magic(b"").len()..]].concat();
-            refused(&Made { bytes, ..rest }, "torch-legacy.magic", 0);
-        }
+    let whole = Made::new(&two(), &["10", "20"]);
+    // One more byte, of the number.
+    let longer = [b"\x80\x02\x8a\x0b", &magic(b"")[4..14], b"\x01."].concat();
+    for first in [b"\x80\x02K\x01.".to_vec(), list(&[]), magic(b"\x6d"), longer] {
+        let bytes = [&first[..], &whole.bytes[magic(b"").len()..]].concat();
+        refused(&Made { bytes, ..whole.clone() }, "torch-legacy.magic", 0);
     }
+    let signed = [b"\x80\x02\x8a\x0b", &magic(b"")[4..14], b"\0."].concat();
+    let bytes = [&signed[..], &whole.bytes[magic(b"").len()..]].concat();
+    assert_eq!(read(&Made { bytes, ..whole }).spans.len(), 2);
 }
 
 #[test]
