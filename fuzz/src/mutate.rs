@@ -67,6 +67,9 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
     if random.one_in(8) {
         return bytes(input, most, random);
     }
+    if layout == Layout::Torch {
+        return super::torch::overwrite(input, random);
+    }
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();
     let document = Json::parse(text).filter(|document| matches!(document, Json::Object(_)));
