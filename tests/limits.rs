@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-use max_weights::format::{self, gguf, index};
+use max_weights::format::{self, gguf, index, torch_zip};
 
 #[test]
 fn docs_give_every_limit_with_its_value() {
@@ -17,6 +17,9 @@ fn docs_give_every_limit_with_its_value() {
         ("MAX_FINDINGS", format::MAX_FINDINGS as u64),
         ("MAX_SHARDS", index::MAX_SHARDS as u64),
         ("MAX_SHARD_NAME_BYTES", index::MAX_SHARD_NAME_BYTES as u64),
+        ("MAX_ZIP_ENTRIES", torch_zip::MAX_ZIP_ENTRIES as u64),
+        ("MAX_ZIP_NAME_BYTES", torch_zip::MAX_ZIP_NAME_BYTES as u64),
+        ("MAX_INFLATED_RATIO", torch_zip::MAX_INFLATED_RATIO),
     ];
     for (name, value) in limits {
         let digits = value.to_string();
