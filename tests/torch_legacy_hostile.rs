@@ -84,7 +84,7 @@ fn only_the_pickles_and_the_counts_are_fetched() {
 
 #[test]
 fn a_pickle_longer_than_the_first_bytes_is_read_on() {
-    let saved: Vec<Saved> = (0..3000).map(|i| Saved::floats(&format!("{:0100}", i), 1)).collect();
+    let saved: Vec<Saved> = (0..3000).map(|i| Saved::floats(&format!("{i:0100}"), 1)).collect();
     let keys: Vec<&str> = saved.iter().map(|saved| &*saved.key).collect();
     let made = Made::new(&saved, &keys);
     assert!(made.keys > 200_000, "{}", made.keys);
