@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-use max_weights::format::{self, gguf, index, pickle};
+use max_weights::format::{self, gguf, index, pickle, torch_zip};
 
 #[test]
 fn docs_give_every_limit_with_its_value() {
@@ -30,6 +30,9 @@ fn docs_give_every_limit_with_its_value() {
         ("MAX_DEPTH", pickle::MAX_DEPTH as u64),
         ("MAX_LEAVES", pickle::MAX_LEAVES as u64),
         ("MAX_NAME_BYTES_PER_BYTE", pickle::MAX_NAME_BYTES_PER_BYTE as u64),
+        ("MAX_ZIP_ENTRIES", torch_zip::MAX_ZIP_ENTRIES as u64),
+        ("MAX_ZIP_NAME_BYTES", torch_zip::MAX_ZIP_NAME_BYTES as u64),
+        ("MAX_INFLATED_RATIO", torch_zip::MAX_INFLATED_RATIO),
     ];
     for (name, value) in limits {
         let digits = value.to_string();

@@ -84,7 +84,7 @@ fn only_the_pickles_and_the_counts_are_fetched() {
 
 #[test]
 fn a_pickle_longer_than_the_first_bytes_is_read_on() {
-    let saved: Vec<Saved> = (0..3000).map(|i| Saved::floats(&format!("{:0100}", i), 1)).collect();
+    let saved: Vec<Saved> = (0..3000).map(|i| Saved::floats(&format!("{i:0100}"), 1)).collect();
     let keys: Vec<&str> = saved.iter().map(|saved| &*saved.key).collect();
     let made = Made::new(&saved, &keys);
     assert!(made.keys > 200_000, "{}", made.keys);
@@ -106,15 +106,16 @@ fn a_file_cut_at_any_byte_is_refused() {
 
 #[test]
 fn another_magic_number() {
-    for first in
-        [b"\x80\x02K\x01.".to_vec(), b"\x80\x02].".to_vec(), magic(b"\x6d"), [&magic(b"")[..13], b"\x01."].concat()]
-    {
-        if first.len() == 14 || first[2] != 0x8a {
-            let rest = Made::new(&two(), &["10", "20"]);
-            let bytes = [&first[..], &rest.bytes[magic(b"").len()..]].concat();
-            refused(&Made { bytes, ..rest }, "torch-legacy.magic", 0);
-        }
+    let whole = Made::new(&two(), &["10", "20"]);
+    // One more byte, of the number.
+    let longer = [b"\x80\x02\x8a\x0b", &magic(b"")[4..14], b"\x01."].concat();
+    for first in [b"\x80\x02K\x01.".to_vec(), list(&[]), magic(b"\x6d"), longer] {
+        let bytes = [&first[..], &whole.bytes[magic(b"").len()..]].concat();
+        refused(&Made { bytes, ..whole.clone() }, "torch-legacy.magic", 0);
     }
+    let signed = [b"\x80\x02\x8a\x0b", &magic(b"")[4..14], b"\0."].concat();
+    let bytes = [&signed[..], &whole.bytes[magic(b"").len()..]].concat();
+    assert_eq!(read(&Made { bytes, ..whole }).spans.len(), 2);
 }
 
 #[test]

@@ -11,17 +11,19 @@ pub enum Layout {
     Index,
     /// A pickle, or several.
     Pickle,
+    /// A whole file of PyTorch.
+    Torch,
 }
 
 impl Layout {
     /// The header in an input, as far as it is there.
     pub fn header(self, input: &[u8]) -> &[u8] {
-        if matches!(self, Self::Index | Self::Pickle) {
+        if matches!(self, Self::Index | Self::Pickle | Self::Torch) {
             return input;
         }
         let Some((length, rest)) = input.split_first_chunk::<8>() else { return &[] };
         match self {
-            Self::Header | Self::Index | Self::Pickle => rest,
+            Self::Header | Self::Index | Self::Pickle | Self::Torch => rest,
             Self::File => {
                 let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
                 &rest[..length.min(rest.len())]
@@ -34,13 +36,13 @@ impl Layout {
         match (self, input.first_chunk::<8>()) {
             (Self::Header, Some(length)) => u64::from_le_bytes(*length),
             (Self::File, Some(_)) => (input.len() - 8 - self.header(input).len()) as u64,
-            (Self::Index | Self::Pickle, _) | (_, None) => 0,
+            (Self::Index | Self::Pickle | Self::Torch, _) | (_, None) => 0,
         }
     }
 
     /// An input of at most `most` bytes with this header, for `data` bytes of data.
     pub fn input(self, header: &[u8], data: u64, most: usize) -> Vec<u8> {
-        if matches!(self, Self::Index | Self::Pickle) {
+        if matches!(self, Self::Index | Self::Pickle | Self::Torch) {
             return header[..header.len().min(most)].to_vec();
         }
         let header = &header[..header.len().min(most.saturating_sub(8))];

@@ -14,6 +14,7 @@ pub mod open;
 pub mod pickle;
 pub mod random;
 pub mod sniff;
+pub mod torch;
 
 use layout::Layout;
 
@@ -29,12 +30,14 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "index", check: index::check, layout: Layout::Index },
     Target { name: "sniff", check: sniff::check, layout: Layout::File },
     Target { name: "pickle", check: pickle::check, layout: Layout::Pickle },
+    Target { name: "torch_zip", check: torch::check_zip, layout: Layout::Torch },
+    Target { name: "torch_legacy", check: torch::check_legacy, layout: Layout::Torch },
 ];
 
 /// A message about a hostile file is short, and holds no character that a terminal obeys.

@@ -71,6 +71,9 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
     if layout == Layout::Pickle {
         return pickle::change(input, most, random);
     }
+    if layout == Layout::Torch {
+        return super::torch::overwrite(input, random);
+    }
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();
     let document = Json::parse(text).filter(|document| matches!(document, Json::Object(_)));

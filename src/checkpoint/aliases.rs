@@ -36,7 +36,9 @@ impl Catalog {
         }
         groups.push(group);
         groups.retain(|group| group.len() > 1);
-        groups.iter_mut().for_each(|group| group.sort_unstable());
+        for group in &mut groups {
+            group.sort_unstable();
+        }
         groups.sort_unstable();
         groups
     }

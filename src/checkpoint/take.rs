@@ -130,7 +130,9 @@ impl Checkpoint {
         let mut strides = signed(strides);
         if let Element::Unknown(name) = info.element {
             let item = torch_only(name).map_or(1, TorchDType::bytes) as i64;
-            strides.iter_mut().for_each(|stride| *stride *= item);
+            for stride in &mut strides {
+                *stride *= item;
+            }
             shape.push(item);
             strides.push(1);
         }
@@ -159,7 +161,8 @@ impl Checkpoint {
         if torch.big_endian || self.options.backend == Backend::Map {
             return Ok(Vec::new());
         }
-        let places = (0..torch.pickled.storages.len()).filter_map(|i| torch.place_of(i).ok().map(|place| (place.span, i)));
+        let places =
+            (0..torch.pickled.storages.len()).filter_map(|i| torch.place_of(i).ok().map(|place| (place.span, i)));
         let mut places: Vec<(Span, usize)> = places.collect();
         places.sort_unstable_by_key(|(span, _)| span.start());
         places.dedup_by_key(|(span, _)| *span);
@@ -167,7 +170,8 @@ impl Checkpoint {
         let mut asked = 0;
         for (at, (span, i)) in places.iter().enumerate() {
             // The disk works on what comes next while this is copied.
-            while let Some((next, _)) = places.get(asked.max(at)).filter(|(next, _)| next.start() < span.end() + AHEAD) {
+            while let Some((next, _)) = places.get(asked.max(at)).filter(|(next, _)| next.start() < span.end() + AHEAD)
+            {
                 asked = asked.max(at) + 1;
                 file.will_need(next.start(), next.len());
             }

@@ -120,8 +120,10 @@ fn missing(storage: &StorageRef) -> Fault {
 pub fn swapped_bytes(dtype: TorchDType) -> usize {
     let whole = dtype.bytes() as usize;
     match dtype {
-        TorchDType::Plain(crate::dtype::DType::Complex64) | TorchDType::Complex32 | TorchDType::Complex128 => whole / 2,
-        TorchDType::BComplex32 => whole / 2,
+        TorchDType::Plain(crate::dtype::DType::Complex64)
+        | TorchDType::Complex32
+        | TorchDType::BComplex32
+        | TorchDType::Complex128 => whole / 2,
         _ => whole,
     }
 }
