@@ -21,7 +21,17 @@ from harness import BenchError, load_module
 
 HERE = Path(__file__).resolve().parent
 # The order of the chart; a bench that is not named here comes after them.
-ORDER = ("import_time", "open_list", "shards", "many_tensors", "to_torch", "names", "casts", "gguf_files", "torch_files")
+ORDER = (
+    "import_time",
+    "open_list",
+    "shards",
+    "many_tensors",
+    "to_torch",
+    "names",
+    "casts",
+    "gguf_files",
+    "torch_files",
+)
 
 
 def order(name: str) -> int:

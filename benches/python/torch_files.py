@@ -89,6 +89,7 @@ def _read(path: Path) -> Callable[[], object]:
         with path.open("rb", buffering=0) as file:
             while file.readinto(block):
                 pass
+        return None
 
     return run
 

@@ -439,9 +439,9 @@ class GGUFWeights(WeightsNode):
 class PytorchWeights(WeightsNode):
     """Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
 
-    Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What is
-    no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the arrays
-    that it is made of have names below its own.
+    Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
+    is no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the
+    arrays that it is made of have names below its own.
     """
 
     def __new__(
@@ -491,7 +491,7 @@ class Objects:
 
 @final
 class Placeholder:
-    """Stands for an object that a pickle would have made. It is not built; what the file says of it can be looked at."""
+    """Stands for an object that a pickle would have made. It is not built; what the file says of it is here."""
 
     @property
     def global_name(self) -> str:

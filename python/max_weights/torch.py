@@ -15,11 +15,7 @@ from max_weights.graph.weights.load import load_weights
 
 if TYPE_CHECKING:
     MapLocation = (
-        str
-        | torch.device
-        | dict[str, str]
-        | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None]
-        | None
+        str | torch.device | dict[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | None
     )
     Place = tuple[int, str, str, int, tuple[int, ...], tuple[int, ...]]
 
@@ -93,7 +89,7 @@ class Builder:
         if where is None:
             where = location
         if isinstance(where, (str, torch.device)) and str(where) == "meta":
-            return torch.UntypedStorage(size, device="meta")
+            return torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
         tensor = from_dlpack(self._file.storage(number, dtype)) if size else torch.empty(0, dtype=torch.uint8)
         storage = tensor.untyped_storage()
         if isinstance(where, (str, torch.device)):
@@ -106,7 +102,7 @@ class Builder:
         number, storage_dtype, dtype, offset, shape, strides = place
         storage = self.untyped(number, storage_dtype)
         tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
-        tensor.set_(storage, offset, shape, strides)  # type: ignore[call-overload]  # stubs lack untyped storages
+        tensor.set_(storage, offset, shape, strides)
         if requires_grad:
             tensor.requires_grad_()
         return tensor
@@ -147,7 +143,7 @@ class Builder:
         requires_grad: bool,
     ) -> torch.Tensor:
         """A quantised tensor."""
-        number, storage_dtype, dtype, offset, shape, strides = place
+        number, _, dtype, offset, shape, strides = place
         typed = self.typed_storage(number, dtype)
         parameters = (getattr(torch, scheme), scale, zero_point)
         made: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
@@ -187,8 +183,9 @@ class Builder:
 
     def typed_storage(self, number: int, dtype: str) -> torch.TypedStorage:
         """A storage that was saved by itself."""
-        return torch.TypedStorage(
-            wrap_storage=self.untyped(number, dtype), dtype=getattr(torch, dtype), _internal=True
+        untyped = self.untyped(number, dtype)
+        return torch.TypedStorage(  # type: ignore[no-untyped-call]
+            wrap_storage=untyped, dtype=getattr(torch, dtype), _internal=True
         )
 
     def size(self, dims: Sequence[int]) -> torch.Size:
@@ -248,7 +245,9 @@ _NAMED = {
 
 def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
     try:
-        moved: torch.UntypedStorage = torch.serialization.default_restore_location(storage, location)
+        restore: Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
+        restore = torch.serialization.default_restore_location
+        moved = restore(storage, location)
     except RuntimeError as error:
         raise UnsupportedError(f"a storage cannot be put on {location!r}: {error}") from error
     return moved

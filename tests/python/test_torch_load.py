@@ -1,4 +1,4 @@
-"""`max_weights.torch.load` returns what `torch.load(weights_only=True)` returns: structure, values, strides, sharing."""
+"""`max_weights.torch.load` returns what `torch.load(weights_only=True)` returns: values, strides, sharing."""
 
 import warnings
 import zipfile
@@ -102,7 +102,18 @@ def test_structures_come_back_as_they_are(saved: Any) -> None:
     value = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "plain": [None, True, -1, 2**40, -(2**70), 1.5, float("inf"), "text \u00e4 \U0001f600", b"bytes", bytearray(b"x")],
+        "plain": [
+            None,
+            True,
+            -1,
+            2**40,
+            -(2**70),
+            1.5,
+            float("inf"),
+            "text \u00e4 \U0001f600",
+            b"bytes",
+            bytearray(b"x"),
+        ],
         "nested": ({"a": [(), [], {}]}, set(), {1, "two"}, 1 + 2j),
         "torch": [torch.Size([2, 3]), torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda", 1)],
         "ordered": OrderedDict(a=1, b=2),
@@ -219,13 +230,13 @@ def test_map_location(tmp_path: Path) -> None:
     assert_same(load(path, map_location={"cuda:0": "cpu"}), reference(path))
     assert_same(load(path, map_location="meta"), torch.load(path, weights_only=True, map_location="meta"))
     seen = []
-    assert_same(load(path, map_location=lambda storage, location: seen.append(location)), reference(path))
+    assert_same(load(path, map_location=lambda _, location: seen.append(location)), reference(path))
     assert seen == ["cpu", "cpu"]
     with pytest.raises(UnsupportedError, match="cuda"):
         load(path, map_location="cuda:0")
 
 
-def test_loading_a_tensor_reads_nothing_before_it_is_used_and_never_writes_the_file(models: Path, tmp_path: Path) -> None:
+def test_what_is_written_to_a_tensor_never_reaches_the_file(models: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     path.write_bytes((models / "crepe-tiny.pth").read_bytes())
     before = path.read_bytes()
@@ -237,7 +248,7 @@ def test_loading_a_tensor_reads_nothing_before_it_is_used_and_never_writes_the_f
 
 
 def test_files_of_other_formats_are_refused_by_name(models: Path) -> None:
-    with pytest.raises(UnsupportedError, match="safetensors file, not one of torch.save"):
+    with pytest.raises(UnsupportedError, match=r"safetensors file, not one of torch\.save"):
         load(models / "minilm.safetensors")
     with pytest.raises(UnsupportedError, match="TorchScript"):
         load(models / "silero_vad.jit")

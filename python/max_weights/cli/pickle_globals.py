@@ -1,4 +1,4 @@
-"""`max-weights globals`: every class and function that the pickles of a PyTorch checkpoint name, and what is known of it."""
+"""`max-weights globals`: the classes and functions that a PyTorch checkpoint names, and what is known of them."""
 
 from __future__ import annotations
 

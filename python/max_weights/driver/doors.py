@@ -92,7 +92,7 @@ def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
 
 
 def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
-    """An array of a pickle: its bytes, its dtype as NumPy spells it, its shape, and whether the first index runs fastest.
+    """An array of a pickle: its bytes, dtype as NumPy spells it, shape, and whether the first index runs fastest.
 
     Raises:
         ValueError: the bytes do not fit the shape.
