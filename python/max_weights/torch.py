@@ -245,9 +245,8 @@ _NAMED = {
 
 def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
     try:
-        restore: Callable[[torch.UntypedStorage, str], torch.UntypedStorage]
-        restore = torch.serialization.default_restore_location
-        moved = restore(storage, location)
+        moved: torch.UntypedStorage
+        moved = torch.serialization.default_restore_location(storage, location)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise UnsupportedError(f"a storage cannot be put on {location!r}: {error}") from error
     return moved

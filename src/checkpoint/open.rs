@@ -214,10 +214,22 @@ fn read_header(file: &SourceFile, options: &OpenOptions, findings: &mut Vec<Faul
     file.read_at(0, &mut first)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
+    let read = read_kind(kind, file, first, options);
+    let (header, more) = match (read, &misnamed) {
+        (Err(Error::Format(mut fault)), Some(named)) => {
+            fault.cause = format!("{named}, and {}", fault.cause);
+            return Err(Error::Format(fault));
+        }
+        (read, _) => read?,
+    };
     findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
+    Ok((kind, header, more))
+}
+
+fn read_kind(kind: Kind, file: &SourceFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
     let unnamed = options.unnamed;
     let options = &options.format;
-    let (header, more) = match kind {
+    Ok(match kind {
         Kind::Safetensors => (safetensors_header(file, &first, options)?, More::Nothing),
         Kind::Gguf => {
             let read = gguf::read(first, file.len(), options, |offset, bytes| file.read_at(offset, bytes))?;
@@ -227,8 +239,7 @@ fn read_header(file: &SourceFile, options: &OpenOptions, findings: &mut Vec<Faul
         Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
         Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
         Kind::TorchTar => return Err(torch::tar()),
-    };
-    Ok((kind, header, more))
+    })
 }
 
 fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
