@@ -276,7 +276,7 @@ class WeightInfo:
 
     @property
     def bytes(self) -> int:
-        """Bytes in the file."""
+        """Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files."""
 
     @property
     def file(self) -> str:
@@ -327,7 +327,7 @@ class WeightsNode:
     @property
     def metadata(self) -> dict[str, str] | Metadata:
         """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-        mapping that decodes a value when it is asked for.
+        mapping that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive, `version`.
         """
 
     @property
