@@ -14,9 +14,6 @@ use crate::format::torch_zip;
 use crate::storage::{SourceFile, Storage, no_memory};
 use crate::tensor::{Element, Span, TensorInfo, View};
 
-/// How far ahead of a read the system is asked for more.
-const AHEAD: u64 = 32 << 20;
-
 /// What identifies memory that was made: a tensor, or a storage of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Made {
@@ -157,7 +154,7 @@ impl Checkpoint {
     /// Reads all storages of a PyTorch file into memory of their own, in the order of the file, which is often not that of the pickle.
     /// They are taken from there for as long as the result is held. Nothing, where storages are mapped, or depend on who takes them.
     pub fn torch_storages(&self, number: u32) -> Result<Vec<Buffer>> {
-        let (Some(torch), file) = (self.catalog.torch(number), self.file(number)?) else { return Ok(Vec::new()) };
+        let Some(torch) = self.catalog.torch(number) else { return Ok(Vec::new()) };
         if torch.big_endian || self.options.backend == Backend::Map {
             return Ok(Vec::new());
         }
@@ -166,18 +163,9 @@ impl Checkpoint {
         let mut places: Vec<(Span, usize)> = places.collect();
         places.sort_unstable_by_key(|(span, _)| span.start());
         places.dedup_by_key(|(span, _)| *span);
-        let mut held = Vec::with_capacity(places.len());
-        let mut asked = 0;
-        for (at, (span, i)) in places.iter().enumerate() {
-            // The disk works on what comes next while this is copied.
-            while let Some((next, _)) = places.get(asked.max(at)).filter(|(next, _)| next.start() < span.end() + AHEAD)
-            {
-                asked = asked.max(at) + 1;
-                file.will_need(next.start(), next.len());
-            }
-            held.push(self.torch_storage(number, *i, TorchDType::Plain(DType::UInt8))?);
-        }
-        Ok(held)
+        // Advice to read ahead makes this slower: the system sees by itself that the file is read from its start to its end.
+        let read = |(_, i): &(Span, usize)| self.torch_storage(number, *i, TorchDType::Plain(DType::UInt8));
+        places.iter().map(read).collect()
     }
 
     /// The memory of a storage, and where in it the storage begins.

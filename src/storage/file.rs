@@ -158,20 +158,15 @@ impl SourceFile {
 
     /// Asks the system to fetch the first bytes of the file, without waiting for them.
     pub fn read_ahead(&self, len: u64) {
-        self.will_need(0, len.min(self.len()));
-    }
-
-    /// Asks the system to fetch some bytes of the file, without waiting for them.
-    pub fn will_need(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
         {
             use std::os::fd::AsRawFd;
-            let [offset, len] = [offset, len].map(|value| libc::off_t::try_from(value).unwrap_or(libc::off_t::MAX));
+            let len = libc::off_t::try_from(len.min(self.len())).unwrap_or(libc::off_t::MAX);
             // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
-            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), offset, len, libc::POSIX_FADV_WILLNEED) };
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, len, libc::POSIX_FADV_WILLNEED) };
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (offset, len);
+        let _ = len;
     }
 
     /// The bytes of `span`, read into a new aligned block.
