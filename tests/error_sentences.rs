@@ -64,7 +64,7 @@ fn a_partial_download_by_its_name() {
 #[test]
 fn a_pytorch_zip_named_safetensors() {
     let (rule, text) = refused("model.safetensors", b"PK\x03\x04 and so on");
-    assert_eq!(rule, "format.unsupported");
+    assert_eq!(rule, "torch-zip.truncated");
     assert!(text.contains("named .safetensors but is a PyTorch (zip) file"), "{text}");
 }
 

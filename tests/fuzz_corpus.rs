@@ -102,6 +102,21 @@ fn sniff_keeps_its_promises() {
 }
 
 #[test]
+fn pickle_keeps_its_promises() {
+    replay("pickle", 6_000);
+}
+
+#[test]
+fn torch_zip_keeps_its_promises() {
+    replay("torch_zip", 9_000);
+}
+
+#[test]
+fn torch_legacy_keeps_its_promises() {
+    replay("torch_legacy", 9_000);
+}
+
+#[test]
 fn every_target_is_built_by_cargo_fuzz() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");

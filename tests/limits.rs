@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used)] // a test fails by panicking
 
-use max_weights::format::{self, gguf, index};
+use max_weights::format::{self, gguf, index, pickle, torch_zip};
 
 #[test]
 fn docs_give_every_limit_with_its_value() {
@@ -17,6 +17,22 @@ fn docs_give_every_limit_with_its_value() {
         ("MAX_FINDINGS", format::MAX_FINDINGS as u64),
         ("MAX_SHARDS", index::MAX_SHARDS as u64),
         ("MAX_SHARD_NAME_BYTES", index::MAX_SHARD_NAME_BYTES as u64),
+        ("MAX_PICKLE_BYTES", pickle::MAX_PICKLE_BYTES as u64),
+        ("MAX_OPERATIONS", pickle::MAX_OPERATIONS as u64),
+        ("MAX_OBJECTS", pickle::MAX_OBJECTS as u64),
+        ("MAX_MEMO", pickle::MAX_MEMO as u64),
+        ("MAX_STACK", pickle::MAX_STACK as u64),
+        ("MAX_MARKS", pickle::MAX_MARKS as u64),
+        ("MAX_STRING_BYTES", pickle::MAX_STRING_BYTES as u64),
+        ("MAX_INTEGER_BYTES", pickle::MAX_INTEGER_BYTES as u64),
+        ("MAX_GLOBAL_BYTES", pickle::MAX_GLOBAL_BYTES as u64),
+        ("MAX_GLOBALS", pickle::MAX_GLOBALS as u64),
+        ("MAX_DEPTH", pickle::MAX_DEPTH as u64),
+        ("MAX_LEAVES", pickle::MAX_LEAVES as u64),
+        ("MAX_NAME_BYTES_PER_BYTE", pickle::MAX_NAME_BYTES_PER_BYTE as u64),
+        ("MAX_ZIP_ENTRIES", torch_zip::MAX_ZIP_ENTRIES as u64),
+        ("MAX_ZIP_NAME_BYTES", torch_zip::MAX_ZIP_NAME_BYTES as u64),
+        ("MAX_INFLATED_RATIO", torch_zip::MAX_INFLATED_RATIO),
     ];
     for (name, value) in limits {
         let digits = value.to_string();

@@ -32,6 +32,7 @@ ORDER = (
     "casts",
     "gguf_files",
     "gguf_blocks",
+    "torch_files",
     "modules",
 )
 

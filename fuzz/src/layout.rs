@@ -13,17 +13,21 @@ pub enum Layout {
     Gguf,
     /// The length that the data of the file is said to have (64 bits, little-endian), and the header of a GGUF file.
     GgufHeader,
+    /// A pickle, or several.
+    Pickle,
+    /// A whole file of PyTorch.
+    Torch,
 }
 
 impl Layout {
     /// The header in an input, as far as it is there.
     pub fn header(self, input: &[u8]) -> &[u8] {
-        if matches!(self, Self::Index | Self::Gguf) {
+        if matches!(self, Self::Index | Self::Gguf | Self::Pickle | Self::Torch) {
             return input;
         }
         let Some((length, rest)) = input.split_first_chunk::<8>() else { return &[] };
         match self {
-            Self::Header | Self::GgufHeader | Self::Index | Self::Gguf => rest,
+            Self::Header | Self::GgufHeader | Self::Index | Self::Gguf | Self::Pickle | Self::Torch => rest,
             Self::File => {
                 let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
                 &rest[..length.min(rest.len())]
@@ -36,13 +40,13 @@ impl Layout {
         match (self, input.first_chunk::<8>()) {
             (Self::Header | Self::GgufHeader, Some(length)) => u64::from_le_bytes(*length),
             (Self::File, Some(_)) => (input.len() - 8 - self.header(input).len()) as u64,
-            (Self::Index | Self::Gguf, _) | (_, None) => 0,
+            (Self::Index | Self::Gguf | Self::Pickle | Self::Torch, _) | (_, None) => 0,
         }
     }
 
     /// An input of at most `most` bytes with this header, for `data` bytes of data.
     pub fn input(self, header: &[u8], data: u64, most: usize) -> Vec<u8> {
-        if matches!(self, Self::Index | Self::Gguf) {
+        if matches!(self, Self::Index | Self::Gguf | Self::Pickle | Self::Torch) {
             return header[..header.len().min(most)].to_vec();
         }
         let header = &header[..header.len().min(most.saturating_sub(8))];

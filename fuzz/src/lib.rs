@@ -12,8 +12,10 @@ pub mod layout;
 pub mod memory;
 pub mod mutate;
 pub mod open;
+pub mod pickle;
 pub mod random;
 pub mod sniff;
+pub mod torch;
 
 use layout::Layout;
 
@@ -29,13 +31,16 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
     Target { name: "gguf_open", check: gguf::open::check, layout: Layout::Gguf },
     Target { name: "index", check: index::check, layout: Layout::Index },
     Target { name: "sniff", check: sniff::check, layout: Layout::File },
+    Target { name: "pickle", check: pickle::check, layout: Layout::Pickle },
+    Target { name: "torch_zip", check: torch::check_zip, layout: Layout::Torch },
+    Target { name: "torch_legacy", check: torch::check_legacy, layout: Layout::Torch },
 ];
 
 /// A message about a hostile file is short, and holds no character that a terminal obeys.

@@ -4,6 +4,7 @@ use max_weights::dtype::DType;
 
 use super::json::Json;
 use super::layout::Layout;
+use super::pickle;
 use super::random::Random;
 
 /// Texts that a header, or the words about it, are made of.
@@ -69,6 +70,12 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
     }
     if matches!(layout, Layout::Gguf | Layout::GgufHeader) {
         return super::gguf::mutate::mutate(input, layout, most, random);
+    }
+    if layout == Layout::Pickle {
+        return pickle::change(input, most, random);
+    }
+    if layout == Layout::Torch {
+        return super::torch::overwrite(input, random);
     }
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();

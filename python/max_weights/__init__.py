@@ -12,7 +12,7 @@ from max_weights._lazy import exports
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph, nn
-    from max_weights._core import Buffer, GGUFWeights, SafetensorWeights, __version__, release_memory
+    from max_weights._core import Buffer, GGUFWeights, PytorchWeights, SafetensorWeights, __version__, release_memory
     from max_weights.blocks import dequantize, quantize, scale_blocks
     from max_weights.driver.virtual import virtual_devices
     from max_weights.dtype import DType, finfo
@@ -43,6 +43,7 @@ __all__ = [
     "FormatError",
     "GGUFWeights",
     "MissingFileError",
+    "PytorchWeights",
     "SafetensorWeights",
     "UnsupportedError",
     "WeightData",
@@ -77,6 +78,7 @@ __getattr__, __dir__ = exports(
         "FormatError": "max_weights.errors",
         "GGUFWeights": "max_weights._core",
         "MissingFileError": "max_weights.errors",
+        "PytorchWeights": "max_weights._core",
         "SafetensorWeights": "max_weights._core",
         "UnsupportedError": "max_weights.errors",
         "WeightData": "max_weights.graph.weights.weight_data",

@@ -26,7 +26,11 @@ __all__ = [
     "Buffer",
     "GGUFWeights",
     "Metadata",
+    "Objects",
+    "Placeholder",
+    "PytorchWeights",
     "SafetensorWeights",
+    "TorchFile",
     "WeightInfo",
     "WeightInfos",
     "WeightsNode",
@@ -43,6 +47,7 @@ __all__ = [
     "quantize",
     "release_memory",
     "scale_blocks",
+    "torch_globals",
     "tree",
 ]
 
@@ -279,7 +284,7 @@ class WeightInfo:
 
     @property
     def bytes(self) -> int:
-        """Bytes in the file."""
+        """Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files."""
 
     @property
     def file(self) -> str:
@@ -330,7 +335,7 @@ class WeightsNode:
     @property
     def metadata(self) -> dict[str, str] | Metadata:
         """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
-        mapping that decodes a value when it is asked for.
+        mapping that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive, `version`.
         """
 
     @property
@@ -437,6 +442,98 @@ class GGUFWeights(WeightsNode):
         max_header_bytes: int | None = None,
     ) -> Self:
         """Open a file (any of a split set opens the set) or several; the arguments are those of `load_weights`."""
+
+@final
+class PytorchWeights(WeightsNode):
+    """Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
+
+    Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
+    is no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the
+    arrays that it is made of have names below its own.
+    """
+
+    def __new__(
+        cls,
+        filepath: str | PathLike[str] | Iterable[str | PathLike[str]],
+        *,
+        backend: Literal["auto", "mmap", "read"] = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
+    ) -> Self:
+        """Open a file, or several, as one checkpoint; the arguments are those of `load_weights`."""
+
+    def aliases(self) -> list[list[str]]:
+        """Groups of weights at and below this node that share bytes: tied weights.
+
+        Two weights share bytes if they are views of one storage and the ranges from their first byte to their last
+        overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
+        """
+
+    def objects(self) -> Objects:
+        """The values at and below this node that are no tensors, by full name."""
+
+@final
+class Objects:
+    """The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
+    for.
+
+    Numbers, text, bytes, lists, tuples, sets and dicts are Python's own; NumPy scalars are numbers, NumPy arrays
+    arrays, dtypes `DType`s, shapes tuples. Everything else is a `Placeholder`.
+    """
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a name, or the default."""
+
+    def keys(self) -> list[str]:
+        """The names, in the order of the file."""
+
+    def values(self) -> list[Any]:
+        """All values."""
+
+    def items(self) -> list[tuple[str, Any]]:
+        """All names with their values."""
+
+@final
+class Placeholder:
+    """Stands for an object that a pickle would have made. It is not built; what the file says of it is here."""
+
+    @property
+    def global_name(self) -> str:
+        """Module and name of the class or function, such as `__main__.Config`."""
+
+    @property
+    def position(self) -> int | None:
+        """The byte of the file at which it stands; None where that is not known."""
+
+    @property
+    def arguments(self) -> Any:
+        """What it would have been called with, usually a tuple; None where it was not called."""
+
+    @property
+    def states(self) -> list[Any]:
+        """The states that it would have been given, usually one dict of attributes."""
+
+    @property
+    def items(self) -> list[tuple[Any, Any]]:
+        """What would have been added to it: (key, value), the key None for what has none."""
+
+@final
+class TorchFile:
+    """One PyTorch file for `max_weights.torch.load`, which builds its values as they are nested."""
+
+    def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
+    def storage(self, number: int, dtype: str) -> Any: ...
+    def describe(self, number: int) -> tuple[str, int]: ...
+    def build(self, builder: Any) -> Any: ...
+
+def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]:
+    """Every class and function that the pickles of a checkpoint name, in the order of their first places: (file, name,
+    byte, verdict).
+    """
 
 @final
 class Metadata:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import export_dlpack
+from max_weights._core import TorchFile, export_dlpack
+from max_weights.errors import UnsupportedError
 from max_weights.graph.weights.load import load_weights
+
+if TYPE_CHECKING:
+    MapLocation = (
+        str | torch.device | dict[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | None
+    )
+    Place = tuple[int, str, str, int, tuple[int, ...], tuple[int, ...]]
+
+__all__ = ["load", "load_file"]
 
 
 def load_file(
@@ -23,6 +33,7 @@ def load_file(
 
     Raises:
         FormatError: the file is damaged.
+        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it.
         BufferError: an element type that torch does not have.
     """
     with load_weights(filename) as weights:
@@ -30,3 +41,212 @@ def load_file(
     if torch.device(device).type == "cpu":
         return tensors
     return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def load(path: str | os.PathLike[str], map_location: MapLocation = "cpu", *, mmap: bool = True) -> Any:
+    """What `torch.load(path, weights_only=True)` returns: the same nested values, with torch tensors.
+
+    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. Where
+    a storage is stored as it is, tensors are views of private pages of the file: nothing is read before it is used, and
+    writing to them changes neither the file nor another process.
+
+    Args:
+        path: A file that `torch.save` wrote, of any version from 0.1.10 on.
+        map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
+            location, or None for where they were saved.
+        mmap: Map the file; otherwise all storages are read now.
+
+    Raises:
+        UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
+            made of. `load_weights` reads the tensors of such a file.
+        FormatError: the file is damaged.
+    """
+    file = TorchFile(path, backend="auto" if mmap else "read")
+    return file.build(Builder(file, map_location))
+
+
+class Builder:
+    """Makes what only torch can, from what the Rust core found in the file."""
+
+    def __init__(self, file: TorchFile, map_location: MapLocation) -> None:
+        self._file = file
+        self._map_location = map_location
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._empty: dict[tuple[str, torch.device], torch.Tensor] = {}
+
+    def untyped(self, number: int, dtype: str) -> torch.UntypedStorage:
+        """The storage of this number, made once; `dtype` says what is swapped in a file of the other byte order."""
+        found = self._storages.get(number)
+        if found is None:
+            found = self._storages[number] = self._placed(number, dtype)
+        return found
+
+    def _placed(self, number: int, dtype: str) -> torch.UntypedStorage:
+        where = self._map_location
+        location, size = self._file.describe(number)
+        if isinstance(where, dict):
+            where = where.get(location, location)
+        if where is None:
+            where = location
+        if isinstance(where, (str, torch.device)) and str(where) == "meta":
+            return torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
+        tensor = from_dlpack(self._file.storage(number, dtype)) if size else torch.empty(0, dtype=torch.uint8)
+        storage = tensor.untyped_storage()
+        if isinstance(where, (str, torch.device)):
+            return storage if str(where) == "cpu" else _restored(storage, str(where))
+        moved = where(storage, location)
+        return _restored(storage, location) if moved is None else moved
+
+    def strided(self, place: Place, requires_grad: bool) -> torch.Tensor:
+        """A tensor over a part of a storage."""
+        number, storage_dtype, dtype, offset, shape, strides = place
+        storage = self.untyped(number, storage_dtype)
+        tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
+        tensor.set_(storage, offset, shape, strides)
+        if requires_grad:
+            tensor.requires_grad_()
+        return tensor
+
+    def flipped(self, place: Place, conjugate: bool, negative: bool, requires_grad: bool) -> torch.Tensor:
+        """A view whose elements are conjugated or negated as they are read."""
+        tensor = self.strided(place, False)
+        tensor = torch.conj(tensor) if conjugate else tensor
+        tensor = torch._neg_view(tensor) if negative else tensor
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    def sparse(
+        self,
+        layout: str,
+        indices: tuple[torch.Tensor, ...],
+        values: torch.Tensor,
+        shape: tuple[int, ...],
+        coalesced: bool | None,
+        requires_grad: bool,
+    ) -> torch.Tensor:
+        """A sparse tensor; its indices are checked against its shape."""
+        kind = self.layout(layout)
+        if kind is torch.sparse_coo:
+            tensor = torch.sparse_coo_tensor(indices[0], values, shape, is_coalesced=coalesced, check_invariants=True)
+        else:
+            tensor = torch.sparse_compressed_tensor(
+                indices[0], indices[1], values, shape, layout=kind, check_invariants=True
+            )
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    def quantised(
+        self,
+        place: Place,
+        scheme: str,
+        scale: Any,
+        zero_point: Any,
+        axis: int | None,
+        requires_grad: bool,
+    ) -> torch.Tensor:
+        """A quantised tensor."""
+        number, _, dtype, offset, shape, strides = place
+        typed = self.typed_storage(number, dtype)
+        parameters = (getattr(torch, scheme), scale, zero_point)
+        made: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
+            typed, offset, shape, strides, parameters if axis is None else (*parameters, axis), requires_grad, None
+        )
+        return made
+
+    def meta(self, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
+        """A tensor without data."""
+        return torch.empty_strided(
+            shape, strides, dtype=getattr(torch, dtype), device="meta", requires_grad=requires_grad
+        )
+
+    def converted(self, data: Any, dtype: str, requires_grad: bool) -> torch.Tensor:
+        """A tensor of another device, which was saved as an array or a tensor of the CPU."""
+        tensor = data if isinstance(data, torch.Tensor) else torch.from_numpy(data)
+        tensor = tensor.to(dtype=getattr(torch, dtype))
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    def parameter(self, tensor: torch.Tensor, requires_grad: bool) -> torch.nn.Parameter:
+        """A parameter over a tensor."""
+        return torch.nn.Parameter(tensor, requires_grad)
+
+    def subclass(self, tensor: torch.Tensor, name: str) -> torch.Tensor | None:
+        """A tensor of a class of torch's own; None for any other class."""
+        if name in ("torch._tensor.Tensor", "torch.Tensor"):
+            return tensor
+        if name == "torch.nn.parameter.Parameter":
+            return tensor if isinstance(tensor, torch.nn.Parameter) else tensor.as_subclass(torch.nn.Parameter)
+        return None
+
+    def set_state(self, made: torch.Tensor, state: Any) -> None:
+        """Set the Python attributes of a tensor: a dict, or a pair of dict and slots."""
+        for part in state if isinstance(state, tuple) else (state,):
+            for key, value in (part or {}).items():
+                setattr(made, key, value)
+
+    def typed_storage(self, number: int, dtype: str) -> torch.TypedStorage:
+        """A storage that was saved by itself."""
+        untyped = self.untyped(number, dtype)
+        return torch.TypedStorage(  # type: ignore[no-untyped-call]
+            wrap_storage=untyped, dtype=getattr(torch, dtype), _internal=True
+        )
+
+    def size(self, dims: Sequence[int]) -> torch.Size:
+        """A shape."""
+        return torch.Size(dims)
+
+    def dtype(self, name: str) -> torch.dtype:
+        """A dtype."""
+        found: torch.dtype = getattr(torch, name)
+        return found
+
+    def device(self, name: str) -> torch.device:
+        """A device."""
+        return torch.device(name)
+
+    def layout(self, name: str) -> torch.layout:
+        """A layout, by its full name."""
+        found: torch.layout = getattr(torch, name.removeprefix("torch."))
+        return found
+
+    def numpy_dtype(self, name: str) -> Any:
+        """A dtype of NumPy."""
+        import numpy as np
+
+        return np.dtype(name)
+
+    def numpy_scalar(self, data: bytes, dtype: str) -> Any:
+        """A scalar of NumPy."""
+        import numpy as np
+
+        return np.frombuffer(data, np.dtype(dtype), 1)[0]
+
+    def numpy_array(self, data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Any:
+        """An array of NumPy."""
+        from max_weights.driver.doors import pickled_array
+
+        return pickled_array(data, dtype, shape, fortran)
+
+    def named(self, name: str) -> Any:
+        """A class or constant of torch that stands in the file as a value; None for any other."""
+        return _NAMED.get(name)
+
+
+_NAMED = {
+    "torch.Tensor": torch.Tensor,
+    "torch._tensor.Tensor": torch.Tensor,
+    "torch.nn.parameter.Parameter": torch.nn.Parameter,
+    "torch.Size": torch.Size,
+    "torch.device": torch.device,
+    "torch.per_tensor_affine": torch.per_tensor_affine,
+    "torch.per_tensor_symmetric": torch.per_tensor_symmetric,
+    "torch.per_channel_affine": torch.per_channel_affine,
+    "torch.per_channel_symmetric": torch.per_channel_symmetric,
+    "torch.per_channel_affine_float_qparams": torch.per_channel_affine_float_qparams,
+}
+
+
+def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+    try:
+        moved: torch.UntypedStorage
+        moved = torch.serialization.default_restore_location(storage, location)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise UnsupportedError(f"a storage cannot be put on {location!r}: {error}") from error
+    return moved

@@ -9,10 +9,26 @@ use crate::error::{Error, Fault, Result};
 const INDEX_SUFFIX: &str = ".index.json";
 const SUFFIX: &str = ".safetensors";
 const GGUF_SUFFIX: &str = ".gguf";
+/// What torch.save's files are called; the first is that of shards.
+const TORCH_SUFFIXES: [&str; 4] = [".bin", ".pt", ".pth", ".ckpt"];
+const TORCH_STEM: &str = "pytorch_model";
+/// Files that trainers write beside the weights.
+const NO_WEIGHTS: [&str; 7] = [
+    "training_args.bin",
+    "optimizer.pt",
+    "optimizer.bin",
+    "scheduler.pt",
+    "scheduler.bin",
+    "scaler.pt",
+    "rng_state.pth",
+];
+/// The files of a distributed checkpoint, and the one that says what is in them.
+const DISTRIBUTED_SUFFIX: &str = ".distcp";
+const DISTRIBUTED_METADATA: &str = ".metadata";
 /// Of several candidates in a directory, the one that other loaders take.
 const DEFAULT_STEM: &str = "model";
 /// Weights in formats that other programs read; named when a directory has nothing else.
-const OTHER_SUFFIXES: [&str; 8] = [".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz"];
+const OTHER_SUFFIXES: [&str; 4] = [".h5", ".msgpack", ".onnx", ".npz"];
 /// What hubs and browsers call a download that is not complete.
 const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
 /// The most files of a GGUF split set: its number is stored in 16 bits.
@@ -41,6 +57,9 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     if path.is_dir() {
         return directory(path);
     }
+    if name_of(path).ends_with(DISTRIBUTED_SUFFIX) && path.exists() {
+        return Err(distributed(path, "this is one file of a distributed checkpoint", path.parent()));
+    }
     if name_of(path).ends_with(INDEX_SUFFIX) {
         return Ok(Located::Index(path.to_path_buf()));
     }
@@ -68,7 +87,10 @@ pub(super) struct ShardName<'a> {
 
 impl<'a> ShardName<'a> {
     pub(super) fn of(name: &'a str) -> Option<Self> {
-        let base = name.strip_suffix(SUFFIX).or_else(|| name.strip_suffix(GGUF_SUFFIX))?;
+        let base = name
+            .strip_suffix(SUFFIX)
+            .or_else(|| name.strip_suffix(GGUF_SUFFIX))
+            .or_else(|| name.strip_suffix(TORCH_SUFFIXES[0]))?;
         let (rest, count) = base.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let digits = |text: &str| {
@@ -80,12 +102,14 @@ impl<'a> ShardName<'a> {
     }
 }
 
-/// The index, else the complete set of shards, else the single file.
+/// The index, else the complete set of shards, else the single file; safetensors before GGUF, and this before PyTorch.
 fn directory(path: &Path) -> Result<Located> {
     let mut names = Vec::new();
+    let mut has_distributed_metadata = false;
     let failed = |source| Error::io(path, "list the directory", source);
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        has_distributed_metadata |= name == DISTRIBUTED_METADATA;
         if !name.starts_with('.') {
             names.push(name);
         }
@@ -97,9 +121,18 @@ fn directory(path: &Path) -> Result<Located> {
     if !indices.is_empty() {
         return choose(path, &indices, &format!("{DEFAULT_STEM}{SUFFIX}{INDEX_SUFFIX}")).map(Located::Index);
     }
-    let mut files = ending(SUFFIX);
+    let (mut files, mut suffix, mut stem) = (ending(SUFFIX), SUFFIX, DEFAULT_STEM);
     if files.is_empty() {
-        files = ending(GGUF_SUFFIX);
+        (files, suffix) = (ending(GGUF_SUFFIX), GGUF_SUFFIX);
+    }
+    if files.is_empty() {
+        (suffix, stem) = (TORCH_SUFFIXES[0], TORCH_STEM);
+        let indices = ending(&format!("{suffix}{INDEX_SUFFIX}"));
+        if !indices.is_empty() {
+            return choose(path, &indices, &format!("{stem}{suffix}{INDEX_SUFFIX}")).map(Located::Index);
+        }
+        let is_torch = |name: &&String| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.as_str())).collect();
     }
     let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &String>> = BTreeMap::new();
     for name in &files {
@@ -107,15 +140,17 @@ fn directory(path: &Path) -> Result<Located> {
             sets.entry((shard.stem, shard.count)).or_default().insert(shard.number, name);
         }
     }
-    if let Some(((stem, count), shards)) = sets.iter().find(|((stem, _), _)| sets.len() == 1 || *stem == DEFAULT_STEM) {
+    if let Some(((of, count), shards)) = sets.iter().find(|((of, _), _)| sets.len() == 1 || *of == stem) {
         if shards.len() < *count {
-            let suffix = if shards.values().any(|name| name.ends_with(GGUF_SUFFIX)) { GGUF_SUFFIX } else { SUFFIX };
-            return Err(incomplete(path, (stem, suffix), *count, shards));
+            return Err(incomplete(path, (of, suffix), *count, shards));
         }
         return Ok(Located::Files(shards.values().map(|name| path.join(name)).collect()));
     }
     if !files.is_empty() {
-        return choose(path, &files, &format!("{DEFAULT_STEM}{SUFFIX}")).map(|file| Located::Files(vec![file]));
+        return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
+    }
+    if has_distributed_metadata || !ending(DISTRIBUTED_SUFFIX).is_empty() {
+        return Err(distributed(path, "this is the directory of a distributed checkpoint", Some(path)));
     }
     Err(nothing(path, &names))
 }
@@ -155,7 +190,7 @@ fn nothing(path: &Path, names: &[String]) -> Error {
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
     if !partial.is_empty() {
         let cause = format!(
-            "the directory holds no safetensors or GGUF file, but downloads that are not complete: {}",
+            "the directory holds no safetensors, GGUF or PyTorch file, but downloads that are not complete: {}",
             listed(&partial)
         );
         return Fault::new("directory.partial", cause)
@@ -164,7 +199,7 @@ fn nothing(path: &Path, names: &[String]) -> Error {
             .format();
     }
     if !others.is_empty() {
-        let cause = format!("the directory holds no safetensors or GGUF file, but {}", listed(&others));
+        let cause = format!("the directory holds no safetensors, GGUF or PyTorch file, but {}", listed(&others));
         return Fault::new("directory.other-format", cause)
             .path(path)
             .help("Give the file that is meant")
@@ -174,6 +209,17 @@ fn nothing(path: &Path, names: &[String]) -> Error {
     let cause = format!("the directory holds no weights: {what}");
     let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
     Fault::new("directory.empty", cause).path(path).help(help).format()
+}
+
+/// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.
+fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
+    let cause = format!("{what} (torch.distributed.checkpoint), whose tensors lie in pieces in several files");
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let help = format!(
+        "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",
+        folder.display()
+    );
+    Fault::new("torch.distributed", cause).path(path).help(help).unsupported()
 }
 
 fn listed<S: AsRef<str>>(names: &[S]) -> String {
@@ -216,6 +262,18 @@ mod tests {
     }
 
     #[test]
+    fn pytorch_files_are_taken_where_there_is_nothing_better() {
+        let (dir, located) = folder(&["pytorch_model.bin", "training_args.bin", "other.pt"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("pytorch_model.bin")]));
+        let (dir, located) = folder(&["crepe.pth", "optimizer.pt"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("crepe.pth")]));
+        let (dir, located) = folder(&["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin"]);
+        assert_eq!(located.expect("found"), Located::Index(dir.path().join("pytorch_model.bin.index.json")));
+        let (dir, located) = folder(&["model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
+    }
+
+    #[test]
     fn of_several_files_the_one_of_the_usual_name_is_taken() {
         let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
         assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
@@ -226,7 +284,11 @@ mod tests {
     fn a_directory_that_cannot_be_opened_says_what_it_holds() {
         assert_eq!(rule(&[]), "directory.empty");
         assert_eq!(rule(&["README.md"]), "directory.empty");
-        assert_eq!(rule(&["pytorch_model.bin"]), "directory.other-format");
+        assert_eq!(rule(&["model.onnx"]), "directory.other-format");
+        assert_eq!(rule(&["training_args.bin", "optimizer.pt"]), "directory.empty");
+        assert_eq!(rule(&["pytorch_model-00002-of-00003.bin"]), "directory.missing-shards");
+        assert_eq!(rule(&["a.pt", "b.pth"]), "directory.ambiguous");
+        assert_eq!(rule(&[".metadata", "__0_0.distcp"]), "torch.distributed");
         assert_eq!(rule(&["model.safetensors.incomplete"]), "directory.partial");
         assert_eq!(rule(&["model-00001-of-00003.safetensors"]), "directory.missing-shards");
     }
@@ -239,7 +301,7 @@ mod tests {
             "a-00003-of-00002.safetensors",
             "a-00000-of-00002.safetensors",
             "a-1-of-2.safetensors",
-            "a-00001-of-00002.bin",
+            "a-00001-of-00002.pt",
         ] {
             assert_eq!(ShardName::of(name), None, "{name}");
         }

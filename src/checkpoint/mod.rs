@@ -3,25 +3,26 @@
 //! Opening reads headers only. The [`Catalog`] (names, dtypes, shapes, places) outlives the files, so that a listing stays readable after
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
+mod aliases;
 mod locate;
 mod open;
 mod shards;
+mod take;
+mod torch;
 mod tree;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 pub use tree::{Limits as TreeLimits, Tree};
 
-use crate::buffer::Buffer;
-use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::format::torch::Torch;
 use crate::format::{self, Kind, gguf};
 use crate::names::{NameIndex, nearest};
-use crate::storage::{Fingerprint, SourceFile, Storage};
-use crate::tensor::{Element, TensorInfo, TensorTable};
+use crate::storage::{Fingerprint, SourceFile};
+use crate::tensor::{TensorInfo, TensorTable};
 
 /// How many near names an error gives.
 const NEAR_NAMES: usize = 3;
@@ -43,6 +44,8 @@ pub struct OpenOptions {
     pub backend: Backend,
     /// How headers are read.
     pub format: format::Options,
+    /// Leave the tensors of PyTorch files without names, for a loader that builds the values as they are nested.
+    pub unnamed: bool,
 }
 
 /// What is known of a GGUF file beside its tensors.
@@ -68,6 +71,10 @@ pub struct Catalog {
     metadata: Vec<Vec<(String, String)>>,
     /// By number of file; none for another format.
     ggufs: Vec<Option<Gguf>>,
+    /// By number of file; none for another format.
+    torches: Vec<Option<Arc<Torch>>>,
+    /// Of the (first) file.
+    kind: Kind,
     findings: Vec<Fault>,
     /// What a message about a missing weight should add.
     note: Option<String>,
@@ -76,7 +83,7 @@ pub struct Catalog {
 impl Catalog {
     /// The format of the (first) file.
     pub fn kind(&self) -> Kind {
-        if self.gguf().is_some() { Kind::Gguf } else { Kind::Safetensors }
+        self.kind
     }
 
     /// The paths of the files, by number.
@@ -102,6 +109,11 @@ impl Catalog {
     /// What is known of the GGUF file that carries the metadata: the first one. None for other formats.
     pub fn gguf(&self) -> Option<&Gguf> {
         self.ggufs.first()?.as_ref()
+    }
+
+    /// What is known of a PyTorch file beside its tensors; none for other formats.
+    pub fn torch(&self, file: u32) -> Option<&Arc<Torch>> {
+        self.torches.get(file as usize)?.as_ref()
     }
 
     /// The text metadata of all files; where files disagree on a key, the first has it.
@@ -131,6 +143,8 @@ impl Catalog {
             names,
             metadata: self.metadata.clone(),
             ggufs: self.ggufs.clone(),
+            torches: self.torches.clone(),
+            kind: self.kind,
             findings: self.findings.clone(),
             note: self.note.clone(),
         })
@@ -176,8 +190,7 @@ pub struct Checkpoint {
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,
     options: OpenOptions,
-    /// Tensors in memory of their own that somebody still holds, so that taking one twice gives the same memory.
-    taken: Mutex<HashMap<usize, Weak<Storage>>>,
+    taken: take::Taken,
 }
 
 impl Checkpoint {
@@ -208,48 +221,5 @@ impl Checkpoint {
         }
         let file = self.files[self.catalog.table.get(number).file as usize].as_ref()?;
         file.mapping().err().map(|reason| (file.path(), reason))
-    }
-
-    /// Weight number `number`. A view of the mapping where it is aligned, else memory of its own, read now.
-    /// Packed blocks come as bytes, in the shape of [`TensorInfo::byte_shape`]; elements of a type that this version does not know, as one row of bytes.
-    /// Tensors of a big-endian file come in the order of this machine, in memory of their own.
-    pub fn tensor(&self, number: usize) -> Result<Buffer> {
-        let info = self.catalog.table.get(number);
-        let (dtype, shape): (DType, Vec<i64>) = match info.element {
-            Element::Plain(dtype) => (dtype, info.shape.iter().map(|&dim| dim as i64).collect()),
-            Element::Packed(_) | Element::Unknown(_) => {
-                let shape = info.byte_shape().unwrap_or_else(|| vec![info.span.len()]);
-                (DType::UInt8, shape.into_iter().map(|dim| dim as i64).collect())
-            }
-        };
-        let (storage, offset) = self.bytes_of(number, &info)?;
-        let buffer = Buffer::contiguous_at(storage, offset, dtype, &shape)?;
-        if self.catalog.ggufs[info.file as usize].as_ref().is_some_and(|gguf| gguf.big_endian) {
-            return match info.element {
-                Element::Packed(encoding) => buffer.swap_blocks(encoding),
-                Element::Plain(_) | Element::Unknown(_) => buffer.swap_bytes(),
-            };
-        }
-        Ok(buffer)
-    }
-
-    fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {
-        let number_of_file = info.file as usize;
-        let missing = || Error::MissingFile { path: self.catalog.paths[number_of_file].clone() };
-        let file = self.files[number_of_file].as_ref().ok_or_else(missing)?;
-        if self.options.backend == Backend::Map
-            && info.is_aligned()
-            && let Ok(mapping) = file.mapping()
-        {
-            return Ok((mapping.clone(), info.span.start() as usize));
-        }
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(storage) = taken.get(&number).and_then(Weak::upgrade) {
-            return Ok((storage, 0));
-        }
-        let storage = file.read_span(info.span)?;
-        taken.retain(|_, storage| storage.strong_count() > 0);
-        taken.insert(number, Arc::downgrade(&storage));
-        Ok((storage, 0))
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
-use super::{Catalog, Checkpoint, Gguf, OpenOptions};
+use super::{Catalog, Checkpoint, Gguf, OpenOptions, torch};
 use crate::error::{Error, Fault, Result};
 use crate::format::gguf::split::{Shard, check_set};
+use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::storage::SourceFile;
@@ -34,13 +35,22 @@ struct Contents {
     table: TensorTable,
     metadata: Vec<Vec<(String, String)>>,
     ggufs: Vec<Option<Gguf>>,
+    torches: Vec<Option<Arc<Torch>>>,
+    kind: Option<Kind>,
     findings: Vec<Fault>,
+}
+
+/// What a file has beside its header, by format.
+enum More {
+    Nothing,
+    Gguf(Gguf),
+    Torch(Box<Torch>),
 }
 
 impl Contents {
     fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
-        let (header, gguf) =
-            read_header(&file, &options.format, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+        let (kind, header, more) =
+            read_header(&file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
@@ -48,7 +58,14 @@ impl Contents {
             self.table.append(&header.tensors, number)?;
         }
         self.metadata.push(header.metadata);
+        self.kind.get_or_insert(kind);
+        let (gguf, torch) = match more {
+            More::Nothing => (None, None),
+            More::Gguf(gguf) => (Some(gguf), None),
+            More::Torch(torch) => (None, Some(Arc::new(*torch))),
+        };
         self.ggufs.push(gguf);
+        self.torches.push(torch);
         self.findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
         self.files.push(Some(file));
         Ok(())
@@ -62,15 +79,16 @@ impl Contents {
         opened: &[PathBuf],
         options: &OpenOptions,
     ) -> Result<Checkpoint> {
-        let Self { files, table, metadata, ggufs, findings } = self;
+        let Self { files, table, metadata, ggufs, torches, kind, findings } = self;
+        let kind = kind.unwrap_or(Kind::Safetensors);
         let names = match names {
             Some(names) => names,
             None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
         };
-        let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, findings, note });
+        let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, torches, kind, findings, note });
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-        Ok(Checkpoint { catalog, files, opened, options, taken: super::Mutex::default() })
+        Ok(Checkpoint { catalog, files, opened, options, taken: super::take::Taken::default() })
     }
 }
 
@@ -172,6 +190,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
                 contents.files.push(None);
                 contents.metadata.push(Vec::new());
                 contents.ggufs.push(None);
+                contents.torches.push(None);
             }
             Err(error) => return Err(error),
         }
@@ -189,41 +208,54 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     contents.finish(paths, names, None, opened, options)
 }
 
-/// The header, and of a GGUF file what is kept beside it.
-fn read_header(
-    file: &SourceFile,
-    options: &format::Options,
-    findings: &mut Vec<Fault>,
-) -> Result<(Header, Option<Gguf>)> {
+/// The header, and what is kept beside it.
+fn read_header(file: &SourceFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read_at(0, &mut first)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
-    match kind {
-        Kind::Safetensors => {
-            findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
-            let len = safetensors::header_length(&first, file.len(), &options.limits)? as usize;
-            if let Some(header) = first.get(8..8 + len) {
-                return Ok((safetensors::parse(header, file.len(), options)?, None));
-            }
-            let mut header = vec![0; len];
-            let have = first.len() - 8;
-            header[..have].copy_from_slice(&first[8..]);
-            file.read_at(8 + have as u64, &mut header[have..])?;
-            Ok((safetensors::parse(&header, file.len(), options)?, None))
+    let read = read_kind(kind, file, first, options);
+    let (header, more) = match (read, &misnamed) {
+        (Err(Error::Format(mut fault)), Some(named)) => {
+            fault.cause = format!("{named}, and {}", fault.cause);
+            return Err(Error::Format(fault));
         }
+        (read, _) => read?,
+    };
+    findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
+    Ok((kind, header, more))
+}
+
+fn read_kind(kind: Kind, file: &SourceFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+    let unnamed = options.unnamed;
+    let options = &options.format;
+    Ok(match kind {
+        Kind::Safetensors => (safetensors_header(file, &first, options)?, More::Nothing),
         Kind::Gguf => {
-            findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
             let read = gguf::read(first, file.len(), options, |offset, bytes| file.read_at(offset, bytes))?;
             let gguf::Gguf { header, metadata, version: _, big_endian, alignment, split } = read;
-            Ok((header, Some(Gguf { metadata, big_endian, alignment, split })))
+            (header, More::Gguf(Gguf { metadata, big_endian, alignment, split }))
         }
-        other => {
-            let cause = misnamed.unwrap_or_else(|| format!("this is a {other} file"));
-            let cause = format!("{cause}, which this version cannot read");
-            Err(Fault::new("format.unsupported", cause).help("Convert it to safetensors").unsupported())
-        }
+        Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
+        Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
+        Kind::TorchTar => return Err(torch::tar()),
+    })
+}
+
+fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
+    (header, More::Torch(Box::new(torch)))
+}
+
+fn safetensors_header(file: &SourceFile, first: &[u8], options: &format::Options) -> Result<Header> {
+    let len = safetensors::header_length(first, file.len(), &options.limits)? as usize;
+    if let Some(header) = first.get(8..8 + len) {
+        return safetensors::parse(header, file.len(), options);
     }
+    let mut header = vec![0; len];
+    let have = first.len() - 8;
+    header[..have].copy_from_slice(&first[8..]);
+    file.read_at(8 + have as u64, &mut header[have..])?;
+    safetensors::parse(&header, file.len(), options)
 }
 
 /// Says so if the file's suffix promises another format than its first bytes show.

@@ -118,13 +118,13 @@ fn branch(
         joined += 1;
     }
     children.sort_by(|a, b| natural(a.component).cmp(&natural(b.component)));
-    let bytes = range.clone().map(|position| table.get(names.entry(position)).span.len()).sum();
+    let bytes = range.clone().map(|position| table.get(names.entry(position)).bytes()).sum();
     let mut node = Node {
         label,
         detail: own.map(|entry| {
             let info = table.get(entry);
             // The name of an unknown dtype is the file's own.
-            [shown(&info.element.to_string()), format!("{:?}", info.shape), size(info.span.len())]
+            [shown(&info.element.to_string()), format!("{:?}", info.shape), size(info.bytes())]
         }),
         weights: range.len(),
         bytes,
@@ -154,7 +154,7 @@ fn branch(
             made.bytes = children[next..next + run]
                 .iter()
                 .flat_map(|child| child.range.clone())
-                .map(|position| table.get(names.entry(position)).span.len())
+                .map(|position| table.get(names.entry(position)).bytes())
                 .sum();
         }
         node.children.push(made);

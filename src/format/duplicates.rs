@@ -1,12 +1,14 @@
 //! Names that are given twice, found among a quarter of a million at eight bytes each.
 
 /// A quick hash whose upper half is well mixed. It need not resist an attacker: see [`first_duplicate`].
-fn hash(name: &str) -> u64 {
+/// The bits of `fold` are set in every byte, so that names which differ in these bits only have one hash.
+pub(super) fn hash(name: &str, fold: u8) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio: odd, and without a pattern in its bits
     let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
     let (words, rest) = name.as_bytes().as_chunks::<8>();
-    let hash = words.iter().fold(name.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    let last = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let folds = u64::from_le_bytes([fold; 8]);
+    let hash = words.iter().fold(name.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word) | folds));
+    let last = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte | fold));
     let hash = mix(hash, last);
     mix(hash, hash >> 32)
 }
@@ -21,7 +23,8 @@ pub(super) fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str)
     if (1..count).all(|position| name(position - 1) < name(position)) {
         return None;
     }
-    let mut keys: Vec<u64> = (0..count).map(|position| (hash(name(position)) & !POSITION) | position as u64).collect();
+    let mut keys: Vec<u64> =
+        (0..count).map(|position| (hash(name(position), 0) & !POSITION) | position as u64).collect();
     keys.sort_unstable();
     let name_of = |key: u64| name((key & POSITION) as usize);
     let mut first: Option<(usize, usize)> = None;

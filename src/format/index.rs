@@ -171,7 +171,8 @@ impl Reader {
         self.last = number;
         // Only the name and the shard are known here; the rest of the entry stays empty.
         let span = Span::within(0, 0, 0).map_err(E::custom)?;
-        let info = TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span };
+        let info =
+            TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span, view: None };
         self.index.table.push(&info).map_err(E::custom)
     }
 }

@@ -5,8 +5,12 @@ mod duplicates;
 pub mod gguf;
 pub mod index;
 mod json;
+pub mod pickle;
 pub mod safetensors;
 mod sniff;
+pub mod torch;
+pub mod torch_legacy;
+pub mod torch_zip;
 
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
@@ -97,4 +101,13 @@ pub(crate) fn shown_shape(shape: &[u64]) -> String {
         dims.push("…".into());
     }
     format!("[{}]", dims.join(", "))
+}
+
+/// Keeps a finding, unless there are too many; then one of rule `more` says so.
+pub(crate) fn note(findings: &mut Vec<Fault>, limits: &Limits, more: &'static str, finding: impl FnOnce() -> Fault) {
+    if findings.len() < limits.findings {
+        findings.push(finding());
+    } else if findings.len() == limits.findings {
+        findings.push(Fault::new(more, "there are more findings, which are not listed"));
+    }
 }

@@ -160,7 +160,7 @@ fn check_record<'a>(
     };
     let start = data_start.saturating_add(begin);
     let span = Span::within(u64::MAX - 1, start, len).map_err(outside)?;
-    Ok(TensorInfo { name, element, shape, file: 0, span })
+    Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
 }
 
 fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {

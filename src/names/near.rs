@@ -165,7 +165,8 @@ mod tests {
         let mut table = TensorTable::default();
         for name in names {
             let span = Span::within(0, 0, 0).expect("inside");
-            let info = TensorInfo { name, element: Element::Plain(DType::UInt8), shape: &[0], file: 0, span };
+            let info =
+                TensorInfo { name, element: Element::Plain(DType::UInt8), shape: &[0], file: 0, span, view: None };
             table.push(&info).expect("room");
         }
         let index = NameIndex::new(&table).expect("no duplicates");

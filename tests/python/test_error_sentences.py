@@ -43,8 +43,8 @@ CASES: dict[str, tuple[str, bytes, type[Exception], str, str]] = {
     "wrong extension": (
         "m.safetensors",
         b"PK\x03\x04....",
-        max_weights.UnsupportedError,
-        "format.unsupported",
+        max_weights.FormatError,
+        "torch-zip.truncated",
         "named .safetensors but is a PyTorch",
     ),
     "empty file": ("m.safetensors", b"", max_weights.FormatError, "format.empty", "the file is empty"),

@@ -185,8 +185,8 @@ def test_an_index_size_written_as_a_float_is_understood(sharded: Path) -> None:
 def test_directories_that_cannot_be_opened_say_what_they_hold(tmp_path: Path, make_file: Make) -> None:
     with pytest.raises(FormatError, match="empty"):
         load_weights(tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(NotImplementedError, match=re.escape("pytorch_model.bin")):
+    (tmp_path / "model.onnx").write_bytes(b"x")
+    with pytest.raises(NotImplementedError, match=re.escape("model.onnx")):
         load_weights(tmp_path)
     make_file({"a": np.zeros(1, np.float32)}, "x.safetensors")
     assert len(load_weights(tmp_path)) == 1

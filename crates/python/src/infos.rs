@@ -132,7 +132,7 @@ impl WeightInfo {
 
     #[getter]
     fn bytes(&self) -> u64 {
-        self.info().span.len()
+        self.info().bytes()
     }
 
     #[getter]
@@ -169,7 +169,7 @@ impl WeightInfo {
             pyo3::types::PyString::new(py, info.name).repr()?,
             info.element,
             self.shape(py)?.repr()?,
-            info.span.len(),
+            info.bytes(),
             info.span.start(),
             if info.is_aligned() { "True" } else { "False" },
         ))
@@ -185,7 +185,7 @@ impl WeightInfo {
             info.name,
             element_to_python(py, info.element)?,
             self.shape(py)?,
-            info.span.len(),
+            info.bytes(),
             self.file(),
             info.span.start(),
             info.is_aligned(),

@@ -5,10 +5,14 @@ mod buffer;
 mod convert;
 mod dlpack;
 mod error;
+mod formats;
 mod infos;
 mod metadata;
+mod objects;
 mod open;
 mod pickle;
+mod torch;
+mod values;
 mod weights;
 
 use pyo3::prelude::*;
@@ -19,17 +23,21 @@ mod _core {
     #[pymodule_export]
     use crate::buffer::{Buffer, dequantize, quantize, release_memory, scale_blocks};
     #[pymodule_export]
+    use crate::formats::{GGUFWeights, PytorchWeights, SafetensorWeights};
+    #[pymodule_export]
     use crate::infos::{WeightInfo, WeightInfos};
     #[pymodule_export]
     use crate::metadata::Metadata;
+    #[pymodule_export]
+    use crate::objects::{Objects, Placeholder};
     #[pymodule_export]
     use crate::open::open_weights;
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
-    use crate::weights::{
-        GGUFWeights, SafetensorWeights, WeightsNode, buffers, export_dlpack, files, rename_weights, tree,
-    };
+    use crate::torch::{TorchFile, torch_globals};
+    #[pymodule_export]
+    use crate::weights::{WeightsNode, buffers, export_dlpack, files, rename_weights, tree};
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

@@ -7,7 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::Outcome;
-use crate::weights::{WeightsNode, root};
+use crate::formats::root;
+use crate::weights::WeightsNode;
 
 /// The options that the Python side passes on.
 #[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]

@@ -7,7 +7,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::{Error, Fault};
-use max_weights::format::Kind;
 use max_weights::names::join;
 use max_weights::tensor::Element;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -20,9 +19,10 @@ use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python, imported};
 use crate::dlpack;
 use crate::error::{Outcome, to_python};
+use crate::formats;
 use crate::infos::WeightInfos;
 use crate::metadata::Metadata;
-use crate::open::{Arguments, open, paths};
+use crate::open::Arguments;
 use crate::pickle;
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
@@ -114,55 +114,8 @@ pub(crate) struct WeightsNode {
     name: String,
 }
 
-/// Weights in safetensors files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
-pub(crate) struct SafetensorWeights;
-
-#[pymethods]
-impl SafetensorWeights {
-    #[new]
-    #[pyo3(signature = (filepaths, *, backend="auto", strict=true, max_header_bytes=None))]
-    fn new(
-        py: Python<'_>,
-        filepaths: &Bound<'_, PyAny>,
-        backend: &str,
-        strict: bool,
-        max_header_bytes: Option<u64>,
-    ) -> Outcome<PyClassInitializer<Self>> {
-        let arguments = Arguments::new(backend, strict, max_header_bytes);
-        let checkpoint = open(py, &paths(filepaths)?, &arguments)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
-    }
-}
-
-/// Weights in a GGUF file, or in the files of a split set.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
-pub(crate) struct GGUFWeights;
-
-#[pymethods]
-impl GGUFWeights {
-    #[new]
-    #[pyo3(signature = (source, *, backend="auto", strict=true, max_header_bytes=None))]
-    fn new(
-        py: Python<'_>,
-        source: &Bound<'_, PyAny>,
-        backend: &str,
-        strict: bool,
-        max_header_bytes: Option<u64>,
-    ) -> Outcome<PyClassInitializer<Self>> {
-        let arguments = Arguments::new(backend, strict, max_header_bytes);
-        let checkpoint = open(py, &paths(source)?, &arguments)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
-    }
-}
-
-/// The tree of an opened checkpoint, as the class of its format.
-pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Outcome<Bound<'_, WeightsNode>> {
-    Ok(WeightsNode::root(py, checkpoint, arguments).into_python(py)?)
-}
-
 impl WeightsNode {
-    fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
+    pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
         Self::at(Arc::new(Shared::new(py, checkpoint, arguments)), String::new())
     }
 
@@ -175,12 +128,7 @@ impl WeightsNode {
     }
 
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
-        let gguf = self.catalog().kind() == Kind::Gguf;
-        let node = PyClassInitializer::from(self);
-        if gguf {
-            return Ok(Bound::new(py, node.add_subclass(GGUFWeights))?.into_super());
-        }
-        Ok(Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super())
+        formats::into_python(py, self)
     }
 
     fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
@@ -191,7 +139,7 @@ impl WeightsNode {
         Self::at(self.shared.clone(), name).into_python(py)
     }
 
-    fn catalog(&self) -> &Arc<Catalog> {
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
         &self.shared.catalog
     }
 

@@ -22,7 +22,8 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let options = OpenOptions { backend, format: Options { strict, ..Options::default() } };
+                let format = Options { strict, ..Options::default() };
+                let options = OpenOptions { backend, format, ..OpenOptions::default() };
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
         }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from max_weights._core import tree
+from max_weights._core import PytorchWeights, tree
 from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
 from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
 from max_weights.dtype import DType
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 BAR = 40
 """Columns of the longest bar."""
+OBJECTS_SHOWN = 100
+"""Values of a PyTorch file that are shown at most, and characters of each."""
+OBJECT_WIDTH = 200
 COMPLETIONS = 500
 """Names offered to a shell at most."""
 
@@ -64,6 +67,7 @@ def show(
     with errors_in_one_line(), load_weights(path, strict=strict) as weights:
         if not name:
             write_metadata(weights)
+            write_objects(weights)
             return
         node = weights[name]
         below = len(node)
@@ -71,6 +75,8 @@ def show(
             info = next(info for info in node.infos() if info.name == name)
             write_weight(node, info, bins if values else None)
             below -= 1
+        elif not below and isinstance(node, PytorchWeights) and len(node.objects()):
+            write_objects(node)
         elif not below:
             node.data()  # raises the error that names the nearest weights
         if below:
@@ -89,6 +95,22 @@ def write_metadata(weights: WeightsNode) -> None:
         screen.print(Text(f"{printable(key):{width}}  ", "dim").append(printable(str(plain(metadata[key]))), "default"))
     if not width:
         screen.print("no metadata")
+
+
+def write_objects(node: WeightsNode) -> None:
+    """Write the values of a PyTorch file that are no weights, one a line."""
+    if not isinstance(node, PytorchWeights):
+        return
+    found = node.objects()
+    names = list(found)[:OBJECTS_SHOWN]
+    width = max((len(printable(name)) for name in names), default=0)
+    screen = console()
+    for name in names:
+        text = repr(found[name])
+        text = text if len(text) <= OBJECT_WIDTH else text[:OBJECT_WIDTH] + "…"
+        screen.print(Text(f"{printable(name):{min(width, OBJECT_WIDTH)}}  ", "dim").append(printable(text), "default"))
+    if len(found) > len(names):
+        screen.print(f"… {plural(len(found) - len(names), 'more value')}")
 
 
 def write_weight(node: WeightsNode, info: WeightInfo, bins: int | None) -> None:
@@ -211,7 +233,8 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[],
     if info.encoding is not None:
         return lambda: decoded(node)
     kind = np.dtype(np.uint8) if dtype is DType.bool else dtype.to_numpy()
-    in_one_piece = info.bytes == prod(info.shape) * kind.itemsize
+    # Those of a PyTorch file may have strides, or be compressed.
+    in_one_piece = info.bytes == prod(info.shape) * kind.itemsize and not isinstance(node, PytorchWeights)
 
     def mapped() -> Iterator[Array]:
         flat = node.data().to_buffer().contiguous().view(DType.uint8, [info.bytes])

@@ -91,6 +91,17 @@ def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
     return np.frombuffer(data, dtype.to_numpy().newbyteorder(">" if big_endian else "<"))
 
 
+def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
+    """An array of a pickle: its bytes, dtype as NumPy spells it, shape, and whether the first index runs fastest.
+
+    Raises:
+        ValueError: the bytes do not fit the shape.
+    """
+    import numpy as np
+
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
+
+
 def writable(array: Any) -> Buffer:
     """A tensor over the memory of an array or another DLPack producer, to write to."""
     import sys

@@ -262,7 +262,7 @@ fn build<'a>(
                 Element::Unknown(&unknown)
             }
         };
-        let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span };
+        let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span, view: None };
         table.push(&info).map_err(into_fault)?;
     }
     if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i)) {

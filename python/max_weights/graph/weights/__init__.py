@@ -4,7 +4,7 @@ from max_weights._lazy import exports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights._core import RESERVED, GGUFWeights, SafetensorWeights
+    from max_weights._core import RESERVED, GGUFWeights, PytorchWeights, SafetensorWeights
     from max_weights.graph.weights.format import WeightsFormat, weights_format
     from max_weights.graph.weights.load import load_weights
     from max_weights.graph.weights.protocol import Weights, WeightsAdapter
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RESERVED",
     "GGUFWeights",
+    "PytorchWeights",
     "SafetensorWeights",
     "WeightData",
     "Weights",
@@ -27,6 +28,7 @@ __getattr__, __dir__ = exports(
     {
         "RESERVED": "max_weights._core",
         "GGUFWeights": "max_weights._core",
+        "PytorchWeights": "max_weights._core",
         "SafetensorWeights": "max_weights._core",
         "WeightData": "max_weights.graph.weights.weight_data",
         "Weights": "max_weights.graph.weights.protocol",

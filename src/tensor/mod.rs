@@ -1,5 +1,9 @@
 //! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
 
+mod table;
+
+pub use table::TensorTable;
+
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
 use crate::quant::Encoding;
@@ -80,6 +84,19 @@ impl std::fmt::Display for Element<'_> {
     }
 }
 
+/// How a tensor lies in a storage that it may share with others. Only PyTorch files have such tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View<'a> {
+    /// Elements between neighbours, one for each dimension.
+    pub strides: &'a [u64],
+    /// The bytes of the storage in the file; the same for all tensors that share it.
+    pub storage: Span,
+    /// The bytes of the storage once it is inflated; none for one that is stored as it is.
+    pub inflated: Option<u64>,
+    /// Bytes from the start of the storage to the first element.
+    pub start: u64,
+}
+
 /// One tensor of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorInfo<'a> {
@@ -91,13 +108,27 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [u64],
     /// The number of the file in the checkpoint.
     pub file: u32,
-    /// Where the bytes lie in that file.
+    /// Where the bytes lie in that file: from the first element to the last; of a deflated storage, all of its compressed bytes.
     pub span: Span,
+    /// How the elements lie in a shared storage; none for elements in C order that fill the span.
+    pub view: Option<View<'a>>,
 }
 
 impl TensorInfo<'_> {
+    /// The bytes of all elements, which are those of the span but for strides and compression.
+    pub fn bytes(&self) -> u64 {
+        match (self.view, self.element) {
+            (Some(_), Element::Plain(dtype)) => checked_bytes(self.shape, dtype).unwrap_or(self.span.len),
+            (Some(View { inflated: Some(inflated), .. }), _) => inflated,
+            _ => self.span.len,
+        }
+    }
+
     /// True if the first byte lies at a multiple of the element's alignment, so that the mapping can be used as it is.
     pub fn is_aligned(&self) -> bool {
+        if self.view.is_some_and(|view| view.inflated.is_some()) {
+            return false;
+        }
         match self.element {
             Element::Plain(dtype) => self.span.start.is_multiple_of(dtype.align() as u64),
             // Blocks are read byte by byte, as are the bytes of what nobody knows.
@@ -147,149 +178,4 @@ pub fn checked_packed_bytes(shape: &[u64], encoding: Encoding) -> Option<u64> {
         return None;
     }
     (checked_elements(shape)? / elements).checked_mul(bytes)
-}
-
-/// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    start: u64,
-    len: u64,
-    name_start: u32,
-    name_len: u32,
-    dims_start: u32,
-    file: u32,
-    /// Index of the dtype, or `PACKED` + index into `packed`, or `UNKNOWN` + index into `unknown`.
-    element: u32,
-    rank: u32,
-}
-
-const PACKED: u32 = 1 << 8;
-const UNKNOWN: u32 = 1 << 16;
-
-/// The tensors of a checkpoint, compactly: a quarter of a million of them are a benchmarked case.
-#[derive(Debug, Clone, Default)]
-pub struct TensorTable {
-    names: String,
-    dims: Vec<u64>,
-    entries: Vec<Entry>,
-    packed: Vec<Encoding>,
-    unknown: Vec<Box<str>>,
-}
-
-impl TensorTable {
-    /// An empty table with room for `tensors` entries with `name_bytes` bytes of names.
-    pub fn with_capacity(tensors: usize, name_bytes: usize) -> Self {
-        Self {
-            names: String::with_capacity(name_bytes),
-            dims: Vec::with_capacity(tensors.saturating_mul(2)),
-            entries: Vec::with_capacity(tensors),
-            packed: Vec::new(),
-            unknown: Vec::new(),
-        }
-    }
-
-    /// Adds a tensor; its number is the former [`TensorTable::len`].
-    pub fn push(&mut self, info: &TensorInfo<'_>) -> Result<()> {
-        let full = || Fault::new("table.full", "the names or shapes take more than 4 GiB").tensor(info.name).format();
-        let element = match info.element {
-            Element::Plain(dtype) => dtype.index() as u32,
-            Element::Packed(encoding) => {
-                let known = self.packed.iter().position(|have| *have == encoding);
-                PACKED
-                    + known.unwrap_or_else(|| {
-                        self.packed.push(encoding);
-                        self.packed.len() - 1
-                    }) as u32
-            }
-            Element::Unknown(name) => {
-                let known = self.unknown.iter().position(|have| &**have == name);
-                let position = known.unwrap_or_else(|| {
-                    self.unknown.push(name.into());
-                    self.unknown.len() - 1
-                });
-                UNKNOWN.checked_add(u32::try_from(position).map_err(|_| full())?).ok_or_else(full)?
-            }
-        };
-        self.entries.push(Entry {
-            start: info.span.start,
-            len: info.span.len,
-            name_start: u32::try_from(self.names.len()).map_err(|_| full())?,
-            name_len: u32::try_from(info.name.len()).map_err(|_| full())?,
-            dims_start: u32::try_from(self.dims.len()).map_err(|_| full())?,
-            file: info.file,
-            element,
-            rank: u32::try_from(info.shape.len()).map_err(|_| full())?,
-        });
-        self.names.push_str(info.name);
-        self.dims.extend_from_slice(info.shape);
-        Ok(())
-    }
-
-    /// Adds all tensors of `other`, as those of file number `file`.
-    pub fn append(&mut self, other: &Self, file: u32) -> Result<()> {
-        if self.entries.is_empty() {
-            self.clone_from(other);
-            for entry in &mut self.entries {
-                entry.file = file;
-            }
-            return Ok(());
-        }
-        self.entries.reserve(other.len());
-        for i in 0..other.len() {
-            self.push(&TensorInfo { file, ..other.get(i) })?;
-        }
-        Ok(())
-    }
-
-    /// The number of tensors.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True for a table without tensors.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The name of tensor `i`.
-    pub fn name(&self, i: usize) -> &str {
-        let entry = &self.entries[i];
-        &self.names[entry.name_start as usize..][..entry.name_len as usize]
-    }
-
-    /// Tensor `i`.
-    pub fn get(&self, i: usize) -> TensorInfo<'_> {
-        let entry = &self.entries[i];
-        let element = match entry.element {
-            UNKNOWN.. => Element::Unknown(&self.unknown[(entry.element - UNKNOWN) as usize]),
-            PACKED.. => Element::Packed(self.packed[(entry.element - PACKED) as usize]),
-            index => Element::Plain(DType::from_index(index as usize)),
-        };
-        TensorInfo {
-            name: self.name(i),
-            element,
-            shape: &self.dims[entry.dims_start as usize..][..entry.rank as usize],
-            file: entry.file,
-            span: Span { start: entry.start, len: entry.len },
-        }
-    }
-
-    /// Every tensor, in the table's order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
-        (0..self.len()).map(|i| self.get(i))
-    }
-
-    /// Keeps the tensors whose number `keep` accepts; the others are forgotten, and numbers move up.
-    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
-        let mut number = 0;
-        self.entries.retain(|_| {
-            number += 1;
-            keep(number - 1)
-        });
-    }
-
-    /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
-    pub fn sort_by_offset(&mut self) {
-        self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));
-    }
 }

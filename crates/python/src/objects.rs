@@ -1,0 +1,293 @@
+//! The values of a PyTorch file that are no tensors: plain data as Python's own, everything else as an inert placeholder.
+
+use std::sync::{Arc, OnceLock};
+
+use max_weights::checkpoint::Catalog;
+use max_weights::format::pickle::{Leaf, Object, ObjectId, Pickled};
+use max_weights::format::torch::Torch;
+use max_weights::names::join;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
+
+use crate::convert::{dtype_to_python, imported};
+use crate::error::Outcome;
+use crate::values::{Maker, Values, numpy_name};
+
+/// The values that are no tensors, by full name: a mapping that makes a value when it is asked for.
+#[pyclass(frozen, mapping, module = "max_weights._core")]
+pub(crate) struct Objects {
+    catalog: Arc<Catalog>,
+    /// (file, position among the file's objects), in the order of the files.
+    places: Vec<(u32, u32)>,
+    /// Positions in `places`, sorted by name; made for the first look-up.
+    sorted: OnceLock<Vec<u32>>,
+}
+
+impl Objects {
+    /// Those at and below a name.
+    pub(crate) fn new(catalog: Arc<Catalog>, prefix: &str) -> Self {
+        let below = join(prefix, "");
+        let mut places = Vec::new();
+        for file in 0..catalog.paths().len() as u32 {
+            let leaves = catalog.torch(file).map(|torch| torch.objects.as_slice()).unwrap_or_default();
+            for (i, leaf) in leaves.iter().enumerate() {
+                if prefix.is_empty() || leaf.name == prefix || leaf.name.starts_with(&below) {
+                    places.push((file, i as u32));
+                }
+            }
+        }
+        Self { catalog, places, sorted: OnceLock::new() }
+    }
+
+    fn leaf(&self, (file, position): (u32, u32)) -> Option<(&Torch, &Leaf)> {
+        let torch = self.catalog.torch(file)?;
+        Some((torch, torch.objects.get(position as usize)?))
+    }
+
+    fn leaves(&self) -> impl Iterator<Item = (u32, &Leaf)> {
+        self.places.iter().filter_map(|&(file, position)| Some((file, self.leaf((file, position))?.1)))
+    }
+
+    fn name(&self, position: u32) -> &str {
+        let leaf = self.places.get(position as usize).and_then(|place| self.leaf(*place));
+        leaf.map(|(_, leaf)| leaf.name.as_str()).unwrap_or_default()
+    }
+
+    fn find(&self, key: &str) -> Option<(u32, ObjectId)> {
+        let sorted = self.sorted.get_or_init(|| {
+            let mut positions: Vec<u32> = (0..self.places.len() as u32).collect();
+            positions.sort_by(|a, b| self.name(*a).cmp(self.name(*b)));
+            positions
+        });
+        // Of one name in several files, the first has it.
+        let at = sorted.partition_point(|position| self.name(*position) < key);
+        let position = *sorted.get(at).filter(|position| self.name(**position) == key)?;
+        let place = *self.places.get(position as usize)?;
+        Some((place.0, self.leaf(place)?.1.object))
+    }
+}
+
+#[pymethods]
+impl Objects {
+    fn __len__(&self) -> usize {
+        self.places.len()
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
+        key.cast::<PyString>().is_ok_and(|key| self.find(&key.to_string_lossy()).is_some())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.keys(py)?.try_iter()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
+        let (file, object) = self.find(key).ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
+        value(py, &self.catalog, file, object)
+    }
+
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> Outcome<Option<Bound<'py, PyAny>>> {
+        match self.find(key) {
+            Some((file, object)) => value(py, &self.catalog, file, object).map(Some),
+            None => Ok(default),
+        }
+    }
+
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.leaves().map(|(_, leaf)| leaf.name.as_str()).collect::<Vec<_>>())
+    }
+
+    fn values<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
+        self.leaves().map(|(file, leaf)| value(py, &self.catalog, file, leaf.object)).collect()
+    }
+
+    fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(String, Bound<'py, PyAny>)>> {
+        self.leaves()
+            .map(|(file, leaf)| Ok((leaf.name.clone(), value(py, &self.catalog, file, leaf.object)?)))
+            .collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Objects of {} values>", self.places.len())
+    }
+}
+
+fn value<'py>(py: Python<'py>, catalog: &Arc<Catalog>, file: u32, object: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+    let Some(torch) = catalog.torch(file) else { return Ok(py.None().into_bound(py)) };
+    Values::new(py, torch).get(object, &mut Inert { catalog: catalog.clone(), file })
+}
+
+/// Makes inert values: no framework is needed for them, and nothing that the file names is built.
+struct Inert {
+    catalog: Arc<Catalog>,
+    file: u32,
+}
+
+impl Inert {
+    fn placeholder<'py>(&self, py: Python<'py>, object: ObjectId) -> PyResult<Bound<'py, PyAny>> {
+        Ok(Bound::new(py, Placeholder { catalog: self.catalog.clone(), file: self.file, object })?.into_any())
+    }
+}
+
+impl<'py> Maker<'py> for Inert {
+    fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+        let (py, objects) = (values.py, &values.torch.pickled.objects);
+        match objects.get(id) {
+            Object::Size(tuple) => values.get(*tuple, self),
+            Object::DType(dtype) => match dtype.dtype() {
+                Some(dtype) => Ok(dtype_to_python(py, dtype)?.clone()),
+                None => Ok(self.placeholder(py, id)?),
+            },
+            Object::Device(text) => Ok(PyString::new(py, objects.text_of(*text)).into_any()),
+            Object::Layout(layout) => Ok(PyString::new(py, layout.name()).into_any()),
+            Object::NumpyDType(dtype) => Ok(PyString::new(py, &numpy_name(*dtype)).into_any()),
+            Object::NumpyScalar { dtype, data: Some(data) } => {
+                let bytes = objects.bytes_of(*data);
+                match scalar(py, numpy_name(*dtype).trim_start_matches('|'), bytes)? {
+                    Some(value) => Ok(value),
+                    None => Ok(self.placeholder(py, id)?),
+                }
+            }
+            Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
+                static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let door = imported(py, &DOOR, "max_weights.driver.doors", "pickled_array")?;
+                let shape = match shape {
+                    Some(shape) => values.get(*shape, self)?,
+                    None => PyTuple::empty(py).into_any(),
+                };
+                let bytes = PyBytes::new(py, objects.bytes_of(*data));
+                Ok(door.call1((bytes, numpy_name(*dtype), shape, *fortran))?)
+            }
+            _ => Ok(self.placeholder(py, id)?),
+        }
+    }
+}
+
+/// A NumPy scalar as Python's own number; none for those that Python has none for.
+fn scalar<'py>(py: Python<'py>, name: &str, bytes: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let code = match name {
+        "b1" => "?",
+        "i1" => "b",
+        "u1" => "B",
+        "<i2" => "<h",
+        "<u2" => "<H",
+        "<i4" => "<i",
+        "<u4" => "<I",
+        "<i8" => "<q",
+        "<u8" => "<Q",
+        "<f2" => "<e",
+        "<f4" => "<f",
+        "<f8" => "<d",
+        ">i2" => ">h",
+        ">u2" => ">H",
+        ">i4" => ">i",
+        ">u4" => ">I",
+        ">i8" => ">q",
+        ">u8" => ">Q",
+        ">f2" => ">e",
+        ">f4" => ">f",
+        ">f8" => ">d",
+        _ => return Ok(None),
+    };
+    let unpacked = py.import("struct")?.call_method1("unpack", (code, PyBytes::new(py, bytes)))?;
+    Ok(Some(unpacked.get_item(0)?))
+}
+
+/// Stands for an object of a pickle that is not built: it names what the file would have made, and gives the file's data for it.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct Placeholder {
+    catalog: Arc<Catalog>,
+    file: u32,
+    object: ObjectId,
+}
+
+impl Placeholder {
+    fn pickled(&self) -> Option<&Pickled> {
+        self.catalog.torch(self.file).map(|torch| &torch.pickled)
+    }
+
+    fn value<'py>(&self, py: Python<'py>, id: Option<ObjectId>) -> Outcome<Bound<'py, PyAny>> {
+        match id {
+            Some(id) => value(py, &self.catalog, self.file, id),
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+}
+
+#[pymethods]
+impl Placeholder {
+    /// Module and name of the class or function.
+    #[getter]
+    fn global_name(&self) -> String {
+        let Some(pickled) = self.pickled() else { return String::new() };
+        match pickled.objects.get(self.object) {
+            Object::Opaque(_) => {
+                let opaque = pickled.objects.opaque(self.object);
+                opaque.map(|opaque| pickled.global(opaque.global).full_name()).unwrap_or_default()
+            }
+            Object::Global(id) => pickled.global(*id).full_name(),
+            Object::Subclass { class, .. } => pickled.global(*class).full_name(),
+            Object::Tensor(_) => "torch.Tensor".to_owned(),
+            Object::Parameter { .. } => "torch.nn.parameter.Parameter".to_owned(),
+            Object::Storage(id) => format!("torch.{}", pickled.storage(*id).dtype.name()),
+            Object::DType(dtype) => format!("torch.{}", dtype.name()),
+            Object::NumpyScalar { .. } => "numpy.generic".to_owned(),
+            Object::NumpyArray { .. } => "numpy.ndarray".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// The byte of the file (of the inflated pickle, where that is compressed) at which it stands; None where that is not known.
+    #[getter]
+    fn position(&self) -> Option<u64> {
+        let pickled = self.pickled()?;
+        match pickled.objects.get(self.object) {
+            Object::Opaque(_) => pickled.objects.opaque(self.object).map(|opaque| opaque.position),
+            Object::Global(id) | Object::Subclass { class: id, .. } => Some(pickled.global(*id).offset),
+            Object::Tensor(id) => Some(pickled.tensor(*id).position),
+            Object::Storage(id) => Some(pickled.storage(*id).position),
+            _ => None,
+        }
+    }
+
+    /// What it would have been called with; None where it was not called.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
+        self.value(py, opaque.and_then(|opaque| opaque.arguments))
+    }
+
+    /// The states that it would have been given, in order.
+    #[getter]
+    fn states<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
+        let Some(pickled) = self.pickled() else { return Ok(Vec::new()) };
+        let states: &[ObjectId] = match pickled.objects.get(self.object) {
+            Object::Subclass { state, .. } => std::slice::from_ref(state),
+            _ => pickled.objects.opaque(self.object).map(|opaque| opaque.states.as_slice()).unwrap_or_default(),
+        };
+        states.iter().map(|state| self.value(py, Some(*state))).collect()
+    }
+
+    /// What would have been added to it: (key, value), the key None for what has none.
+    #[getter]
+    fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
+        let items = opaque.map(|opaque| opaque.items.as_slice()).unwrap_or_default();
+        items.iter().map(|(key, item)| Ok((self.value(py, *key)?, self.value(py, Some(*item))?))).collect()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = PyString::new(py, &self.global_name()).repr()?.to_string();
+        let name = name.get(1..name.len() - 1).unwrap_or_default().to_owned();
+        let place = self.position().map(|position| format!(" at byte {position}")).unwrap_or_default();
+        Ok(format!("<{name}{place}, not built>"))
+    }
+}

@@ -1,0 +1,147 @@
+//! Targets `torch_zip` and `torch_legacy`: any bytes as a file of PyTorch, for as far as the format of the file goes.
+
+use max_weights::error::{Error, Fault, Result};
+use max_weights::format::torch_legacy::{self, Legacy};
+use max_weights::format::torch_zip::{self, Archive, Entry, Method};
+use max_weights::format::{Limits, MAX_FINDINGS};
+use max_weights::tensor::Span;
+
+use super::random::Random;
+use super::{check_message, memory};
+
+/// The most bytes of an entry that are looked at.
+const LOOKED_AT: u64 = 1 << 20;
+
+/// A reader of a file; it is never asked for what the file has not.
+fn fetch(input: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
+    |at, to| {
+        let at = usize::try_from(at).expect("an offset in the file");
+        to.copy_from_slice(&input[at..at + to.len()]);
+        Ok(())
+    }
+}
+
+/// Entries lie in the file, in order and apart from each other, each after a header of its name, and are found by their names; their
+/// bytes are what a plain reader finds, or there is a sentence.
+pub fn check_zip(input: &[u8]) {
+    let len = input.len() as u64;
+    let archive = match memory::bounded(input.len(), || torch_zip::read(len, &Limits::default(), fetch(input))) {
+        Ok(archive) => archive,
+        Err(error) => return check_error(&error, len, &["torch-zip."]),
+    };
+    check_findings(&archive.findings, len);
+    let mut end = 0;
+    for entry in archive.iter() {
+        assert!(entry.header_offset >= end && entry.data.end() <= len, "{entry:?}");
+        let header = &input[entry.header_offset as usize..entry.data.start() as usize];
+        assert!(header.starts_with(b"PK\x03\x04") && header[30..].starts_with(entry.name.as_bytes()), "{entry:?}");
+        end = entry.data.end();
+        assert_eq!(archive.find(entry.name), Some(entry));
+        assert!(!entry.name.contains('\0') && !entry.name.split('/').any(|part| part == ".."), "{entry:?}");
+        let contents = memory::bounded(input.len(), || entry.contents(LOOKED_AT, fetch(input)));
+        check_contents(&entry, contents, input);
+    }
+    check_layout(&archive, input);
+}
+
+fn check_contents(entry: &Entry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
+    let raw = &input[entry.data.start() as usize..entry.data.end() as usize];
+    match contents {
+        Ok(bytes) => {
+            assert_eq!(bytes.len() as u64, entry.size, "{entry:?}");
+            if entry.method == Method::Stored {
+                assert_eq!(bytes, raw, "{entry:?}");
+            } else {
+                let mut block = vec![1; bytes.len()];
+                torch_zip::inflate_into(raw, &mut block).expect("inflated before");
+                assert_eq!(bytes, block, "{entry:?}");
+            }
+        }
+        Err(error) => check_error(&error, input.len() as u64, &["torch-zip."]),
+    }
+}
+
+fn check_layout(archive: &Archive, input: &[u8]) {
+    match memory::bounded(input.len(), || torch_zip::layout(archive, fetch(input))) {
+        Ok(layout) => {
+            let pickle = archive.entry(layout.pickle).expect("an entry");
+            assert_eq!(pickle.name, format!("{}/data.pkl", archive.prefix()));
+        }
+        Err(error) => check_error(&error, input.len() as u64, &["torch-zip."]),
+    }
+}
+
+/// Every storage has its place in the file, as long as it is said to be, behind the pickles and apart from the others.
+pub fn check_legacy(input: &[u8]) {
+    let len = input.len() as u64;
+    let legacy = match memory::bounded(input.len(), || torch_legacy::read(len, &Limits::default(), fetch(input))) {
+        Ok(legacy) => legacy,
+        Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
+    };
+    check_findings(&legacy.findings, len);
+    check_storages(&legacy, len);
+}
+
+fn check_storages(legacy: &Legacy, len: u64) {
+    let storages = &legacy.pickled.storages;
+    assert_eq!(legacy.spans.len(), storages.len());
+    let mut wholes: Vec<(&str, Span)> = Vec::new();
+    for (storage, span) in storages.iter().zip(&legacy.spans) {
+        assert!(span.start() >= legacy.place.end() + 8 && span.end() <= len, "{storage:?}");
+        assert_eq!(span.len(), storage.reach(), "{storage:?}");
+        if storage.view.is_none() {
+            wholes.push((&storage.key, *span));
+        }
+    }
+    wholes.sort_by_key(|(_, span)| (span.start(), span.end()));
+    for pair in wholes.windows(2) {
+        let apart = pair[0].1.end() + 8 <= pair[1].1.start();
+        assert!(apart || (pair[0].0 == pair[1].0 && pair[0].1 == pair[1].1), "{pair:?}");
+    }
+}
+
+fn check_findings(findings: &[Fault], len: u64) {
+    assert!(findings.len() <= MAX_FINDINGS + 1);
+    for finding in findings {
+        assert!(finding.offset.is_none_or(|offset| offset <= len), "{finding}");
+        check_message(&finding.to_string());
+    }
+}
+
+/// An error has a rule of the format, a cure, and an offset in the file.
+fn check_error(error: &Error, len: u64, rules: &[&str]) {
+    let fault = error.fault().expect("a fault");
+    assert!(rules.iter().any(|rule| fault.rule.starts_with(rule)), "{fault}");
+    assert!(fault.help.is_some(), "{fault}");
+    assert!(fault.offset.is_none_or(|offset| offset <= len), "{fault}");
+    check_message(&fault.to_string());
+}
+
+/// Writes numbers over an input, or over its records: the ends of a file have to stay where they are to be found.
+pub fn overwrite(input: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut changed = input.to_vec();
+    for _ in 0..=random.below(3) {
+        if changed.len() < 4 {
+            break;
+        }
+        let records: Vec<usize> = (0..changed.len() - 1).filter(|at| &changed[*at..*at + 2] == b"PK").collect();
+        let at = if records.is_empty() || random.one_in(3) {
+            random.below(changed.len())
+        } else {
+            random.pick(&records) + 4 + random.below(56)
+        };
+        let number = match random.below(6) {
+            0 => u64::MAX,
+            1 => 0,
+            2 => changed.len() as u64,
+            3 if !records.is_empty() => random.pick(&records) as u64,
+            4 => random.next(),
+            _ => random.below(64) as u64,
+        };
+        let width = random.pick(&[1, 2, 2, 4, 4, 8]);
+        for (to, byte) in changed.iter_mut().skip(at).take(width).zip(number.to_le_bytes()) {
+            *to = byte;
+        }
+    }
+    changed
+}

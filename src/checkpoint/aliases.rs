@@ -1,0 +1,65 @@
+//! Which tensors share bytes: tied weights.
+
+use super::Catalog;
+use crate::format::torch::torch_only;
+use crate::tensor::{Element, TensorInfo, View};
+
+impl Catalog {
+    /// Groups of tensors of these numbers that share bytes of a storage, directly or through others of the group; each group, and all groups,
+    /// in file order. What counts is the range from a tensor's first byte to its last, so that a view of every second element shares
+    /// bytes with what lies between.
+    pub fn aliases(&self, numbers: &[u32]) -> Vec<Vec<u32>> {
+        let mut ranges: Vec<(u32, u64, u64, u64, u32)> = Vec::new();
+        for &number in numbers {
+            let info = self.table.get(number as usize);
+            if let Some(view) = info.view
+                && let Some(bytes) = reach(&info, &view).filter(|bytes| *bytes > 0)
+            {
+                ranges.push((info.file, view.storage.start(), view.start, view.start.saturating_add(bytes), number));
+            }
+        }
+        ranges.sort_unstable();
+        let mut groups: Vec<Vec<u32>> = Vec::new();
+        let mut group = Vec::new();
+        let mut last = None;
+        for (file, storage, start, end, number) in ranges {
+            match last {
+                Some((of_file, of_storage, until)) if (of_file, of_storage) == (file, storage) && start < until => {
+                    last = Some((file, storage, end.max(until)));
+                }
+                _ => {
+                    groups.push(std::mem::take(&mut group));
+                    last = Some((file, storage, end));
+                }
+            }
+            group.push(number);
+        }
+        groups.push(group);
+        groups.retain(|group| group.len() > 1);
+        for group in &mut groups {
+            group.sort_unstable();
+        }
+        groups.sort_unstable();
+        groups
+    }
+}
+
+/// Bytes from the first element to the end of the last.
+fn reach(info: &TensorInfo<'_>, view: &View<'_>) -> Option<u64> {
+    if info.shape.contains(&0) {
+        return Some(0);
+    }
+    let item = match info.element {
+        Element::Plain(dtype) => match dtype.bytes() {
+            Some(bytes) => bytes as u64,
+            None => return Some(info.bytes()), // packed elements are contiguous
+        },
+        Element::Unknown(name) => torch_only(name)?.bytes(),
+        Element::Packed(_) => return None,
+    };
+    let mut last = 0u64;
+    for (dim, stride) in info.shape.iter().zip(view.strides) {
+        last = last.checked_add((dim - 1).checked_mul(*stride)?)?;
+    }
+    last.checked_add(1)?.checked_mul(item)
+}

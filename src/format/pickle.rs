@@ -1,0 +1,172 @@
+//! Pickles, as PyTorch writes them, read by a machine that cannot call anything.
+//!
+//! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here a name that is
+//! imported becomes an entry of [`Pickled::globals`], and a call becomes a description: of a tensor, a storage or a plain value if the
+//! name is one that PyTorch writes ([`Verdict::Known`]) and the arguments have the right kinds, and otherwise an [`Opaque`] that records
+//! what the call would have been given. No code of the file, and none that it names, is ever run.
+//!
+//! The values of a pickle lie in an arena and refer to one another by number, so that they may share and even contain each other, and
+//! nothing that walks or frees them calls itself. The memory they take is a small multiple of the bytes that were read.
+
+#![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
+
+mod build;
+mod construct;
+mod cursor;
+mod danger;
+mod dtype;
+mod global;
+mod keys;
+mod leaves;
+mod machine;
+mod memo;
+mod numpy;
+mod object;
+mod persistent;
+mod reach;
+mod rebuild;
+mod tensor;
+mod text;
+
+pub use dtype::{StorageType, TorchDType};
+pub use global::{GlobalId, GlobalUse, Known, Verdict};
+pub use leaves::{Leaf, Names, ROOT_OBJECT, ROOT_TENSOR, leaves};
+pub use numpy::NumpyDType;
+pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
+pub use tensor::{Layout, StorageId, StorageRef, Strided, TensorId, TensorKind, TensorRef, View};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::MAX_RANK;
+
+/// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
+pub const MAX_PICKLE_BYTES: usize = 1 << 30;
+/// The most instructions of a pickle.
+pub const MAX_OPERATIONS: usize = 200_000_000;
+/// The most values of a pickle.
+pub const MAX_OBJECTS: usize = 50_000_000;
+/// The most values that are remembered for later use.
+pub const MAX_MEMO: usize = 50_000_000;
+/// The most values on the stack.
+pub const MAX_STACK: usize = 20_000_000;
+/// The most open marks, each the start of a list of values on the stack. Python's own recursion limit allows about a thousand.
+pub const MAX_MARKS: usize = 10_000;
+/// The longest string, or line, of a pickle.
+pub const MAX_STRING_BYTES: usize = 1 << 29;
+/// The longest integer.
+pub const MAX_INTEGER_BYTES: usize = 1024;
+/// The longest name of a global: module and name together.
+pub const MAX_GLOBAL_BYTES: usize = 1024;
+/// The most different globals.
+pub const MAX_GLOBALS: usize = 10_000;
+/// The most containers inside one another on the way to a tensor.
+pub const MAX_DEPTH: usize = 256;
+/// The most names that the values get together.
+pub const MAX_LEAVES: usize = 10_000_000;
+/// Bytes of names per byte of the pickle: containers that hold each other twice, and so on, have names without end.
+pub const MAX_NAME_BYTES_PER_BYTE: usize = 64;
+/// Bytes of names that every pickle may have.
+pub const MIN_NAME_BYTES: usize = 1 << 20;
+
+/// What a pickle may ask for before it is refused. Each field has the constant `MAX_…` of its name as its default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the constants say it
+pub struct Limits {
+    pub pickle_bytes: usize,
+    pub operations: usize,
+    pub objects: usize,
+    pub memo: usize,
+    pub stack: usize,
+    pub marks: usize,
+    pub string_bytes: usize,
+    pub integer_bytes: usize,
+    pub global_bytes: usize,
+    pub globals: usize,
+    pub rank: usize,
+    pub depth: usize,
+    pub leaves: usize,
+    pub name_bytes_per_byte: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            pickle_bytes: MAX_PICKLE_BYTES,
+            operations: MAX_OPERATIONS,
+            objects: MAX_OBJECTS,
+            memo: MAX_MEMO,
+            stack: MAX_STACK,
+            marks: MAX_MARKS,
+            string_bytes: MAX_STRING_BYTES,
+            integer_bytes: MAX_INTEGER_BYTES,
+            global_bytes: MAX_GLOBAL_BYTES,
+            globals: MAX_GLOBALS,
+            rank: MAX_RANK,
+            depth: MAX_DEPTH,
+            leaves: MAX_LEAVES,
+            name_bytes_per_byte: MAX_NAME_BYTES_PER_BYTE,
+        }
+    }
+}
+
+/// What a reference to something outside the pickle may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PersistentIds {
+    /// Nothing: the pickles around a legacy file's own, and any pickle that is not PyTorch's.
+    Refused,
+    /// `("storage", type, key, location, elements)`: the pickle of a zip file.
+    Zip,
+    /// The same with a sixth member, `None` or `(key, offset, elements)` of a view; or `("module", class, file, source)`.
+    Legacy,
+}
+
+/// One pickle, read.
+#[derive(Debug, Clone)]
+pub struct Pickled {
+    /// The values.
+    pub objects: Objects,
+    /// The value of the whole.
+    pub root: ObjectId,
+    /// How many bytes the pickle has, its last instruction included; what follows was not looked at.
+    pub consumed: usize,
+    /// Every global that the pickle names, in the order of their first places.
+    pub globals: Vec<GlobalUse>,
+    /// The storages, in the order of their first places: one for each key, type and view.
+    pub storages: Vec<StorageRef>,
+    /// The tensors, in the order they are built.
+    pub tensors: Vec<TensorRef>,
+}
+
+impl Pickled {
+    /// The storage of this number.
+    pub fn storage(&self, id: StorageId) -> &StorageRef {
+        &self.storages[id.index()]
+    }
+
+    /// The tensor of this number.
+    pub fn tensor(&self, id: TensorId) -> &TensorRef {
+        &self.tensors[id.index()]
+    }
+
+    /// The global of this number.
+    pub fn global(&self, id: GlobalId) -> &GlobalUse {
+        &self.globals[id.index()]
+    }
+}
+
+/// Reads the pickle at the start of `bytes`, which stand at `at` in their file.
+pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> Result<Pickled> {
+    machine::Machine::new(bytes, at, limits, persistent).run().map_err(wrap)
+}
+
+/// Every global that a pickle names, up to where it breaks a rule, if it does: code may be called before that.
+pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<()>) {
+    let (globals, outcome) = machine::Machine::new(bytes, at, limits, persistent).run_for_globals();
+    (globals, outcome.map_err(wrap))
+}
+
+fn wrap(fault: Box<Fault>) -> Error {
+    Error::Format(fault)
+}
+
+/// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.
+type Step<T> = std::result::Result<T, Box<Fault>>;

@@ -1,0 +1,253 @@
+//! Calls, which are described and not made.
+
+use super::Step;
+use super::cursor::limit;
+use super::global::{GlobalId, Known, Verdict};
+use super::machine::Machine;
+use super::object::{Dict, DictKind, Object, ObjectId, Opaque};
+use super::tensor::Layout;
+use super::text;
+use crate::error::Fault;
+use crate::format::shown;
+
+/// The most arguments of a call that is known.
+const MOST_ARGUMENTS: usize = 8;
+/// The longest name of a device.
+const MAX_DEVICE_BYTES: usize = 64;
+
+impl Machine<'_> {
+    /// What `callable(*arguments, **keywords)` would be.
+    pub(super) fn call(
+        &mut self,
+        callable: ObjectId,
+        arguments: ObjectId,
+        keywords: Option<ObjectId>,
+    ) -> Step<ObjectId> {
+        let Object::Tuple(list) = self.objects.get(arguments) else {
+            return Err(
+                self.fault("pickle.call", format!("the arguments of a call are {}, not a tuple", self.kind(arguments)))
+            );
+        };
+        let global = match self.objects.get(callable) {
+            Object::Global(global) => *global,
+            // A method of something that is not built, or an instance that is called.
+            Object::Opaque(_) => match self.objects.opaque(callable) {
+                Some(opaque) => {
+                    let global = opaque.global;
+                    return self.placeholder(global, arguments, keywords);
+                }
+                None => return Err(self.full()),
+            },
+            _ => {
+                let cause = format!("{} is called, which is no class or function", self.kind(callable));
+                return Err(self.fault("pickle.call", cause));
+            }
+        };
+        let verdict = self.globals.get(global.index()).map(|global| global.verdict);
+        let Some(Verdict::Known(known)) = verdict else { return self.placeholder(global, arguments, keywords) };
+        if matches!(known, Known::Placeholder | Known::Storage(_)) {
+            return self.placeholder(global, arguments, keywords);
+        }
+        let named = keywords.is_some_and(
+            |keywords| !matches!(self.objects.get(keywords), Object::Dict(dict) if dict.entries.is_empty()),
+        );
+        if list.len() > MOST_ARGUMENTS || named {
+            return Err(self.arguments(global));
+        }
+        let list = list.to_vec();
+        let made = self.known(known, global, &list, arguments)?;
+        made.ok_or_else(|| self.arguments(global))
+    }
+
+    pub(super) fn placeholder(
+        &mut self,
+        global: GlobalId,
+        arguments: ObjectId,
+        keywords: Option<ObjectId>,
+    ) -> Step<ObjectId> {
+        if self.objects.len() >= self.limits.objects {
+            return Err(self.full());
+        }
+        let opaque = Opaque {
+            global,
+            arguments: Some(arguments),
+            keywords,
+            states: Vec::new(),
+            items: Vec::new(),
+            position: self.position,
+        };
+        self.objects.push_opaque(opaque).ok_or_else(|| self.full())
+    }
+
+    fn arguments(&self, global: GlobalId) -> Box<Fault> {
+        let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
+        self.fault("pickle.call", format!("{} has other arguments than PyTorch gives it", shown(&name)))
+    }
+
+    /// What a call of something known makes; none if it has not the arguments it should have.
+    fn known(
+        &mut self,
+        known: Known,
+        global: GlobalId,
+        list: &[ObjectId],
+        arguments: ObjectId,
+    ) -> Step<Option<ObjectId>> {
+        let object = match (known, list) {
+            (Known::Dict(kind), _) => self.make_dict(kind, list)?,
+            (Known::Set | Known::FrozenSet, _) => self.make_set(known, list)?,
+            (Known::ByteArray | Known::Bytes | Known::CodecsEncode, _) => return self.make_bytes(known, list),
+            (Known::Complex, [re, im]) => match (self.objects.get(*re), self.objects.get(*im)) {
+                (Object::Float(re), Object::Float(im)) => Some(Object::Complex(*re, *im)),
+                _ => None,
+            },
+            (Known::Reconstructor, [class, _, _]) => match self.objects.get(*class) {
+                Object::Global(class) => return self.placeholder(*class, arguments, None).map(Some),
+                _ => None,
+            },
+            (Known::Size, [tuple]) => {
+                self.dims(*tuple, "a torch.Size")?;
+                Some(Object::Size(*tuple))
+            }
+            (Known::Device, _) => self.make_device(list)?,
+            (Known::GetLayout, [name]) => {
+                let layout = self.objects.text(*name).and_then(Layout::from_name);
+                layout.map(Object::Layout)
+            }
+            (
+                Known::NumpyDType
+                | Known::NumpyScalar
+                | Known::NumpyReconstruct
+                | Known::NumpyFromBuffer
+                | Known::NumpyArray,
+                _,
+            ) => {
+                return self.make_numpy(known, global, list, arguments);
+            }
+            _ => return self.rebuild(known, global, list, arguments),
+        };
+        object.map(|object| self.make(object)).transpose()
+    }
+
+    /// Accounts for values that are copied from one container to another.
+    fn copy(&mut self, count: usize) -> Step<()> {
+        self.copied = self.copied.saturating_add(count);
+        if self.copied > self.operations {
+            return Err(limit("values copied from one container to another", self.operations, self.position));
+        }
+        Ok(())
+    }
+
+    fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> Step<Option<Object>> {
+        let from = match (kind, list) {
+            (_, []) => return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None }))),
+            // The default is a class, which is not called here either.
+            (DictKind::DefaultDict, [_]) => None,
+            (DictKind::DefaultDict, [_, from]) | (_, [from]) => Some(*from),
+            _ => return Ok(None),
+        };
+        let Some(from) = from else {
+            return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
+        };
+        let count = match self.objects.get(from) {
+            Object::Dict(dict) => dict.entries.len(),
+            Object::List(pairs) => pairs.len(),
+            _ => return Ok(None),
+        };
+        self.copy(count)?;
+        let entries: Option<Vec<(ObjectId, ObjectId)>> = match self.objects.get(from) {
+            Object::Dict(dict) => Some(dict.entries.clone()),
+            Object::List(pairs) => pairs
+                .iter()
+                .map(|pair| match self.objects.elements(*pair)? {
+                    [key, value] => Some((*key, *value)),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        };
+        let Some(entries) = entries else { return Ok(None) };
+        for (key, _) in &entries {
+            self.check_key(*key)?;
+        }
+        Ok(Some(Object::Dict(Dict { kind, entries, state: None })))
+    }
+
+    fn make_set(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<Object>> {
+        let elements = match list {
+            [] => Vec::new(),
+            [from] => {
+                let Some(count) = self.objects.elements(*from).map(<[ObjectId]>::len) else { return Ok(None) };
+                self.copy(count)?;
+                self.objects.elements(*from).unwrap_or_default().to_vec()
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(if known == Known::Set { Object::Set(elements) } else { Object::FrozenSet(elements.into()) }))
+    }
+
+    /// `bytes()`, `bytearray(…)` and `_codecs.encode(text, "latin1")`, which is how protocol 2 writes bytes.
+    fn make_bytes(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<ObjectId>> {
+        let from = match (known, list) {
+            (Known::Bytes | Known::ByteArray, []) => {
+                let slice = self.objects.store_bytes(&[]).ok_or_else(|| self.full())?;
+                let empty = if known == Known::Bytes { Object::Bytes(slice) } else { Object::ByteArray(slice) };
+                return self.make(empty).map(Some);
+            }
+            (Known::ByteArray, [from]) => match self.objects.get(*from) {
+                Object::Bytes(_) => Some(*from),
+                _ => None,
+            },
+            (Known::ByteArray | Known::CodecsEncode, [from, encoding]) => {
+                let utf8 = match self.objects.text(*encoding) {
+                    Some("latin1" | "latin-1" | "iso-8859-1") => false,
+                    Some("utf-8" | "utf8") => true,
+                    _ => return Ok(None),
+                };
+                self.encode(*from, utf8)?
+            }
+            _ => None,
+        };
+        let Some(from) = from else { return Ok(None) };
+        match (known, self.objects.get(from)) {
+            (Known::ByteArray, Object::Bytes(slice)) => {
+                let slice = *slice;
+                self.make(Object::ByteArray(slice)).map(Some)
+            }
+            _ => Ok(Some(from)),
+        }
+    }
+
+    /// The bytes of a text: the same value for the same text, so that a text is copied once.
+    pub(super) fn encode(&mut self, from: ObjectId, utf8: bool) -> Step<Option<ObjectId>> {
+        if let Some(have) = self.encoded.get(&(from, utf8)) {
+            return Ok(Some(*have));
+        }
+        let Object::Text(slice) = self.objects.get(from) else { return Ok(None) };
+        let text = self.objects.text_of(*slice);
+        let bytes = if utf8 { Some(text.as_bytes().to_vec()) } else { text::to_latin1(text) };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let slice = self.objects.store_bytes(&bytes).ok_or_else(|| self.full())?;
+        let id = self.make(Object::Bytes(slice))?;
+        self.encoded.insert((from, utf8), id);
+        Ok(Some(id))
+    }
+
+    fn make_device(&mut self, list: &[ObjectId]) -> Step<Option<Object>> {
+        let (name, index) = match list {
+            [name] => (*name, None),
+            [name, index] => match self.objects.get(*index) {
+                Object::Int(index) => (*name, Some(*index)),
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let Some(name) = self.objects.text(name).filter(|name| name.len() <= MAX_DEVICE_BYTES) else { return Ok(None) };
+        let name = index.map_or_else(|| name.to_owned(), |index| format!("{name}:{index}"));
+        let slice = self.objects.store_text(&name).ok_or_else(|| self.full())?;
+        Ok(Some(Object::Device(slice)))
+    }
+
+    pub(super) fn dict(entries: Vec<(ObjectId, ObjectId)>) -> Object {
+        Object::Dict(Dict { kind: DictKind::Dict, entries, state: None })
+    }
+}

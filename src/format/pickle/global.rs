@@ -1,0 +1,231 @@
+//! The globals that a pickle names, and what is known about each.
+
+use super::danger;
+use super::dtype::{StorageType, TorchDType};
+use super::object::DictKind;
+
+/// The number of a global.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GlobalId(pub(super) u32);
+
+impl GlobalId {
+    /// The position in [`super::Pickled::globals`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A class or function that a pickle names. Nothing is imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalUse {
+    /// The module, as the pickle spells it.
+    pub module: String,
+    /// The name in the module; it may have dots.
+    pub name: String,
+    /// The offset in the file of the instruction that names it first.
+    pub offset: u64,
+    /// What is known about it.
+    pub verdict: Verdict,
+}
+
+impl GlobalUse {
+    /// Module and name, such as `torch._utils._rebuild_tensor_v2`.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.module, self.name)
+    }
+}
+
+/// What is known about a global.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// One that PyTorch writes: its meaning is known, and applied to plain data.
+    Known(Known),
+    /// Any other: kept as a placeholder, never built.
+    Unknown,
+    /// One that runs code, opens files or reaches the network when it is called: kept as a placeholder, never built.
+    Dangerous,
+}
+
+/// The globals whose meaning is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Known {
+    Dict(DictKind),
+    Set,
+    FrozenSet,
+    ByteArray,
+    Bytes,
+    Complex,
+    CodecsEncode,
+    /// `copyreg._reconstructor`: an object of its first argument's class, without a call.
+    Reconstructor,
+    Storage(StorageType),
+    DType(TorchDType),
+    QScheme,
+    Size,
+    Device,
+    GetLayout,
+    Parameter,
+    RebuildTensor,
+    RebuildTensorV2,
+    RebuildTensorV3,
+    RebuildParameter,
+    RebuildParameterWithState,
+    RebuildQTensor,
+    RebuildSparseTensor,
+    RebuildMetaTensor,
+    RebuildWrapperSubclass,
+    RebuildFromNumpy,
+    RebuildFromCpuTensor,
+    RebuildFromTypeV2,
+    NumpyScalar,
+    NumpyReconstruct,
+    NumpyFromBuffer,
+    NumpyArray,
+    NumpyDType,
+    /// `torch.Tensor`, and the classes of distributed tensors: named, and kept as placeholders where they are called.
+    Placeholder,
+}
+
+/// What a global is, by the exact spelling of its module and its name.
+pub(super) fn verdict(module: &str, name: &str) -> Verdict {
+    match known(module, name) {
+        Some(known) => Verdict::Known(known),
+        None if danger::is_dangerous(module, name) => Verdict::Dangerous,
+        None => Verdict::Unknown,
+    }
+}
+
+fn known(module: &str, name: &str) -> Option<Known> {
+    Some(match (module, name) {
+        ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
+        ("collections", "Counter") => Known::Dict(DictKind::Counter),
+        ("collections", "defaultdict") => Known::Dict(DictKind::DefaultDict),
+        ("builtins" | "__builtin__", "dict") => Known::Dict(DictKind::Dict),
+        ("builtins" | "__builtin__", "set") => Known::Set,
+        ("builtins" | "__builtin__", "frozenset") => Known::FrozenSet,
+        ("builtins" | "__builtin__", "bytearray") => Known::ByteArray,
+        ("builtins" | "__builtin__", "bytes") => Known::Bytes,
+        ("builtins" | "__builtin__", "complex") => Known::Complex,
+        // Types that stand in a file as values, such as the default of a defaultdict.
+        ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object") => {
+            Known::Placeholder
+        }
+        ("_codecs", "encode") => Known::CodecsEncode,
+        ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
+        ("torch", "Size") => Known::Size,
+        ("torch", "device") => Known::Device,
+        ("torch" | "torch._tensor" | "torch.tensor", "Tensor")
+        | ("torch.nn.parameter", "Buffer")
+        | ("torch.storage" | "torch", "TypedStorage") => Known::Placeholder,
+        ("torch.nn.parameter", "Parameter") => Known::Parameter,
+        ("torch.serialization", "_get_layout") => Known::GetLayout,
+        ("torch._utils", name) => return rebuild(name),
+        ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => Known::RebuildFromTypeV2,
+        ("numpy", "ndarray") => Known::NumpyArray,
+        ("numpy", "dtype") => Known::NumpyDType,
+        ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyScalar,
+        ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyReconstruct,
+        ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => Known::NumpyFromBuffer,
+        ("torch", name) if QSCHEMES.contains(&name) => Known::QScheme,
+        ("torch" | "torch.storage", name) => {
+            let storage = StorageType::from_global(module, name).map(Known::Storage);
+            let dtype = || TorchDType::from_name(name).filter(|_| module == "torch").map(Known::DType);
+            return storage.or_else(dtype);
+        }
+        _ if DISTRIBUTED.iter().any(|(modules, names)| modules.contains(&module) && names.contains(&name)) => {
+            Known::Placeholder
+        }
+        _ => return None,
+    })
+}
+
+fn rebuild(name: &str) -> Option<Known> {
+    Some(match name {
+        "_rebuild_tensor" => Known::RebuildTensor,
+        "_rebuild_tensor_v2" => Known::RebuildTensorV2,
+        "_rebuild_tensor_v3" => Known::RebuildTensorV3,
+        "_rebuild_parameter" => Known::RebuildParameter,
+        "_rebuild_parameter_with_state" => Known::RebuildParameterWithState,
+        "_rebuild_qtensor" => Known::RebuildQTensor,
+        "_rebuild_sparse_tensor" => Known::RebuildSparseTensor,
+        "_rebuild_meta_tensor_no_storage" => Known::RebuildMetaTensor,
+        "_rebuild_wrapper_subclass" => Known::RebuildWrapperSubclass,
+        "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor" => Known::RebuildFromNumpy,
+        "_rebuild_device_tensor_from_cpu_tensor" => Known::RebuildFromCpuTensor,
+        _ => return None,
+    })
+}
+
+const QSCHEMES: [&str; 5] = [
+    "per_tensor_affine",
+    "per_tensor_symmetric",
+    "per_channel_affine",
+    "per_channel_symmetric",
+    "per_channel_affine_float_qparams",
+];
+
+/// The classes that checkpoints of DTensor and FSDP name, under the modules that they had in different versions.
+const DISTRIBUTED: [(&[&str], &[&str]); 8] = [
+    (&["torch.distributed.tensor", "torch.distributed.tensor._api", "torch.distributed._tensor.api"], &["DTensor"]),
+    (
+        &["torch.distributed.tensor._dtensor_spec", "torch.distributed._tensor._dtensor_spec"],
+        &["DTensorSpec", "TensorMeta", "ShardOrderEntry"],
+    ),
+    (
+        &[
+            "torch.distributed.tensor._op_schema",
+            "torch.distributed._tensor.op_schema",
+            "torch.distributed._tensor.placement_types",
+        ],
+        &["DTensorSpec", "TensorMeta"],
+    ),
+    (
+        &["torch.distributed.tensor.placement_types", "torch.distributed._tensor.placement_types"],
+        &["Partial", "_Partial", "Replicate", "Shard", "_StridedShard"],
+    ),
+    (&["torch.distributed.device_mesh", "torch.distributed._tensor.device_mesh"], &["DeviceMesh", "_MeshEnv"]),
+    (&["torch.distributed._mesh_layout"], &["_MeshLayout", "_FlatLayout"]),
+    (
+        &[
+            "torch.distributed._shard.sharded_tensor.api",
+            "torch.distributed._shard.sharded_tensor.shard",
+            "torch.distributed._shard.sharded_tensor.metadata",
+            "torch.distributed._shard.metadata",
+        ],
+        &[
+            "ShardedTensor",
+            "Shard",
+            "ShardMetadata",
+            "ShardedTensorMetadata",
+            "TensorProperties",
+            "MEM_FORMAT_ENCODING",
+        ],
+    ),
+    (
+        &[
+            "torch.distributed._shard.sharding_spec.api",
+            "torch.distributed._shard.sharding_spec.chunk_sharding_spec",
+            "torch.distributed.remote_device",
+        ],
+        &["EnumerableShardingSpec", "ChunkShardingSpec", "_remote_device"],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_exact_spelling_of_a_global_is_known() {
+        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2"), Verdict::Known(Known::RebuildTensorV2));
+        assert_eq!(verdict("torch", "_utils._rebuild_tensor_v2"), Verdict::Unknown);
+        assert_eq!(verdict("torch._utils", "_rebuild_tensor_v2.__globals__"), Verdict::Dangerous);
+        assert_eq!(
+            verdict("torch", "FloatStorage"),
+            Verdict::Known(Known::Storage(StorageType::Typed(TorchDType::Plain(crate::dtype::DType::Float32)),))
+        );
+        assert_eq!(verdict("torch.storage", "float32"), Verdict::Unknown);
+        assert_eq!(verdict("__main__", "Model"), Verdict::Unknown);
+    }
+}

@@ -1,0 +1,397 @@
+//! Names for the values of a pickle: nested dicts become names with dots.
+
+use std::collections::{HashMap, HashSet};
+
+use super::cursor::limit;
+use super::object::{Object, ObjectId, Objects};
+use super::reach::leads_to_tensor;
+use super::tensor::TensorId;
+use super::{Limits, MIN_NAME_BYTES, Pickled, Step};
+use crate::error::{Error, Fault, Result};
+use crate::format::shown;
+
+/// The name of a tensor that is the whole pickle.
+pub const ROOT_TENSOR: &str = "tensor";
+/// The name of anything else that is the whole pickle and has no parts.
+pub const ROOT_OBJECT: &str = "object";
+
+/// What a leaf takes in memory beside the bytes of its name.
+const LEAF_BYTES: usize = 40;
+/// The attributes of a `torch.nn.Module` whose entries stand directly below it.
+const MODULE_PARTS: [&str; 3] = ["_parameters", "_buffers", "_modules"];
+const LOCAL_TENSOR: &str = "_local_tensor";
+
+/// A value with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// The name: the keys that lead to the value, with dots between them.
+    pub name: String,
+    /// The value as the pickle has it, which may be a parameter or a tensor of a subclass.
+    pub object: ObjectId,
+    /// The tensor that it is.
+    pub tensor: Option<TensorId>,
+}
+
+/// What came of naming the values of a pickle.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// Every leaf, in the order of the file. No two have one name.
+    pub leaves: Vec<Leaf>,
+}
+
+/// Names every tensor of a pickle, and every other value that is not a container of named ones.
+///
+/// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
+///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry stands in brackets: `[3]`.
+/// - A list or tuple that leads to a tensor gives the indices of its elements; any other is one leaf, whole.
+/// - An empty dict is a leaf, unless it is the whole pickle.
+/// - A placeholder ([`super::Opaque`]) is a leaf, and the tensors in it have names below its own: attributes by name (those in the
+///   `_parameters`, `_buffers` and `_modules` of a module stand directly below it, as in its state dict), arguments by index, items by key.
+/// - A tensor of a subclass is a leaf; the tensors of its state have names below its own (of a `DTensor`, `_local_tensor` alone).
+/// - A value that contains itself is a leaf where it comes again.
+/// - The whole, if it is a leaf, is called [`ROOT_TENSOR`] or [`ROOT_OBJECT`].
+///
+/// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
+/// gets a number: `a.b#2`.
+pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
+    let walk = Walk {
+        objects: &pickled.objects,
+        pickled,
+        limits,
+        leads: leads_to_tensor(&pickled.objects),
+        on_path: HashSet::new(),
+        name: String::new(),
+        leaves: Vec::new(),
+        name_bytes: 0,
+        visited: 0,
+    };
+    walk.run().and_then(unite).map_err(Error::Format)
+}
+
+/// A container whose parts are being named.
+struct Frame {
+    id: ObjectId,
+    parts: std::vec::IntoIter<(String, ObjectId)>,
+    /// The length of the container's own name.
+    name_len: usize,
+}
+
+struct Walk<'a> {
+    objects: &'a Objects,
+    pickled: &'a Pickled,
+    limits: &'a Limits,
+    leads: Vec<bool>,
+    on_path: HashSet<ObjectId>,
+    name: String,
+    leaves: Vec<Leaf>,
+    name_bytes: usize,
+    visited: usize,
+}
+
+impl Walk<'_> {
+    fn run(mut self) -> Step<(Vec<Leaf>, Vec<u64>)> {
+        let mut path: Vec<Frame> = Vec::new();
+        self.enter(self.pickled.root, &mut path)?;
+        while let Some(frame) = path.last_mut() {
+            let (id, name_len) = (frame.id, frame.name_len);
+            let Some((key, part)) = frame.parts.next() else {
+                path.pop();
+                self.on_path.remove(&id);
+                continue;
+            };
+            self.name.truncate(name_len);
+            if path.len() > 1 {
+                self.name.push('.');
+            }
+            self.name.push_str(&key);
+            if self.name.len() > self.name_limit() {
+                return Err(self.too_many());
+            }
+            self.enter(part, &mut path)?;
+        }
+        let positions = self.leaves.iter().map(|leaf| self.position(leaf)).collect();
+        Ok((self.leaves, positions))
+    }
+
+    /// Names a value, or opens it to name its parts.
+    fn enter(&mut self, id: ObjectId, path: &mut Vec<Frame>) -> Step<()> {
+        let is_root = path.is_empty();
+        let leads = self.leads.get(id.index()).copied().unwrap_or(false);
+        let again = self.on_path.contains(&id);
+        let opens = !again
+            && match self.objects.get(id) {
+                Object::Dict(dict) => is_root || !dict.entries.is_empty(),
+                Object::List(_)
+                | Object::Tuple(_)
+                | Object::Parameter { .. }
+                | Object::Subclass { .. }
+                | Object::Opaque(_) => leads,
+                _ => false,
+            };
+        let deep = opens && path.len() >= self.limits.depth;
+        if deep && leads {
+            return Err(limit("containers inside one another", self.limits.depth, self.first_tensor()));
+        }
+        let opens = opens && !deep;
+        if !opens || !matches!(self.objects.get(id), Object::Dict(_) | Object::List(_) | Object::Tuple(_)) {
+            self.leaf(id, is_root)?;
+        }
+        if opens {
+            let parts = self.parts(id)?;
+            self.on_path.insert(id);
+            path.push(Frame { id, parts: parts.into_iter(), name_len: self.name.len() });
+            if is_root {
+                self.name.clear();
+                if let Some(frame) = path.last_mut() {
+                    frame.name_len = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, object: ObjectId, is_root: bool) -> Step<()> {
+        let tensor = self.tensor_of(object);
+        let name = match (is_root, tensor) {
+            (true, Some(_)) => ROOT_TENSOR.to_owned(),
+            (true, None) => ROOT_OBJECT.to_owned(),
+            _ => self.name.clone(),
+        };
+        self.name_bytes = self.name_bytes.saturating_add(name.len() + LEAF_BYTES);
+        if self.name_bytes > self.name_limit() || self.leaves.len() >= self.limits.leaves {
+            return Err(self.too_many());
+        }
+        self.leaves.push(Leaf { name, object, tensor });
+        Ok(())
+    }
+
+    fn name_limit(&self) -> usize {
+        self.pickled.consumed.saturating_mul(self.limits.name_bytes_per_byte).saturating_add(MIN_NAME_BYTES)
+    }
+
+    fn too_many(&self) -> Box<Fault> {
+        let cause = format!(
+            "the values of the pickle have more than {} names, or than {} bytes of them",
+            self.limits.leaves,
+            self.name_limit()
+        );
+        let help =
+            "containers that hold each other many times over have names without end; torch.save does not write them";
+        Fault::new("pickle.leaves", cause).help(help).into()
+    }
+
+    fn tensor_of(&self, id: ObjectId) -> Option<TensorId> {
+        let inner = |id| match self.objects.get(id) {
+            Object::Tensor(tensor) => Some(*tensor),
+            _ => None,
+        };
+        match self.objects.get(id) {
+            Object::Tensor(tensor) => Some(*tensor),
+            Object::Subclass { tensor, .. } => inner(*tensor),
+            Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
+                Object::Subclass { tensor, .. } => inner(*tensor),
+                _ => inner(*tensor),
+            },
+            _ => None,
+        }
+    }
+
+    /// The place of the first tensor: what a limit on the way to it concerns.
+    fn first_tensor(&self) -> u64 {
+        self.pickled.tensors.first().map_or(0, |tensor| tensor.position)
+    }
+
+    fn position(&self, leaf: &Leaf) -> u64 {
+        leaf.tensor.map_or(0, |tensor| self.pickled.tensor(tensor).position)
+    }
+
+    /// The parts of a value that get names, each with what its name adds.
+    fn parts(&mut self, id: ObjectId) -> Step<Vec<(String, ObjectId)>> {
+        let mut parts = Parts { objects: self.objects, leads: &self.leads, found: Vec::new(), bytes: 0, visited: 0 };
+        match self.objects.get(id) {
+            Object::Dict(_) => parts.entries(id, false),
+            Object::List(elements) => parts.elements(elements, false),
+            Object::Tuple(elements) => parts.elements(elements, false),
+            Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
+                Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
+                Object::Opaque(_) => parts.opaque(*tensor),
+                _ => {}
+            },
+            Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
+            Object::Opaque(_) => parts.opaque(id),
+            _ => {}
+        }
+        let Parts { found, bytes, visited, .. } = parts;
+        self.visited = self.visited.saturating_add(visited);
+        // Keys count once more each time their dict is opened, so that no small file has them copied without end.
+        self.name_bytes = self.name_bytes.saturating_add(bytes);
+        if self.visited > self.limits.leaves || self.name_bytes > self.name_limit() {
+            return Err(self.too_many());
+        }
+        Ok(found)
+    }
+
+    fn is_distributed(&self, class: super::GlobalId) -> bool {
+        self.pickled.global(class).name == "DTensor"
+    }
+}
+
+struct Parts<'a> {
+    objects: &'a Objects,
+    leads: &'a [bool],
+    found: Vec<(String, ObjectId)>,
+    bytes: usize,
+    visited: usize,
+}
+
+impl Parts<'_> {
+    fn leads(&self, id: ObjectId) -> bool {
+        self.leads.get(id.index()).copied().unwrap_or(false)
+    }
+
+    fn add(&mut self, key: String, id: ObjectId) {
+        self.bytes = self.bytes.saturating_add(key.len());
+        self.found.push((key, id));
+    }
+
+    fn entries(&mut self, dict: ObjectId, tensors_only: bool) {
+        let objects = self.objects;
+        for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
+            self.visited += 1;
+            if !tensors_only || self.leads(*value) {
+                self.add(key_text(objects, *key, place), *value);
+            }
+        }
+    }
+
+    fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) {
+        for (place, element) in elements.iter().enumerate() {
+            self.visited += 1;
+            if !tensors_only || self.leads(*element) {
+                self.add(place.to_string(), *element);
+            }
+        }
+    }
+
+    /// Attributes: a dict, or a pair of two (the second of slots), or something else that a class made for itself.
+    fn state(&mut self, state: ObjectId, local_only: bool) {
+        let objects = self.objects;
+        match objects.get(state) {
+            Object::Dict(_) => self.attributes(state, local_only),
+            Object::Tuple(pair) => match **pair {
+                [first, second] if self.is_attributes(first) && self.is_attributes(second) => {
+                    self.attributes(first, local_only);
+                    self.attributes(second, local_only);
+                }
+                _ => self.elements(pair, true),
+            },
+            Object::List(elements) => self.elements(elements, true),
+            _ if self.leads(state) => self.add("state".to_owned(), state),
+            _ => {}
+        }
+    }
+
+    fn is_attributes(&self, id: ObjectId) -> bool {
+        matches!(self.objects.get(id), Object::Dict(_) | Object::None)
+    }
+
+    fn attributes(&mut self, dict: ObjectId, local_only: bool) {
+        let objects = self.objects;
+        if local_only {
+            if let Some(local) = objects.entry(dict, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
+                self.add(LOCAL_TENSOR.to_owned(), local);
+            }
+            return;
+        }
+        for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
+            self.visited += 1;
+            if !self.leads(*value) {
+                continue;
+            }
+            match objects.text(*key) {
+                Some(key) if MODULE_PARTS.contains(&key) && objects.dict(*value).is_some() => {
+                    self.entries(*value, true);
+                }
+                _ => self.add(key_text(objects, *key, place), *value),
+            }
+        }
+    }
+
+    fn opaque(&mut self, id: ObjectId) {
+        let Some(opaque) = self.objects.opaque(id) else { return };
+        let arguments = opaque.arguments.and_then(|arguments| self.objects.elements(arguments)).unwrap_or_default();
+        self.elements(arguments, true);
+        for (place, (key, value)) in opaque.items.iter().enumerate() {
+            self.visited += 1;
+            if self.leads(*value) {
+                let place = arguments.len() + place;
+                self.add(key.map_or_else(|| place.to_string(), |key| key_text(self.objects, key, place)), *value);
+            }
+        }
+        for state in &opaque.states {
+            self.state(*state, false);
+        }
+    }
+}
+
+/// A key as part of a name.
+fn key_text(objects: &Objects, key: ObjectId, place: usize) -> String {
+    match objects.get(key) {
+        Object::Text(slice) => objects.text_of(*slice).to_owned(),
+        Object::Int(value) => value.to_string(),
+        Object::Bool(true) => "True".to_owned(),
+        Object::Bool(false) => "False".to_owned(),
+        Object::None => "None".to_owned(),
+        Object::Bytes(slice) => {
+            str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| format!("[{place}]"), str::to_owned)
+        }
+        Object::NumpyScalar { .. } => {
+            objects.numpy_integer(key).map_or_else(|| format!("[{place}]"), |key| key.to_string())
+        }
+        _ => format!("[{place}]"),
+    }
+}
+
+/// Makes the names differ, or says which tensors have the same.
+fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
+    let mut renames: Vec<(usize, String)> = Vec::new();
+    {
+        let mut taken: HashSet<&str> = HashSet::with_capacity(leaves.len());
+        for (leaf, position) in leaves.iter().zip(positions).filter(|(leaf, _)| leaf.tensor.is_some()) {
+            if !taken.insert(&leaf.name) {
+                let cause = format!(
+                    "two tensors get the name \"{}\"; each key of a nested dict stands for a part of a name",
+                    shown(&leaf.name)
+                );
+                let help = "rename one of the keys where the checkpoint is made, or read the file as nested values";
+                return Err(Fault::new("pickle.same-name", cause)
+                    .help(help)
+                    .tensor(&leaf.name)
+                    .offset(position)
+                    .into());
+            }
+        }
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        let mut made: HashSet<String> = HashSet::new();
+        for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.tensor.is_none()) {
+            if taken.insert(&leaf.name) && !made.contains(&leaf.name) {
+                continue;
+            }
+            let count = counts.entry(&leaf.name).or_insert(1);
+            loop {
+                *count += 1;
+                let name = format!("{}#{count}", leaf.name);
+                if !taken.contains(&*name) && made.insert(name.clone()) {
+                    renames.push((index, name));
+                    break;
+                }
+            }
+        }
+    }
+    for (index, name) in renames {
+        if let Some(leaf) = leaves.get_mut(index) {
+            leaf.name = name;
+        }
+    }
+    Ok(Names { leaves })
+}

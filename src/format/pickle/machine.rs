@@ -1,0 +1,516 @@
+//! The stack machine: one instruction after the other. What it makes of calls stands in `construct`, of changes to values in `build`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::cursor::{Cursor, limit};
+use super::dtype::StorageType;
+use super::global::{GlobalId, GlobalUse, Known, Verdict, verdict};
+use super::memo::Memo;
+use super::object::{Object, ObjectId, Objects};
+use super::tensor::{StorageId, StorageRef, TensorRef, View};
+use super::text::{self, Integer};
+use super::{Limits, PersistentIds, Pickled, Step, keys};
+use crate::error::Fault;
+use crate::format::shown;
+
+pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the checkpoint again from where it was made";
+/// The highest version of the format.
+const HIGHEST_PROTOCOL: u8 = 5;
+
+pub(super) struct Machine<'a> {
+    cursor: Cursor<'a>,
+    pub(super) limits: &'a Limits,
+    pub(super) persistent: PersistentIds,
+    pub(super) objects: Objects,
+    stack: Vec<ObjectId>,
+    /// The heights of the stack at the open marks.
+    marks: Vec<usize>,
+    memo: Memo,
+    pub(super) globals: Vec<GlobalUse>,
+    global_ids: HashMap<(String, String), ObjectId>,
+    pub(super) storages: Vec<StorageRef>,
+    pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
+    pub(super) storage_bytes: HashMap<Arc<str>, u64>,
+    /// Keys and locations of storages, each once.
+    pub(super) texts: HashSet<Arc<str>>,
+    pub(super) tensors: Vec<TensorRef>,
+    /// Shapes and strides, by the tuple they were: one that is used for many tensors is kept once.
+    pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,
+    /// The bytes of texts, by the text; true for its UTF-8, false for Latin-1.
+    pub(super) encoded: HashMap<(ObjectId, bool), ObjectId>,
+    /// The integers of one byte, which are the same value wherever they stand.
+    small: Vec<Option<ObjectId>>,
+    /// Values that were copied from one container to another: never more than instructions, or a few bytes would make many.
+    pub(super) copied: usize,
+    pub(super) operations: usize,
+    /// Where the last frame ends that was announced.
+    frame_end: usize,
+    /// Where the instruction at hand stands in the file.
+    pub(super) position: u64,
+}
+
+const NONE: usize = 256;
+const FALSE: usize = 257;
+const TRUE: usize = 258;
+const EMPTY_TUPLE: usize = 259;
+const SHARED: usize = 260;
+
+impl<'a> Machine<'a> {
+    pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a Limits, persistent: PersistentIds) -> Self {
+        Self {
+            cursor: Cursor::new(bytes, at, limits),
+            limits,
+            persistent,
+            objects: Objects::default(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Memo::default(),
+            globals: Vec::new(),
+            global_ids: HashMap::new(),
+            storages: Vec::new(),
+            storage_ids: HashMap::new(),
+            storage_bytes: HashMap::new(),
+            texts: HashSet::new(),
+            tensors: Vec::new(),
+            dims: HashMap::new(),
+            encoded: HashMap::new(),
+            small: vec![None; SHARED],
+            copied: 0,
+            operations: 0,
+            frame_end: 0,
+            position: at,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Step<Pickled> {
+        let root = self.steps()?;
+        keys::unite(&mut self.objects);
+        let Self { cursor, objects, globals, storages, tensors, .. } = self;
+        Ok(Pickled { objects, root, consumed: cursor.position(), globals, storages, tensors })
+    }
+
+    pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, Step<()>) {
+        let outcome = self.steps().map(|_| ());
+        (self.globals, outcome)
+    }
+
+    fn steps(&mut self) -> Step<ObjectId> {
+        loop {
+            self.position = self.cursor.offset();
+            self.operations += 1;
+            if self.operations > self.limits.operations {
+                return Err(limit("instructions", self.limits.operations, self.position));
+            }
+            let opcode = self.cursor.u8()?;
+            if opcode == b'.' {
+                if self.frame_end > self.cursor.position() {
+                    let cause =
+                        format!("the pickle ends {} bytes before its frame", self.frame_end - self.cursor.position());
+                    return Err(self.fault("pickle.frame", cause));
+                }
+                return self.pop();
+            }
+            self.step(opcode)?;
+        }
+    }
+
+    fn step(&mut self, opcode: u8) -> Step<()> {
+        match opcode {
+            0x80 => self.protocol(),
+            0x95 => self.frame(),
+            b'(' => self.mark(),
+            b'0' => self.discard(),
+            b'1' => self.pop_mark().map(drop),
+            b'2' => self.top().and_then(|top| self.push(top)),
+            b'N' => self.shared(NONE, Object::None),
+            b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' | 0x88 | 0x89 => self.number(opcode),
+            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d => self.text(opcode),
+            b'B' | b'C' | 0x8e | 0x96 => self.bytes(opcode),
+            b')' | b't' | 0x85..=0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.container(opcode),
+            b'a' | b'e' | b's' | b'u' | 0x90 | b'b' => self.change(opcode),
+            b'c' | 0x93 | b'i' | b'o' | b'R' | 0x81 | 0x92 => self.call_opcode(opcode),
+            b'P' => {
+                let line = self.cursor.line()?;
+                let id = self.resolve_text(line)?;
+                self.push(id)
+            }
+            b'Q' => {
+                let id = self.pop()?;
+                let id = self.resolve(id)?;
+                self.push(id)
+            }
+            b'g' | b'h' | b'j' => self.recall(opcode),
+            b'p' | b'q' | b'r' | 0x94 => self.remember(opcode),
+            _ => Err(self.refused(opcode)),
+        }
+    }
+
+    /// An instruction that is none, or that has no place in a checkpoint.
+    fn refused(&self, opcode: u8) -> Box<Fault> {
+        let name = match opcode {
+            0x82 => "EXT1, which needs the registry of extensions of the program that wrote it",
+            0x83 => "EXT2, which needs the registry of extensions of the program that wrote it",
+            0x84 => "EXT4, which needs the registry of extensions of the program that wrote it",
+            0x97 => "NEXT_BUFFER, whose buffer is not in the file",
+            0x98 => "READONLY_BUFFER, which belongs to buffers outside the file",
+            _ => {
+                let cause = format!("the byte 0x{opcode:02x} is no instruction of a pickle");
+                return self.fault("pickle.opcode", cause);
+            }
+        };
+        self.fault("pickle.opcode", format!("the instruction is {name}"))
+    }
+
+    fn protocol(&mut self) -> Step<()> {
+        let version = self.cursor.u8()?;
+        if version > HIGHEST_PROTOCOL {
+            let cause =
+                format!("the pickle is of protocol {version}; the protocols 0 to {HIGHEST_PROTOCOL} can be read");
+            return Err(self.fault("pickle.protocol", cause));
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self) -> Step<()> {
+        let len = self.cursor.u64()?;
+        let left = self.cursor.left();
+        if len > left as u64 {
+            let cause = format!("a frame of {len} bytes begins {left} bytes before the end");
+            return Err(self.fault("pickle.truncated", cause));
+        }
+        self.frame_end = self.cursor.position().saturating_add(len as usize);
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Step<()> {
+        if self.marks.len() >= self.limits.marks {
+            return Err(limit("open marks", self.limits.marks, self.position));
+        }
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    /// `POP`: the topmost value, or a mark that stands there.
+    fn discard(&mut self) -> Step<()> {
+        if self.marks.last() == Some(&self.stack.len()) {
+            self.marks.pop();
+            return Ok(());
+        }
+        self.pop().map(drop)
+    }
+
+    fn number(&mut self, opcode: u8) -> Step<()> {
+        let value = match opcode {
+            0x88 => return self.shared(TRUE, Object::Bool(true)),
+            0x89 => return self.shared(FALSE, Object::Bool(false)),
+            b'K' => {
+                let value = self.cursor.u8()?;
+                return self.shared(usize::from(value), Object::Int(i64::from(value)));
+            }
+            b'M' => Object::Int(i64::from(self.cursor.u16()?)),
+            b'J' => Object::Int(i64::from(self.cursor.u32()? as i32)),
+            b'G' => Object::Float(self.cursor.f64()?),
+            b'F' => {
+                let line = self.number_line()?;
+                let value = text::float(line);
+                Object::Float(value.ok_or_else(|| self.no_number(line))?)
+            }
+            0x8a | 0x8b => {
+                let len = if opcode == 0x8a { u32::from(self.cursor.u8()?) } else { self.cursor.u32()? };
+                if len as usize > self.limits.integer_bytes {
+                    return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
+                }
+                let value = text::integer(self.cursor.take(len as usize)?);
+                self.integer(value)?
+            }
+            _ => {
+                let line = self.number_line()?;
+                match (opcode, line) {
+                    (b'I', b"00") => return self.shared(FALSE, Object::Bool(false)),
+                    (b'I', b"01") => return self.shared(TRUE, Object::Bool(true)),
+                    _ => {}
+                }
+                let digits = if opcode == b'L' { line.strip_suffix(b"L").unwrap_or(line) } else { line };
+                let value = text::decimal(digits).ok_or_else(|| self.no_number(line))?;
+                self.integer(value)?
+            }
+        };
+        let id = self.make(value)?;
+        self.push(id)
+    }
+
+    fn number_line(&mut self) -> Step<&'a [u8]> {
+        let line = self.cursor.line()?;
+        if line.len() > self.limits.integer_bytes {
+            return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
+        }
+        Ok(line)
+    }
+
+    fn no_number(&self, line: &[u8]) -> Box<Fault> {
+        self.fault("pickle.number", format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
+    }
+
+    fn integer(&mut self, value: Integer) -> Step<Object> {
+        Ok(match value {
+            Integer::Small(value) => Object::Int(value),
+            Integer::Large(bytes) => {
+                let slice = self.objects.store_bytes(&bytes);
+                Object::BigInt(slice.ok_or_else(|| self.full())?)
+            }
+        })
+    }
+
+    fn text(&mut self, opcode: u8) -> Step<()> {
+        let len = match opcode {
+            b'S' => {
+                let bytes = text::quoted(self.cursor.line()?);
+                let bytes = bytes.ok_or_else(|| self.fault("pickle.text", "a string literal of Python 2 is broken"))?;
+                return self.eight_bit_text(&bytes);
+            }
+            b'V' => {
+                let text = text::raw_unicode_escape(self.cursor.line()?);
+                let text = text.ok_or_else(|| self.fault("pickle.text", "a text is not Unicode"))?;
+                let id = self.make_text(&text)?;
+                return self.push(id);
+            }
+            b'U' | 0x8c => u64::from(self.cursor.u8()?),
+            b'T' => {
+                let len = self.cursor.u32()? as i32;
+                u64::try_from(len).map_err(|_| self.fault("pickle.text", format!("a string has {len} bytes")))?
+            }
+            b'X' => u64::from(self.cursor.u32()?),
+            _ => self.cursor.u64()?,
+        };
+        let bytes = self.cursor.string(len)?;
+        if matches!(opcode, b'T' | b'U') {
+            return self.eight_bit_text(bytes);
+        }
+        let text = str::from_utf8(bytes).map_err(|_| self.fault("pickle.text", "a text is not UTF-8"))?;
+        let id = self.make_text(text)?;
+        self.push(id)
+    }
+
+    /// A string of Python 2, which does not say whether it is text: UTF-8 if it can be, otherwise a character for each byte.
+    fn eight_bit_text(&mut self, bytes: &[u8]) -> Step<()> {
+        let id = if let Ok(text) = str::from_utf8(bytes) {
+            self.make_text(text)?
+        } else {
+            let id = self.make_text(&text::latin1(bytes))?;
+            let raw = self.objects.store_bytes(bytes).ok_or_else(|| self.full())?;
+            self.objects.set_raw(id, raw);
+            id
+        };
+        self.push(id)
+    }
+
+    fn bytes(&mut self, opcode: u8) -> Step<()> {
+        let len = match opcode {
+            b'C' => u64::from(self.cursor.u8()?),
+            b'B' => u64::from(self.cursor.u32()?),
+            _ => self.cursor.u64()?,
+        };
+        let bytes = self.cursor.string(len)?;
+        let slice = self.objects.store_bytes(bytes).ok_or_else(|| self.full())?;
+        let id = self.make(if opcode == 0x96 { Object::ByteArray(slice) } else { Object::Bytes(slice) })?;
+        self.push(id)
+    }
+
+    fn container(&mut self, opcode: u8) -> Step<()> {
+        let object = match opcode {
+            b')' => return self.shared(EMPTY_TUPLE, Object::Tuple([].into())),
+            b']' => Object::List(Vec::new()),
+            b'}' => Self::dict(Vec::new()),
+            0x8f => Object::Set(Vec::new()),
+            b't' => Object::Tuple(self.pop_mark()?.into()),
+            b'l' => Object::List(self.pop_mark()?),
+            0x91 => Object::FrozenSet(self.pop_mark()?.into()),
+            b'd' => {
+                let items = self.pop_mark()?;
+                Self::dict(self.pairs(&items)?)
+            }
+            _ => {
+                let count = usize::from(opcode - 0x84);
+                let mut elements = [None; 3];
+                for slot in elements.iter_mut().take(count).rev() {
+                    *slot = Some(self.pop()?);
+                }
+                Object::Tuple(elements.into_iter().flatten().collect())
+            }
+        };
+        let id = self.make(object)?;
+        self.push(id)
+    }
+
+    fn call_opcode(&mut self, opcode: u8) -> Step<()> {
+        let made = match opcode {
+            b'c' | b'i' => {
+                let (module, name) = (self.cursor.line()?, self.cursor.line()?);
+                let (Ok(module), Ok(name)) = (str::from_utf8(module), str::from_utf8(name)) else {
+                    return Err(self.fault("pickle.text", "the name of a global is not UTF-8"));
+                };
+                let global = self.global(module, name)?;
+                if opcode == b'i' {
+                    let arguments = self.pop_mark()?;
+                    let arguments = self.make(Object::Tuple(arguments.into()))?;
+                    self.call(global, arguments, None)?
+                } else {
+                    global
+                }
+            }
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                let most = self.limits.global_bytes;
+                let owned = |objects: &Objects, id| match objects.get(id) {
+                    Object::Text(slice) => {
+                        objects.text_of(*slice).get(..=most).or(Some(objects.text_of(*slice))).map(String::from)
+                    }
+                    _ => None,
+                };
+                match (owned(&self.objects, module), owned(&self.objects, name)) {
+                    (Some(module), Some(name)) => self.global(&module, &name)?,
+                    _ => return Err(self.fault("pickle.global", "the name of a global is not a text")),
+                }
+            }
+            b'o' => {
+                let mut items = self.pop_mark()?;
+                if items.is_empty() {
+                    return Err(self.fault("pickle.stack", "an object without a class"));
+                }
+                let class = items.remove(0);
+                let arguments = self.make(Object::Tuple(items.into()))?;
+                self.call(class, arguments, None)?
+            }
+            0x92 => {
+                let (keywords, arguments, class) = (self.pop()?, self.pop()?, self.pop()?);
+                self.call(class, arguments, Some(keywords))?
+            }
+            _ => {
+                let (arguments, callable) = (self.pop()?, self.pop()?);
+                self.call(callable, arguments, None)?
+            }
+        };
+        self.push(made)
+    }
+
+    fn recall(&mut self, opcode: u8) -> Step<()> {
+        let index = match opcode {
+            b'g' => self.memo_line()?,
+            b'h' => u32::from(self.cursor.u8()?),
+            _ => self.cursor.u32()?,
+        };
+        match self.memo.get(index) {
+            Some(id) => self.push(id),
+            None => Err(self.fault("pickle.memo", format!("the value {index} is used before it is made"))),
+        }
+    }
+
+    fn remember(&mut self, opcode: u8) -> Step<()> {
+        let index = match opcode {
+            b'p' => self.memo_line()?,
+            b'q' => u32::from(self.cursor.u8()?),
+            b'r' => self.cursor.u32()?,
+            _ => self.memo.len() as u32,
+        };
+        let top = self.top()?;
+        self.memo.put(index, top);
+        if self.memo.len() > self.limits.memo {
+            return Err(limit("remembered values", self.limits.memo, self.position));
+        }
+        Ok(())
+    }
+
+    fn memo_line(&mut self) -> Step<u32> {
+        let line = self.number_line()?;
+        let index = str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+        index.ok_or_else(|| self.no_number(line))
+    }
+
+    /// The value of a global: one for each name.
+    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
+        if module.len().saturating_add(name.len()) > self.limits.global_bytes {
+            return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
+        }
+        let key = (module.to_owned(), name.to_owned());
+        if let Some(id) = self.global_ids.get(&key) {
+            return Ok(*id);
+        }
+        if self.globals.len() >= self.limits.globals {
+            return Err(limit("different globals", self.limits.globals, self.position));
+        }
+        let verdict = verdict(module, name);
+        let id = self.make(match verdict {
+            Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
+            _ => Object::Global(GlobalId(self.globals.len() as u32)),
+        })?;
+        self.globals.push(GlobalUse { module: module.into(), name: name.into(), offset: self.position, verdict });
+        self.global_ids.insert(key, id);
+        Ok(id)
+    }
+
+    pub(super) fn fault(&self, rule: &'static str, cause: impl Into<String>) -> Box<Fault> {
+        Fault::new(rule, cause).help(NOT_PYTORCH).offset(self.position).into()
+    }
+
+    pub(super) fn full(&self) -> Box<Fault> {
+        limit("values", self.limits.objects, self.position)
+    }
+
+    /// Puts a value into the arena.
+    pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
+        if self.objects.len() >= self.limits.objects {
+            return Err(self.full());
+        }
+        self.objects.push(object).ok_or_else(|| self.full())
+    }
+
+    pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
+        let slice = self.objects.store_text(text).ok_or_else(|| self.full())?;
+        self.make(Object::Text(slice))
+    }
+
+    fn shared(&mut self, place: usize, object: Object) -> Step<()> {
+        let id = match self.small.get(place).copied().flatten() {
+            Some(id) => id,
+            None => self.make(object)?,
+        };
+        if let Some(slot) = self.small.get_mut(place) {
+            *slot = Some(id);
+        }
+        self.push(id)
+    }
+
+    pub(super) fn push(&mut self, id: ObjectId) -> Step<()> {
+        if self.stack.len() >= self.limits.stack {
+            return Err(limit("values on the stack", self.limits.stack, self.position));
+        }
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn has_value(&self) -> Step<()> {
+        if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
+            return Ok(());
+        }
+        Err(self.fault("pickle.stack", "an instruction takes a value from the stack, and there is none"))
+    }
+
+    pub(super) fn pop(&mut self) -> Step<ObjectId> {
+        self.has_value()?;
+        self.stack.pop().ok_or_else(|| self.full())
+    }
+
+    pub(super) fn top(&self) -> Step<ObjectId> {
+        self.has_value()?;
+        self.stack.last().copied().ok_or_else(|| self.full())
+    }
+
+    /// The values above the last mark.
+    pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
+        match self.marks.pop() {
+            Some(height) => Ok(self.stack.split_off(height.min(self.stack.len()))),
+            None => Err(self.fault("pickle.stack", "an instruction takes values down to a mark, and there is none")),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What a pickle remembers for later use: numbers are given out in order, but a file may say any.
+
+use std::collections::HashMap;
+
+use super::object::ObjectId;
+
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    dense: Vec<ObjectId>,
+    /// Numbers that were given before their predecessors: as many as were really given, whatever they are.
+    sparse: HashMap<u32, ObjectId>,
+}
+
+impl Memo {
+    pub(super) fn len(&self) -> usize {
+        self.dense.len() + self.sparse.len()
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<ObjectId> {
+        self.dense.get(index as usize).or_else(|| self.sparse.get(&index)).copied()
+    }
+
+    pub(super) fn put(&mut self, index: u32, id: ObjectId) {
+        let dense = self.dense.len();
+        if let Some(slot) = self.dense.get_mut(index as usize) {
+            *slot = id;
+        } else if dense == index as usize {
+            self.sparse.remove(&index);
+            self.dense.push(id);
+        } else {
+            self.sparse.insert(index, id);
+        }
+    }
+}

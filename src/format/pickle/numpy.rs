@@ -1,0 +1,207 @@
+//! NumPy's scalars, arrays and dtypes, as plain values.
+
+use super::Step;
+use super::global::{GlobalId, Known, Verdict};
+use super::machine::Machine;
+use super::object::{Object, ObjectId, Slice};
+use crate::format::shown_shape;
+
+/// A NumPy dtype of a fixed size: a kind, as in `dtype.str`, the bytes of an element, and their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NumpyDType {
+    /// `b` bool, `i` `u` integers, `f` `c` floats, `M` `m` times, `S` bytes, `U` text, `O` objects, `V` anything.
+    pub kind: u8,
+    /// Bytes of an element.
+    pub bytes: u32,
+    /// Whether the most significant byte comes first.
+    pub big_endian: bool,
+}
+
+impl NumpyDType {
+    /// The dtype that NumPy's pickles call `f8`, `S5` and so on; an element of `U` has four bytes per character.
+    fn from_code(code: &str) -> Option<Self> {
+        let (kind, digits) = (*code.as_bytes().first()?, code.get(1..)?);
+        if !matches!(kind, b'b' | b'i' | b'u' | b'f' | b'c' | b'M' | b'm' | b'S' | b'U' | b'O' | b'V') {
+            return None;
+        }
+        let count: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+        let bytes = if kind == b'U' { count.checked_mul(4)? } else { count };
+        Some(Self { kind, bytes, big_endian: false })
+    }
+
+    /// As in `dtype.str`, such as `<f4`; an element of `U` is given in characters.
+    pub fn code(self) -> String {
+        let order = match (self.kind, self.bytes) {
+            (b'b' | b'S' | b'O' | b'V', _) | (b'i' | b'u', 1) => '|',
+            _ if self.big_endian => '>',
+            _ => '<',
+        };
+        let count = if self.kind == b'U' { self.bytes / 4 } else { self.bytes };
+        format!("{order}{}{count}", char::from(self.kind))
+    }
+}
+
+impl Machine<'_> {
+    pub(super) fn make_numpy(
+        &mut self,
+        known: Known,
+        global: GlobalId,
+        list: &[ObjectId],
+        arguments: ObjectId,
+    ) -> Step<Option<ObjectId>> {
+        let object = match (known, list) {
+            (Known::NumpyDType, [code, ..]) => match self.objects.text(*code).and_then(NumpyDType::from_code) {
+                Some(dtype) => Object::NumpyDType(dtype),
+                // Of classes that extend NumPy.
+                None => return self.placeholder(global, arguments, None).map(Some),
+            },
+            (Known::NumpyScalar, [dtype, data]) => match *self.objects.get(*dtype) {
+                Object::NumpyDType(NumpyDType { kind: b'O', .. }) | Object::Opaque(_) => {
+                    return self.placeholder(global, arguments, None).map(Some);
+                }
+                Object::NumpyDType(dtype) => {
+                    let Some(data) = self.data_of(*data)? else { return Ok(None) };
+                    if data.len() != dtype.bytes as usize {
+                        let cause = format!("a NumPy scalar of {} has {} bytes", dtype.code(), data.len());
+                        return Err(self.fault("pickle.numpy", cause));
+                    }
+                    Object::NumpyScalar { dtype, data: Some(data) }
+                }
+                _ => return Ok(None),
+            },
+            (Known::NumpyReconstruct, [class, _, _]) => match self.objects.get(*class) {
+                Object::Global(class) => {
+                    let class = *class;
+                    let verdict = self.globals.get(class.index()).map(|global| global.verdict);
+                    if verdict != Some(Verdict::Known(Known::NumpyArray)) {
+                        return self.placeholder(class, arguments, None).map(Some);
+                    }
+                    let dtype = NumpyDType { kind: b'V', bytes: 0, big_endian: false };
+                    Object::NumpyArray { dtype, shape: None, fortran: false, data: None }
+                }
+                _ => return Ok(None),
+            },
+            (Known::NumpyFromBuffer, [data, dtype, shape, order]) => {
+                let fortran = match self.objects.text(*order) {
+                    Some("C") => false,
+                    Some("F") => true,
+                    _ => return Ok(None),
+                };
+                self.numpy_array(*dtype, *shape, *data, fortran)?
+            }
+            (Known::NumpyArray, _) => return self.placeholder(global, arguments, None).map(Some),
+            _ => return Ok(None),
+        };
+        self.make(object).map(Some)
+    }
+
+    /// `BUILD` of a dtype: the version of the state, the order, and for bytes and text the size of an element.
+    pub(super) fn build_numpy_dtype(&mut self, target: ObjectId, state: ObjectId) -> Step<()> {
+        let (order, size, parts) = match self.objects.get(state) {
+            Object::Tuple(members) => match &**members {
+                [_, order, subarray, names, fields, size, ..] => (*order, *size, [*subarray, *names, *fields]),
+                _ => return Err(self.fault("pickle.numpy", "the state of a NumPy dtype is too short")),
+            },
+            _ => return Err(self.fault("pickle.numpy", "the state of a NumPy dtype is not a tuple")),
+        };
+        let plain = parts.iter().all(|part| *self.objects.get(*part) == Object::None);
+        let big_endian = match self.objects.text(order) {
+            Some(">") => true,
+            Some("<" | "|" | "=") => false,
+            _ => return Err(self.fault("pickle.numpy", "the order of a NumPy dtype is none of < > = |")),
+        };
+        let size = match self.objects.get(size) {
+            Object::Int(size) => u32::try_from(*size).ok(),
+            _ => None,
+        };
+        if let Some(Object::NumpyDType(dtype)) = self.objects.get_mut(target) {
+            dtype.big_endian = big_endian;
+            if !plain {
+                dtype.kind = b'V';
+            }
+            if matches!(dtype.kind, b'S' | b'U' | b'V') {
+                dtype.bytes = size.unwrap_or(dtype.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// `BUILD` of an array: version, shape, dtype, order of the indices, and the elements.
+    pub(super) fn build_numpy_array(&mut self, target: ObjectId, state: ObjectId) -> Step<()> {
+        let members: Option<[ObjectId; 5]> = match self.objects.get(state) {
+            Object::Tuple(members) => members.first_chunk().filter(|_| members.len() == 5).copied(),
+            _ => None,
+        };
+        let Some([_, shape, dtype, fortran, content]) = members else {
+            return Err(self.fault("pickle.numpy", "the state of a NumPy array is not a tuple of five"));
+        };
+        let Object::Bool(fortran) = *self.objects.get(fortran) else {
+            return Err(self.fault("pickle.numpy", "the order of a NumPy array is not a truth value"));
+        };
+        let array = self.numpy_array(dtype, shape, content, fortran)?;
+        if let Some(object) = self.objects.get_mut(target) {
+            *object = array;
+        }
+        Ok(())
+    }
+
+    fn numpy_array(&mut self, dtype: ObjectId, shape_id: ObjectId, content: ObjectId, fortran: bool) -> Step<Object> {
+        let shape = self.dims(shape_id, "the shape of a NumPy array")?;
+        let dtype = match *self.objects.get(dtype) {
+            Object::NumpyDType(dtype) => dtype,
+            // A dtype of a class that extends NumPy: bytes of an unknown meaning.
+            Object::Opaque(_) => NumpyDType { kind: b'V', bytes: 0, big_endian: false },
+            _ => return Err(self.fault("pickle.numpy", "the dtype of a NumPy array is none")),
+        };
+        if matches!(self.objects.get(content), Object::List(_)) {
+            return Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: None });
+        }
+        let Some(data) = self.data_of(content)? else {
+            let cause = format!("the elements of a NumPy array are {}", self.kind(content));
+            return Err(self.fault("pickle.numpy", cause));
+        };
+        let bytes = shape.iter().try_fold(u64::from(dtype.bytes), |bytes, size| bytes.checked_mul(*size));
+        if dtype.bytes > 0 && bytes != Some(data.len() as u64) {
+            let (shape, len) = (shown_shape(&shape), data.len());
+            let cause = format!("a NumPy array of {} with the shape {shape} has {len} bytes", dtype.code());
+            return Err(self.fault("pickle.numpy", cause));
+        }
+        Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: Some(data) })
+    }
+
+    /// The bytes that a value is, or that a string of Python 2 was.
+    fn data_of(&mut self, id: ObjectId) -> Step<Option<Slice>> {
+        if let Some(slice) = self.objects.bytes_slice(id) {
+            return Ok(Some(slice));
+        }
+        let encoded = self.encode(id, true)?;
+        Ok(encoded.and_then(|id| self.objects.bytes_slice(id)))
+    }
+
+    /// The value of a NumPy integer that fits.
+    pub(super) fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
+        self.objects.numpy_integer(id)
+    }
+}
+
+impl super::Objects {
+    /// The value of a NumPy scalar that is an integer, if it fits.
+    pub fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
+        let Object::NumpyScalar { dtype, data: Some(data) } = self.get(id) else { return None };
+        let mut bytes = self.bytes_of(*data).to_vec();
+        if dtype.big_endian {
+            bytes.reverse();
+        }
+        let fill = match dtype.kind {
+            b'i' if bytes.last()? & 0x80 != 0 => 0xFF,
+            b'i' | b'u' => 0,
+            _ => return None,
+        };
+        if bytes.len() > 8 {
+            return None;
+        }
+        bytes.resize(8, fill);
+        let value = i64::from_le_bytes(*bytes.first_chunk()?);
+        (dtype.kind == b'i' || value >= 0).then_some(value)
+    }
+}

@@ -1,0 +1,327 @@
+//! The values of a pickle, in an arena: they refer to one another by number, and their texts and bytes lie in two blocks.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::dtype::TorchDType;
+use super::global::GlobalId;
+use super::numpy::NumpyDType;
+use super::tensor::{Layout, StorageId, TensorId};
+
+/// The number of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(NonZeroU32);
+
+impl ObjectId {
+    /// The position in the arena.
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    pub(super) fn from_index(index: usize) -> Option<Self> {
+        u32::try_from(index + 1).ok().and_then(NonZeroU32::new).map(Self)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.index())
+    }
+}
+
+/// A part of the arena's texts, or of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slice {
+    start: u32,
+    len: u32,
+}
+
+/// A value of a pickle. What is mutable in Python is complete here: a value is looked at when all was read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// `None`.
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// An integer that fits.
+    Int(i64),
+    /// A larger integer: two's complement, least significant byte first; see [`Objects::bytes`].
+    BigInt(Slice),
+    /// A float.
+    Float(f64),
+    /// A complex number.
+    Complex(f64, f64),
+    /// Text: see [`Objects::text`].
+    Text(Slice),
+    /// `bytes`: see [`Objects::bytes`].
+    Bytes(Slice),
+    /// `bytearray`.
+    ByteArray(Slice),
+    /// A list.
+    List(Vec<ObjectId>),
+    /// A tuple.
+    Tuple(Box<[ObjectId]>),
+    /// A set; an element may stand twice.
+    Set(Vec<ObjectId>),
+    /// A frozen set; an element may stand twice.
+    FrozenSet(Box<[ObjectId]>),
+    /// A dict of any kind.
+    Dict(Dict),
+    /// `torch.Size` of a tuple.
+    Size(ObjectId),
+    /// A `torch.dtype`.
+    DType(TorchDType),
+    /// A `torch.device`: its text, such as `cuda:1`.
+    Device(Slice),
+    /// A `torch.layout`.
+    Layout(Layout),
+    /// A storage.
+    Storage(StorageId),
+    /// A tensor.
+    Tensor(TensorId),
+    /// `torch.nn.Parameter`.
+    Parameter {
+        /// What it is a parameter of: a tensor, a [`Object::Subclass`], or an [`Opaque`].
+        tensor: ObjectId,
+        /// Whether it is trained.
+        requires_grad: bool,
+        /// Its Python attributes.
+        state: Option<ObjectId>,
+    },
+    /// A tensor of a class derived from `torch.Tensor`, such as `DTensor`, whose `_local_tensor` stands in the state.
+    Subclass {
+        /// The tensor as PyTorch would make it before it gets the class.
+        tensor: ObjectId,
+        /// The class.
+        class: GlobalId,
+        /// Its Python attributes: a dict, a pair of dict and slots, or whatever the class made of it.
+        state: ObjectId,
+    },
+    /// A NumPy dtype.
+    NumpyDType(NumpyDType),
+    /// A NumPy scalar: the bytes of one element.
+    NumpyScalar {
+        /// The type.
+        dtype: NumpyDType,
+        /// The element; none if the file has not its bytes (an object).
+        data: Option<Slice>,
+    },
+    /// A NumPy array.
+    NumpyArray {
+        /// The type.
+        dtype: NumpyDType,
+        /// A tuple.
+        shape: Option<ObjectId>,
+        /// Whether the first index runs fastest.
+        fortran: bool,
+        /// The elements; none if they are objects.
+        data: Option<Slice>,
+    },
+    /// A class or function, by its name: see [`super::Pickled::global`].
+    Global(GlobalId),
+    /// What would have been made by a call of something that is not known: see [`Objects::opaque`].
+    Opaque(u32),
+}
+
+/// Which class of dict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum DictKind {
+    Dict,
+    OrderedDict,
+    DefaultDict,
+    Counter,
+}
+
+/// A dict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dict {
+    /// The class.
+    pub kind: DictKind,
+    /// The keys and values in order; each key once.
+    pub entries: Vec<(ObjectId, ObjectId)>,
+    /// The Python attributes of an `OrderedDict`: `_metadata` of a state dict is one.
+    pub state: Option<ObjectId>,
+}
+
+/// A placeholder for an object that is not built, with all that the pickle says of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opaque {
+    /// The class, or the function that would have made it.
+    pub global: GlobalId,
+    /// What it would have been called with: usually a tuple.
+    pub arguments: Option<ObjectId>,
+    /// The keyword arguments: a dict.
+    pub keywords: Option<ObjectId>,
+    /// The states it would have been given, each usually a dict of attributes.
+    pub states: Vec<ObjectId>,
+    /// What would have been added to it: with a key (a dict) or without (a list or set).
+    pub items: Vec<(Option<ObjectId>, ObjectId)>,
+    /// The offset in the file of the instruction that would have made it.
+    pub position: u64,
+}
+
+/// The values of a pickle.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    values: Vec<Object>,
+    opaques: Vec<Opaque>,
+    texts: String,
+    bytes: Vec<u8>,
+    /// The bytes of the texts that were 8-bit strings of Python 2, and not UTF-8.
+    raw: HashMap<ObjectId, Slice>,
+}
+
+impl Objects {
+    /// The value of this number.
+    pub fn get(&self, id: ObjectId) -> &Object {
+        self.values.get(id.index()).unwrap_or(&Object::None)
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Every value, with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+        self.values.iter().enumerate().filter_map(|(index, value)| Some((ObjectId::from_index(index)?, value)))
+    }
+
+    /// The text of a [`Object::Text`] or [`Object::Device`].
+    pub fn text(&self, id: ObjectId) -> Option<&str> {
+        match self.get(id) {
+            Object::Text(slice) | Object::Device(slice) => Some(self.text_of(*slice)),
+            _ => None,
+        }
+    }
+
+    /// The text of a slice that is one of text.
+    pub fn text_of(&self, slice: Slice) -> &str {
+        self.texts.get(range(slice)).unwrap_or_default()
+    }
+
+    /// The bytes of a [`Object::Bytes`], [`Object::ByteArray`] or [`Object::BigInt`]; those of a text that was an 8-bit string of Python 2.
+    pub fn bytes(&self, id: ObjectId) -> Option<&[u8]> {
+        self.bytes_slice(id).map(|slice| self.bytes_of(slice))
+    }
+
+    /// The bytes of a slice that is one of bytes.
+    pub fn bytes_of(&self, slice: Slice) -> &[u8] {
+        self.bytes.get(range(slice)).unwrap_or_default()
+    }
+
+    /// The elements of a list, a tuple, a set, or a `torch.Size`.
+    pub fn elements(&self, id: ObjectId) -> Option<&[ObjectId]> {
+        match self.get(id) {
+            Object::List(elements) | Object::Set(elements) => Some(elements),
+            Object::Tuple(elements) | Object::FrozenSet(elements) => Some(elements),
+            Object::Size(tuple) => match self.get(*tuple) {
+                Object::Tuple(elements) => Some(elements),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The dict that a value is.
+    pub fn dict(&self, id: ObjectId) -> Option<&Dict> {
+        match self.get(id) {
+            Object::Dict(dict) => Some(dict),
+            _ => None,
+        }
+    }
+
+    /// The value of a dict at a text.
+    pub fn entry(&self, dict: ObjectId, key: &str) -> Option<ObjectId> {
+        let entries = &self.dict(dict)?.entries;
+        entries.iter().rev().find(|(have, _)| self.text(*have) == Some(key)).map(|(_, value)| *value)
+    }
+
+    /// The placeholder that a value is.
+    pub fn opaque(&self, id: ObjectId) -> Option<&Opaque> {
+        match self.get(id) {
+            Object::Opaque(index) => self.opaques.get(*index as usize),
+            _ => None,
+        }
+    }
+
+    /// Every placeholder.
+    pub fn opaques(&self) -> &[Opaque] {
+        &self.opaques
+    }
+
+    pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Object> {
+        self.values.get_mut(id.index())
+    }
+
+    pub(super) fn opaque_mut(&mut self, id: ObjectId) -> Option<&mut Opaque> {
+        match self.values.get(id.index()) {
+            Some(Object::Opaque(index)) => self.opaques.get_mut(*index as usize),
+            _ => None,
+        }
+    }
+
+    pub(super) fn push(&mut self, value: Object) -> Option<ObjectId> {
+        let id = ObjectId::from_index(self.values.len())?;
+        self.values.push(value);
+        Some(id)
+    }
+
+    pub(super) fn push_opaque(&mut self, opaque: Opaque) -> Option<ObjectId> {
+        let index = u32::try_from(self.opaques.len()).ok()?;
+        self.opaques.push(opaque);
+        self.push(Object::Opaque(index))
+    }
+
+    pub(super) fn store_text(&mut self, text: &str) -> Option<Slice> {
+        let slice = slice(self.texts.len(), text.len())?;
+        self.texts.push_str(text);
+        Some(slice)
+    }
+
+    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Option<Slice> {
+        let slice = slice(self.bytes.len(), bytes.len())?;
+        self.bytes.extend_from_slice(bytes);
+        Some(slice)
+    }
+
+    pub(super) fn set_raw(&mut self, id: ObjectId, raw: Slice) {
+        self.raw.insert(id, raw);
+    }
+
+    pub(super) fn bytes_slice(&self, id: ObjectId) -> Option<Slice> {
+        match self.get(id) {
+            Object::Bytes(slice) | Object::ByteArray(slice) | Object::BigInt(slice) => Some(*slice),
+            _ => self.raw.get(&id).copied(),
+        }
+    }
+}
+
+fn slice(start: usize, len: usize) -> Option<Slice> {
+    let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
+    start.checked_add(len)?;
+    Some(Slice { start, len })
+}
+
+fn range(slice: Slice) -> std::ops::Range<usize> {
+    slice.start as usize..slice.start as usize + slice.len as usize
+}
+
+impl Slice {
+    /// Bytes of the part.
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}

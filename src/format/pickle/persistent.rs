@@ -1,0 +1,231 @@
+//! References to what stands outside the pickle: storages, and (of legacy files) the classes of modules.
+
+use std::sync::Arc;
+
+use super::dtype::StorageType;
+use super::global::{Known, Verdict};
+use super::machine::Machine;
+use super::object::{Object, ObjectId};
+use super::tensor::{StorageId, StorageRef, View};
+use super::text;
+use super::{PersistentIds, Step};
+use crate::format::shown;
+
+/// The longest key or location of a storage.
+const MAX_KEY_BYTES: usize = 1024;
+/// The most members of a reference.
+const MEMBERS: usize = 6;
+
+impl Machine<'_> {
+    /// What a reference stands for.
+    pub(super) fn resolve(&mut self, id: ObjectId) -> Step<ObjectId> {
+        if self.persistent == PersistentIds::Refused {
+            return Err(
+                self.fault("pickle.persistent", "the pickle refers to something outside, where there is nothing")
+            );
+        }
+        let members: Vec<ObjectId> = match self.objects.get(id) {
+            Object::Tuple(members) if members.len() <= MEMBERS => members.to_vec(),
+            _ => {
+                return Err(
+                    self.fault("pickle.persistent", "a reference to the outside must be a tuple of up to 6 members")
+                );
+            }
+        };
+        let kind = members.first().and_then(|kind| self.key_text(*kind)).unwrap_or_default();
+        match (&*kind, &members[..], self.persistent) {
+            ("storage", [_, class, key, location, elements], PersistentIds::Zip) => {
+                let id = self.storage_ref(*class, *key, *location, *elements, None)?;
+                self.storage_object(id)
+            }
+            ("storage", [_, class, key, location, elements, view], PersistentIds::Legacy) => {
+                let id = self.storage_ref(*class, *key, *location, *elements, Some(*view))?;
+                self.storage_object(id)
+            }
+            // The class of a module with its source, which is neither compared nor shown.
+            ("module", [_, class, _, _], PersistentIds::Legacy) => match self.objects.get(*class) {
+                Object::Global(_) => Ok(*class),
+                _ => Err(self.fault("pickle.persistent", "the reference to a module does not begin with its class")),
+            },
+            (kind, members, _) => {
+                let cause = format!(
+                    "a reference to \"{}\" with {} members is not one of PyTorch's",
+                    shown(kind),
+                    members.len()
+                );
+                Err(self.fault("pickle.persistent", cause))
+            }
+        }
+    }
+
+    /// The reference that protocol 0 writes as text: Python's print of the tuple.
+    pub(super) fn resolve_text(&mut self, line: &[u8]) -> Step<ObjectId> {
+        let members = str::from_utf8(line).ok().and_then(printed_members);
+        let Some(members) = members else {
+            let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
+            return Err(self.fault("pickle.persistent", cause));
+        };
+        let mut ids = Vec::with_capacity(members.len());
+        for member in members {
+            ids.push(match member {
+                Member::Text(text) => self.make_text(&text)?,
+                Member::Class(module, name) => self.global(&module, &name)?,
+                Member::Int(value) => self.make(Object::Int(value))?,
+                Member::None => self.make(Object::None)?,
+                Member::View(key, offset, elements) => {
+                    let key = self.make_text(&key)?;
+                    let (offset, elements) = (self.make(Object::Int(offset))?, self.make(Object::Int(elements))?);
+                    self.make(Object::Tuple([key, offset, elements].into()))?
+                }
+            });
+        }
+        let tuple = self.make(Object::Tuple(ids.into()))?;
+        self.resolve(tuple)
+    }
+
+    fn storage_ref(
+        &mut self,
+        class: ObjectId,
+        key: ObjectId,
+        location: ObjectId,
+        elements: ObjectId,
+        view: Option<ObjectId>,
+    ) -> Step<StorageId> {
+        let dtype = self.storage_type(class)?;
+        let Some(key) = self.key_text(key) else {
+            return Err(self.fault("pickle.storage", "the key of a storage must be a text of up to 1024 bytes"));
+        };
+        let Some(location) = self.key_text(location) else {
+            return Err(self.fault("pickle.storage", "the location of a storage must be a text of up to 1024 bytes"));
+        };
+        let elements = self.size(elements, "the number of elements of a storage")?;
+        let view = match view {
+            Some(view) if *self.objects.get(view) != Object::None => Some(self.view(view, elements)?),
+            _ => None,
+        };
+        let position = self.position;
+        let name = (key.clone(), dtype, view.clone());
+        let Some(bytes) = elements.checked_mul(dtype.bytes()).filter(|bytes| i64::try_from(*bytes).is_ok()) else {
+            let cause =
+                format!("the storage \"{}\" has {elements} elements, more than any file has room for", shown(&key));
+            return Err(self.fault("pickle.storage", cause));
+        };
+        let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
+        if known != bytes {
+            let cause = format!("the storage \"{}\" is said to have {known} bytes, and here {bytes}", shown(&key));
+            return Err(self.fault("pickle.storage-conflict", cause));
+        }
+        if let Some(id) = self.storage_ids.get(&name) {
+            return Ok(*id);
+        }
+        let id = StorageId(self.storages.len() as u32);
+        self.storages.push(StorageRef { key, dtype, location, elements, view, position });
+        self.storage_ids.insert(name, id);
+        Ok(id)
+    }
+
+    fn storage_type(&self, class: ObjectId) -> Step<StorageType> {
+        match self.objects.get(class) {
+            Object::Global(id) => match self.globals.get(id.index()).map(|global| (global.verdict, global)) {
+                Some((Verdict::Known(Known::Storage(dtype)), _)) => Ok(dtype),
+                Some((_, global)) => {
+                    let cause = format!("the storage type {} is not known", shown(&global.full_name()));
+                    Err(self.fault("pickle.storage", cause))
+                }
+                None => Err(self.fault("pickle.storage", "the type of a storage is missing")),
+            },
+            // The type itself as a value: a dtype, where an old version wrote one.
+            Object::DType(dtype) => Ok(StorageType::Typed(*dtype)),
+            _ => Err(self.fault("pickle.storage", "the type of a storage must be a storage class")),
+        }
+    }
+
+    fn view(&mut self, view: ObjectId, elements: u64) -> Step<View> {
+        let members: Option<[ObjectId; 3]> = match self.objects.get(view) {
+            Object::Tuple(members) => members.first_chunk::<3>().filter(|_| members.len() == 3).copied(),
+            _ => None,
+        };
+        let Some([key, offset, count]) = members else {
+            return Err(self.fault("pickle.storage", "the view of a storage must be a tuple of three"));
+        };
+        let Some(key) = self.key_text(key) else {
+            return Err(self.fault("pickle.storage", "the key of a view must be a text of up to 1024 bytes"));
+        };
+        let offset = self.size(offset, "the offset of a view")?;
+        let count = self.size(count, "the number of elements of a view")?;
+        if offset.checked_add(count).is_none_or(|end| end > elements) {
+            let cause = format!("a view of {count} elements from {offset} on leaves its storage of {elements}");
+            return Err(self.fault("pickle.view", cause));
+        }
+        Ok(View { key, offset, elements: count })
+    }
+
+    /// A short text or number as a shared text.
+    fn key_text(&mut self, id: ObjectId) -> Option<Arc<str>> {
+        let text = match self.objects.get(id) {
+            Object::Text(slice) => self.objects.text_of(*slice),
+            Object::Bytes(slice) => str::from_utf8(self.objects.bytes_of(*slice)).ok()?,
+            Object::Int(value) => return Some(value.to_string().into()),
+            _ => return None,
+        };
+        if text.len() > MAX_KEY_BYTES {
+            return None;
+        }
+        if let Some(have) = self.texts.get(text) {
+            return Some(have.clone());
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(text.clone());
+        Some(text)
+    }
+
+    fn storage_object(&mut self, id: StorageId) -> Step<ObjectId> {
+        self.make(Object::Storage(id))
+    }
+}
+
+enum Member {
+    Text(String),
+    Class(String, String),
+    Int(i64),
+    None,
+    View(String, i64, i64),
+}
+
+/// `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`, and with a sixth member, `None` or `('1', 0, 2)`.
+fn printed_members(line: &str) -> Option<Vec<Member>> {
+    let mut rest = line.strip_prefix('(')?.strip_suffix(')')?;
+    let mut members = Vec::new();
+    loop {
+        let (member, tail) = printed_member(rest)?;
+        members.push(member);
+        if tail.is_empty() {
+            return Some(members);
+        }
+        rest = tail.strip_prefix(", ").filter(|_| members.len() < MEMBERS)?;
+    }
+}
+
+fn printed_member(rest: &str) -> Option<(Member, &str)> {
+    if let Some(rest) = rest.strip_prefix('\'') {
+        let (text, tail) = rest.split_once('\'')?;
+        return (!text.contains('\\')).then(|| (Member::Text(text.into()), tail));
+    }
+    if let Some(rest) = rest.strip_prefix("<class '") {
+        let (path, tail) = rest.split_once("'>")?;
+        let (module, name) = path.rsplit_once('.')?;
+        return Some((Member::Class(module.into(), name.into()), tail));
+    }
+    if let Some(tail) = rest.strip_prefix("None") {
+        return Some((Member::None, tail));
+    }
+    if let Some(rest) = rest.strip_prefix("('") {
+        let (inside, tail) = rest.split_once(')')?;
+        let (key, numbers) = inside.split_once("', ")?;
+        let (offset, elements) = numbers.split_once(", ")?;
+        return Some((Member::View(key.into(), offset.parse().ok()?, elements.parse().ok()?), tail));
+    }
+    let end = rest.find(',').unwrap_or(rest.len());
+    let (number, tail) = rest.split_at(end);
+    Some((Member::Int(number.parse().ok()?), tail))
+}

@@ -1,0 +1,73 @@
+//! Which values lead to a tensor. Values may contain each other, so this goes from the tensors upwards, and to each value once.
+
+use super::object::{Object, ObjectId, Objects};
+
+/// For each value of the arena, whether it is a tensor or contains one.
+pub(super) fn leads_to_tensor(objects: &Objects) -> Vec<bool> {
+    // The containers of each value, one list after the other.
+    let mut starts = vec![0_u32; objects.len() + 1];
+    for (id, _) in objects.iter() {
+        for_each_child(objects, id, |child| {
+            if let Some(count) = starts.get_mut(child.index() + 1) {
+                *count += 1;
+            }
+        });
+    }
+    let mut total = 0;
+    for start in &mut starts {
+        total += *start;
+        *start = total;
+    }
+    let mut parents = vec![0_u32; total as usize];
+    let mut next = starts.clone();
+    for (id, _) in objects.iter() {
+        for_each_child(objects, id, |child| {
+            let Some(place) = next.get_mut(child.index()) else { return };
+            if let Some(slot) = parents.get_mut(*place as usize) {
+                *slot = id.index() as u32;
+            }
+            *place += 1;
+        });
+    }
+    let mut leads = vec![false; objects.len()];
+    let mut open: Vec<u32> = Vec::new();
+    for (id, object) in objects.iter() {
+        if matches!(object, Object::Tensor(_)) {
+            mark(&mut leads, &mut open, id.index() as u32);
+        }
+    }
+    while let Some(index) = open.pop() {
+        let index = index as usize;
+        let range =
+            starts.get(index).copied().unwrap_or(0) as usize..starts.get(index + 1).copied().unwrap_or(0) as usize;
+        for parent in parents.get(range).unwrap_or_default() {
+            mark(&mut leads, &mut open, *parent);
+        }
+    }
+    leads
+}
+
+fn mark(leads: &mut [bool], open: &mut Vec<u32>, index: u32) {
+    if let Some(slot) = leads.get_mut(index as usize).filter(|slot| !**slot) {
+        *slot = true;
+        open.push(index);
+    }
+}
+
+/// The values that may get names below this one.
+fn for_each_child(objects: &Objects, id: ObjectId, mut visit: impl FnMut(ObjectId)) {
+    match objects.get(id) {
+        Object::List(elements) => elements.iter().copied().for_each(visit),
+        Object::Tuple(elements) => elements.iter().copied().for_each(visit),
+        Object::Dict(dict) => dict.entries.iter().for_each(|(_, value)| visit(*value)),
+        Object::Parameter { tensor, .. } => visit(*tensor),
+        Object::Subclass { tensor, state, .. } => [*tensor, *state].into_iter().for_each(visit),
+        Object::Opaque(_) => {
+            if let Some(opaque) = objects.opaque(id) {
+                let items = opaque.items.iter().map(|(_, value)| *value);
+                opaque.arguments.into_iter().chain(opaque.states.iter().copied()).chain(items).for_each(visit);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,345 @@
+//! Tensors: what PyTorch's `_rebuild_…` functions would make, with the bounds that need no byte of a storage.
+
+use std::sync::Arc;
+
+use super::Step;
+use super::dtype::TorchDType;
+use super::global::{GlobalId, Known, Verdict};
+use super::machine::Machine;
+use super::object::{Object, ObjectId};
+use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
+use crate::error::Fault;
+use crate::format::shown_shape;
+
+impl Machine<'_> {
+    /// What a `_rebuild_…` function makes; none if it has not the arguments it should have.
+    pub(super) fn rebuild(
+        &mut self,
+        known: Known,
+        global: GlobalId,
+        list: &[ObjectId],
+        arguments: ObjectId,
+    ) -> Step<Option<ObjectId>> {
+        match (known, list) {
+            (Known::RebuildTensor, [storage, offset, size, stride]) => {
+                self.make_strided([*storage, *offset, *size, *stride], None, false, None)
+            }
+            (Known::RebuildTensorV2, [storage, offset, size, stride, grad, hooks, metadata @ ..])
+                if metadata.len() <= 1 =>
+            {
+                let Some(grad) = self.grad(*grad, *hooks) else { return Ok(None) };
+                self.make_strided([*storage, *offset, *size, *stride], None, grad, metadata.first().copied())
+            }
+            (Known::RebuildTensorV3, [storage, offset, size, stride, grad, hooks, dtype, metadata @ ..])
+                if metadata.len() <= 1 =>
+            {
+                let (Some(grad), Object::DType(dtype)) = (self.grad(*grad, *hooks), self.objects.get(*dtype)) else {
+                    return Ok(None);
+                };
+                let dtype = *dtype;
+                self.make_strided([*storage, *offset, *size, *stride], Some(dtype), grad, metadata.first().copied())
+            }
+            (Known::RebuildQTensor, [storage, offset, size, stride, parameters, grad, hooks]) => {
+                let Some(grad) = self.grad(*grad, *hooks) else { return Ok(None) };
+                let Some(integers) = self.strided([*storage, *offset, *size, *stride], None)? else { return Ok(None) };
+                self.make_quantised(integers, *parameters, grad)
+            }
+            (Known::RebuildSparseTensor, [layout, data]) => self.make_sparse(*layout, *data),
+            (Known::RebuildMetaTensor, [dtype, size, stride, grad]) => {
+                let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
+                let shape = self.dims(*size, "the shape of a tensor")?;
+                let strides = self.dims(*stride, "the strides of a tensor")?;
+                if shape.len() != strides.len() {
+                    return Err(self.rank_fault(&shape, &strides));
+                }
+                self.tensor(TensorKind::Meta { dtype, shape, strides }, grad).map(Some)
+            }
+            (Known::RebuildWrapperSubclass, [class, dtype, size, _, _, _, _, grad]) => {
+                let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
+                let Object::Global(class) = *self.objects.get(*class) else { return Ok(None) };
+                let shape = self.dims(*size, "the shape of a tensor")?;
+                self.tensor(TensorKind::Wrapper { class, dtype, shape }, grad).map(Some)
+            }
+            (Known::RebuildFromNumpy | Known::RebuildFromCpuTensor, [data, dtype, _, grad]) => {
+                let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
+                self.make_converted(known, *data, dtype, grad)
+            }
+            (Known::RebuildParameter | Known::Parameter, [tensor, grad]) => {
+                self.make_parameter(*tensor, *grad, None, None)
+            }
+            (Known::RebuildParameter, [tensor, grad, hooks]) => self.make_parameter(*tensor, *grad, Some(*hooks), None),
+            (Known::RebuildParameterWithState, [tensor, grad, hooks, state]) => {
+                self.make_parameter(*tensor, *grad, Some(*hooks), Some(*state))
+            }
+            (Known::RebuildFromTypeV2, [function, class, inner, state]) => {
+                self.make_subclass(global, [*function, *class, *inner, *state], arguments)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A tuple of sizes or strides.
+    pub(super) fn dims(&mut self, id: ObjectId, what: &str) -> Step<Arc<[u64]>> {
+        if let Some(have) = self.dims.get(&id) {
+            return Ok(have.clone());
+        }
+        let elements = match self.objects.get(id) {
+            Object::Tuple(elements) => elements,
+            Object::Size(tuple) => {
+                let tuple = *tuple;
+                return self.dims(tuple, what);
+            }
+            _ => return Err(self.fault("pickle.tensor", format!("{what} is {}, not a tuple", self.kind(id)))),
+        };
+        if elements.len() > self.limits.rank {
+            let cause = format!("{what} has {} dimensions; at most {} are read", elements.len(), self.limits.rank);
+            return Err(self.fault("pickle.rank", cause));
+        }
+        let dims: Result<Arc<[u64]>, _> = elements.iter().map(|element| self.size(*element, what)).collect();
+        let dims = dims?;
+        self.dims.insert(id, dims.clone());
+        Ok(dims)
+    }
+
+    /// A number that is not negative.
+    pub(super) fn size(&self, id: ObjectId, what: &str) -> Step<u64> {
+        let value = match self.objects.get(id) {
+            Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
+            Object::NumpyScalar { .. } => match self.numpy_integer(id) {
+                Some(value) => u64::try_from(value).map_err(|_| value),
+                None => return Err(self.fault("pickle.tensor", format!("{what} is not an integer"))),
+            },
+            _ => return Err(self.fault("pickle.tensor", format!("{what} is {}, not an integer", self.kind(id)))),
+        };
+        value.map_err(|value| self.fault("pickle.negative", format!("{what} is negative: {value}")))
+    }
+
+    /// `requires_grad`, if it is a truth value, and the hooks are what every file has: a dict, or nothing.
+    fn grad(&self, grad: ObjectId, hooks: ObjectId) -> Option<bool> {
+        match (self.objects.get(grad), self.objects.get(hooks)) {
+            (Object::Bool(grad), Object::Dict(_) | Object::None) => Some(*grad),
+            _ => None,
+        }
+    }
+
+    fn dtype_and_grad(&self, dtype: ObjectId, grad: ObjectId) -> Option<(TorchDType, bool)> {
+        match (self.objects.get(dtype), self.objects.get(grad)) {
+            (Object::DType(dtype), Object::Bool(grad)) => Some((*dtype, *grad)),
+            _ => None,
+        }
+    }
+
+    fn tensor(&mut self, kind: TensorKind, requires_grad: bool) -> Step<ObjectId> {
+        let id = self.make(Object::Tensor(TensorId(self.tensors.len() as u32)))?;
+        self.tensors.push(TensorRef { kind, requires_grad, position: self.position });
+        Ok(id)
+    }
+
+    fn make_strided(
+        &mut self,
+        place: [ObjectId; 4],
+        dtype: Option<TorchDType>,
+        grad: bool,
+        metadata: Option<ObjectId>,
+    ) -> Step<Option<ObjectId>> {
+        let Some(strided) = self.strided(place, dtype)? else { return Ok(None) };
+        let mut flips = [("conj", false), ("neg", false)];
+        if let Some(dict) = metadata.and_then(|metadata| self.objects.dict(metadata)) {
+            for (key, value) in &dict.entries {
+                let key = self.objects.text(*key);
+                let (Some(flip), Object::Bool(value)) =
+                    (flips.iter_mut().find(|flip| Some(flip.0) == key), self.objects.get(*value))
+                else {
+                    return Ok(None);
+                };
+                flip.1 = *value;
+            }
+        } else if metadata.is_some_and(|metadata| *self.objects.get(metadata) != Object::None) {
+            return Ok(None);
+        }
+        let [(_, conjugate), (_, negative)] = flips;
+        let kind = match (conjugate, negative) {
+            (false, false) => TensorKind::Strided(strided),
+            _ => TensorKind::Flipped { strided, conjugate, negative },
+        };
+        self.tensor(kind, grad).map(Some)
+    }
+
+    /// A part of a storage, which must lie within it.
+    fn strided(
+        &mut self,
+        [storage, offset, size, stride]: [ObjectId; 4],
+        dtype: Option<TorchDType>,
+    ) -> Step<Option<Strided>> {
+        let Object::Storage(storage) = *self.objects.get(storage) else { return Ok(None) };
+        let Some(place) = self.storages.get(storage.index()) else { return Ok(None) };
+        let dtype = dtype.unwrap_or(place.dtype.torch_dtype());
+        let offset = self.size(offset, "the offset of a tensor")?;
+        let shape = self.dims(size, "the shape of a tensor")?;
+        let strides = self.dims(stride, "the strides of a tensor")?;
+        if shape.len() != strides.len() {
+            return Err(self.rank_fault(&shape, &strides));
+        }
+        let strided = Strided { dtype, storage, offset, shape, strides };
+        self.check_extent(&strided, storage)?;
+        Ok(Some(strided))
+    }
+
+    fn rank_fault(&self, shape: &[u64], strides: &[u64]) -> Box<Fault> {
+        let cause = format!("a tensor has the shape {} and the strides {}", shown_shape(shape), shown_shape(strides));
+        self.fault("pickle.rank", cause)
+    }
+
+    /// `offset + sum((size - 1) * stride) < elements`; a tensor without elements touches nothing, but its offset is one all the same.
+    fn check_extent(&self, strided: &Strided, storage: StorageId) -> Step<()> {
+        let reach = self.storages.get(storage.index()).map_or(0, super::StorageRef::reach);
+        let has = reach / strided.dtype.bytes();
+        let elements = strided.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+        let empty = strided.shape.contains(&0);
+        let end = if empty { Some(0) } else { end(strided) };
+        let fits = end.is_some_and(|end| end <= has) && (empty || elements.is_some());
+        let representable = i64::try_from(strided.offset).is_ok()
+            && (!empty || strided.shape.iter().all(|size| i64::try_from(*size).is_ok()));
+        if fits && representable {
+            return Ok(());
+        }
+        let reaches =
+            end.map_or_else(|| "more elements than can be counted".to_owned(), |end| format!("{end} elements"));
+        let cause = format!(
+            "a tensor of the shape {} with the strides {} from element {} on reaches over {reaches} of {}; its storage has {has}",
+            shown_shape(&strided.shape),
+            shown_shape(&strided.strides),
+            strided.offset,
+            strided.dtype.name(),
+        );
+        Err(self.fault("pickle.extent", cause))
+    }
+
+    fn make_quantised(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> Step<Option<ObjectId>> {
+        let Object::Tuple(members) = self.objects.get(parameters) else { return Ok(None) };
+        let (scheme, scale, zero_point, axis) = match **members {
+            [scheme, scale, zero_point] => (scheme, scale, zero_point, None),
+            [scheme, scale, zero_point, axis] => (scheme, scale, zero_point, Some(axis)),
+            _ => return Ok(None),
+        };
+        let Object::Global(scheme) = *self.objects.get(scheme) else { return Ok(None) };
+        if self.globals.get(scheme.index()).is_none_or(|scheme| scheme.verdict != Verdict::Known(Known::QScheme)) {
+            return Ok(None);
+        }
+        let axis = axis.map(|axis| self.size(axis, "the axis of a quantised tensor")).transpose()?;
+        if axis.is_some_and(|axis| axis >= integers.shape.len() as u64) {
+            let cause = format!("a tensor of {} dimensions is quantised along another", integers.shape.len());
+            return Err(self.fault("pickle.tensor", cause));
+        }
+        self.tensor(TensorKind::Quantised { integers, scheme, scale, zero_point, axis }, grad).map(Some)
+    }
+
+    fn make_sparse(&mut self, layout: ObjectId, data: ObjectId) -> Step<Option<ObjectId>> {
+        let (Object::Layout(layout), Object::Tuple(members)) = (self.objects.get(layout), self.objects.get(data))
+        else {
+            return Ok(None);
+        };
+        let layout = *layout;
+        let coalesced = match members.get(3).map(|id| self.objects.get(*id)) {
+            Some(Object::Bool(coalesced)) if layout == Layout::SparseCoo => Some(*coalesced),
+            _ => None,
+        };
+        let (indices, values, size) = match (layout, &**members) {
+            (Layout::SparseCoo, [indices, values, size] | [indices, values, size, _]) => {
+                (vec![*indices], *values, *size)
+            }
+            (
+                Layout::SparseCsr | Layout::SparseCsc | Layout::SparseBsr | Layout::SparseBsc,
+                [compressed, plain, values, size],
+            ) => (vec![*compressed, *plain], *values, *size),
+            _ => return Ok(None),
+        };
+        if !indices.iter().chain([&values]).all(|id| matches!(self.objects.get(*id), Object::Tensor(_))) {
+            return Ok(None);
+        }
+        let shape = self.dims(size, "the shape of a tensor")?;
+        self.tensor(TensorKind::Sparse { layout, indices, values, shape, coalesced }, false).map(Some)
+    }
+
+    fn make_converted(
+        &mut self,
+        known: Known,
+        data: ObjectId,
+        dtype: TorchDType,
+        grad: bool,
+    ) -> Step<Option<ObjectId>> {
+        let kind = match (known, self.objects.get(data)) {
+            (Known::RebuildFromCpuTensor, Object::Tensor(inner)) => {
+                let inner = self.tensors.get(inner.index()).and_then(TensorRef::strided);
+                match inner.filter(|inner| inner.dtype == dtype) {
+                    Some(inner) => TensorKind::Strided(inner.clone()),
+                    None => TensorKind::Converted { data, dtype },
+                }
+            }
+            (Known::RebuildFromNumpy, Object::NumpyArray { .. }) => TensorKind::Converted { data, dtype },
+            _ => return Ok(None),
+        };
+        self.tensor(kind, grad).map(Some)
+    }
+
+    fn make_parameter(
+        &mut self,
+        tensor: ObjectId,
+        grad: ObjectId,
+        hooks: Option<ObjectId>,
+        state: Option<ObjectId>,
+    ) -> Step<Option<ObjectId>> {
+        let Object::Bool(requires_grad) = *self.objects.get(grad) else { return Ok(None) };
+        let is_tensor =
+            matches!(self.objects.get(tensor), Object::Tensor(_) | Object::Subclass { .. } | Object::Opaque(_));
+        let hooks_fit = hooks.is_none_or(|hooks| matches!(self.objects.get(hooks), Object::Dict(_) | Object::None));
+        if !is_tensor || !hooks_fit {
+            return Ok(None);
+        }
+        self.make(Object::Parameter { tensor, requires_grad, state }).map(Some)
+    }
+
+    fn make_subclass(
+        &mut self,
+        global: GlobalId,
+        [function, class, inner, state]: [ObjectId; 4],
+        arguments: ObjectId,
+    ) -> Step<Option<ObjectId>> {
+        let (Object::Global(function_id), Object::Global(class)) =
+            (self.objects.get(function), self.objects.get(class))
+        else {
+            return Ok(None);
+        };
+        let (class, known) = (*class, self.globals.get(function_id.index()).map(|global| global.verdict));
+        let rebuilds = match known {
+            Some(Verdict::Known(
+                Known::RebuildTensor
+                | Known::RebuildTensorV2
+                | Known::RebuildTensorV3
+                | Known::RebuildQTensor
+                | Known::RebuildSparseTensor
+                | Known::RebuildMetaTensor
+                | Known::RebuildWrapperSubclass
+                | Known::RebuildFromNumpy
+                | Known::RebuildFromCpuTensor,
+            )) => true,
+            // Calls within calls within calls are not followed.
+            Some(Verdict::Known(_)) => return Ok(None),
+            _ => false,
+        };
+        if !rebuilds {
+            return self.placeholder(global, arguments, None).map(Some);
+        }
+        let tensor = self.call(function, inner, None)?;
+        self.make(Object::Subclass { tensor, class, state }).map(Some)
+    }
+}
+
+/// The element after the last; none if it cannot be counted.
+fn end(strided: &Strided) -> Option<u64> {
+    let steps = strided.shape.iter().zip(&*strided.strides);
+    let last = steps
+        .into_iter()
+        .try_fold(strided.offset, |at, (size, stride)| at.checked_add(size.checked_sub(1)?.checked_mul(*stride)?))?;
+    last.checked_add(1)
+}

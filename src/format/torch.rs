@@ -1,0 +1,149 @@
+//! PyTorch checkpoints: from a pickle, and the places of its storages in the file, to a table of tensors.
+//!
+//! A tensor of PyTorch is a view of a storage: a start, a shape and strides. Tied weights are two views of one storage. What is no such
+//! view (a sparse or quantised tensor, one without data) is listed all the same, without bytes; the arrays that it is made of have names
+//! below its own, such as `embedding.weight.indices`.
+
+mod build;
+mod parts;
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Fault, Result};
+use crate::format::pickle::{self, Leaf, Pickled, StorageId, StorageRef, TorchDType};
+use crate::tensor::{Span, TensorTable};
+
+pub use build::build;
+
+const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
+
+/// Where the bytes of a storage lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The bytes in the file, compressed if `inflated` is given. Of a part of a storage, those of the whole.
+    pub span: Span,
+    /// The number of bytes once they are inflated; none where they are stored as they are.
+    pub inflated: Option<u64>,
+}
+
+impl Place {
+    /// The number of bytes in memory.
+    pub fn bytes(&self) -> u64 {
+        self.inflated.unwrap_or(self.span.len())
+    }
+}
+
+/// What is known of a PyTorch file beside its table of tensors.
+#[derive(Debug)]
+pub struct Torch {
+    /// The values of the pickle.
+    pub pickled: Pickled,
+    /// The values that are no tensors, by name, in the order of the file.
+    pub objects: Vec<Leaf>,
+    /// True if the elements have their most significant byte first.
+    pub big_endian: bool,
+    /// The version of the archive; none for a file from before 1.6.
+    pub version: Option<u64>,
+    /// Where the storages lie, by their number; none for one that the file does not have.
+    places: Vec<Option<Place>>,
+    /// Why tensors cannot be mapped, by name.
+    refused: HashMap<String, &'static str>,
+}
+
+impl Torch {
+    /// Where a storage lies, or an error that names it.
+    pub fn place(&self, id: StorageId) -> Result<Place> {
+        self.place_of(id.index())
+    }
+
+    /// As [`Torch::place`], by the position in [`Pickled::storages`].
+    pub fn place_of(&self, number: usize) -> Result<Place> {
+        let place = self.places.get(number).copied().flatten();
+        place.ok_or_else(|| match self.pickled.storages.get(number) {
+            Some(storage) => missing(storage).format(),
+            None => Error::Index(format!("there is no storage {number}")),
+        })
+    }
+
+    /// Why the tensor of this name is not an array in the file; none if it is one.
+    pub fn refused(&self, name: &str) -> Option<&'static str> {
+        self.refused.get(name).copied()
+    }
+}
+
+/// A file without names for its tensors: what a loader needs that builds the values as they are nested.
+pub fn unnamed(pickled: Pickled, file: File<'_>) -> Result<Torch> {
+    let places = places(&pickled, file.places)?;
+    let File { big_endian, version, .. } = file;
+    Ok(Torch { pickled, objects: Vec::new(), big_endian, version, places, refused: HashMap::new() })
+}
+
+/// What the frame of a file says.
+#[derive(Clone, Copy)]
+pub struct File<'a> {
+    /// True if the elements have their most significant byte first.
+    pub big_endian: bool,
+    /// The version of the archive.
+    pub version: Option<u64>,
+    /// Where the whole of a storage lies, by its position in [`Pickled::storages`].
+    pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
+}
+
+/// The places of all storages. A storage of fewer bytes than the pickle says is an error; one that is not there is one when it is needed.
+fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>) -> Result<Vec<Option<Place>>> {
+    let place = |(number, storage): (usize, &StorageRef)| {
+        // A storage of no elements need not have an entry of its own, and touches nothing.
+        let Some(place) = find(number, storage) else { return Ok(None) };
+        if place.bytes() < storage.bytes() {
+            let (have, wanted) = (place.bytes(), storage.bytes());
+            let cause = format!(
+                "storage '{}' has {have} bytes, but its {} elements of {} take {wanted}",
+                crate::format::shown(&storage.key),
+                storage.elements,
+                storage.dtype.torch_dtype().name()
+            );
+            return Err(Fault::new("torch.storage-size", cause).offset(place.span.start()).help(SAVE_AGAIN).format());
+        }
+        Ok(Some(place))
+    };
+    pickled.storages.iter().enumerate().map(place).collect()
+}
+
+fn missing(storage: &StorageRef) -> Fault {
+    let cause =
+        format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
+    let help = "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
+    Fault::new("torch.missing-storage", cause).offset(storage.position).help(help)
+}
+
+/// The bytes that are swapped as one in a file of the other byte order: a complex number is two.
+pub fn swapped_bytes(dtype: TorchDType) -> usize {
+    let whole = dtype.bytes() as usize;
+    match dtype {
+        TorchDType::Plain(crate::dtype::DType::Complex64)
+        | TorchDType::Complex32
+        | TorchDType::BComplex32
+        | TorchDType::Complex128 => whole / 2,
+        _ => whole,
+    }
+}
+
+/// The dtype of a table's element that only PyTorch knows, by its name in the table.
+pub fn torch_only(name: &str) -> Option<TorchDType> {
+    TorchDType::from_name(name).filter(|dtype| dtype.dtype().is_none())
+}
+
+/// What is read of a file: the table of its tensors, and all else.
+pub struct Read {
+    /// The tensors, in the order of the file.
+    pub tensors: TensorTable,
+    /// All else.
+    pub torch: Torch,
+}
+
+/// The limits of a pickle in a file whose headers may have `header_bytes`.
+pub fn pickle_limits(limits: &crate::format::Limits) -> pickle::Limits {
+    let most = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX);
+    let bytes = if limits.header_bytes == crate::format::MAX_HEADER_BYTES { pickle::MAX_PICKLE_BYTES } else { most };
+    pickle::Limits { pickle_bytes: bytes, rank: limits.rank, ..pickle::Limits::default() }
+}

@@ -1,0 +1,142 @@
+//! The table of tensors of a PyTorch file.
+
+use std::collections::{HashMap, HashSet};
+
+use super::parts::{Part, parts};
+use super::{File, Place, Read, SAVE_AGAIN, Torch, places};
+use crate::dtype::DType;
+use crate::error::{Error, Fault, Result};
+use crate::format::pickle::{self, Leaf, Pickled, Strided, TorchDType};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
+
+/// Names the tensors and objects of a pickle, and finds their bytes.
+pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Result<Read> {
+    let places = places(&pickled, file.places)?;
+    let File { big_endian, version, .. } = file;
+    let mut torch = Torch { pickled, objects: Vec::new(), big_endian, version, places, refused: HashMap::new() };
+    let leaves = pickle::leaves(&torch.pickled, limits)?.leaves;
+    let name_bytes = leaves.iter().map(|leaf| leaf.name.len()).sum();
+    let mut table = TensorTable::with_capacity(leaves.len(), name_bytes);
+    let mut found = Vec::new();
+    let mut objects = Vec::new();
+    for leaf in leaves {
+        let Some(id) = leaf.tensor else {
+            objects.push(leaf);
+            continue;
+        };
+        match torch.pickled.tensor(id).strided() {
+            Some(strided) => push(&mut table, &torch, &leaf.name, strided)?,
+            None => parts(&torch.pickled, &leaf.name, id, &mut found),
+        }
+    }
+    if !found.is_empty() {
+        let taken: HashSet<String> =
+            table.iter().map(|info| info.name.to_owned()).chain(objects.iter().map(|leaf| leaf.name.clone())).collect();
+        for part in found {
+            add_part(part, &taken, &mut table, &mut torch, &mut objects)?;
+        }
+    }
+    torch.objects = objects;
+    table.sort_by_offset();
+    Ok(Read { tensors: table, torch })
+}
+
+/// A part's name may be that of a tensor that the file has under its own name; then that one keeps it.
+fn add_part(
+    part: Part,
+    taken: &HashSet<String>,
+    table: &mut TensorTable,
+    torch: &mut Torch,
+    objects: &mut Vec<Leaf>,
+) -> Result<()> {
+    match part {
+        Part::Array { name, strided } if !taken.contains(&name) => push(table, torch, &name, &strided),
+        Part::Object { name, object } if !taken.contains(&name) => {
+            objects.push(Leaf { name, object, tensor: None });
+            Ok(())
+        }
+        Part::Refused { name, dtype, shape, kind, why } if !taken.contains(&name) => {
+            let element = format!("{kind} {}", dtype.name());
+            let span = Span::within(0, 0, 0)?;
+            let info = TensorInfo {
+                name: &name,
+                element: Element::Unknown(&element),
+                shape: &shape,
+                file: 0,
+                span,
+                view: None,
+            };
+            table.push(&info)?;
+            torch.refused.insert(name, why);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -> Result<()> {
+    let mut pairs = Vec::new();
+    let (element, shape) = element(strided, &mut pairs);
+    let empty = strided.shape.contains(&0);
+    let storage = torch.pickled.storage(strided.storage);
+    let place = match torch.place(strided.storage) {
+        Ok(place) => place,
+        Err(_) if empty => Place { span: Span::within(0, 0, 0)?, inflated: None },
+        Err(Error::Format(fault)) => return Err(fault.tensor(name).format()),
+        Err(error) => return Err(error),
+    };
+    let item = strided.dtype.bytes();
+    let overflow = || outside(name, place);
+    // The parts of legacy storages count elements of the storage.
+    let part = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()));
+    let offset = strided.offset.checked_mul(item).ok_or_else(overflow)?;
+    let start = part.and_then(|part| part.checked_add(offset)).ok_or_else(overflow)?;
+    let reach = if empty { 0 } else { reach(strided).ok_or_else(overflow)? };
+    let start = if empty { start.min(place.bytes()) } else { start };
+    if start.checked_add(reach).is_none_or(|end| end > place.bytes()) {
+        return Err(overflow());
+    }
+    let span = if place.inflated.is_some() { place.span } else { place.span.part(start, reach)? };
+    let view = View { strides: &strided.strides, storage: place.span, inflated: place.inflated, start };
+    table.push(&TensorInfo { name, element, shape, file: 0, span, view: Some(view) })
+}
+
+/// Bytes from the first element to the end of the last.
+fn reach(strided: &Strided) -> Option<u64> {
+    let mut elements = 1u64;
+    for (dim, stride) in strided.shape.iter().zip(&*strided.strides) {
+        elements = elements.checked_add((dim - 1).checked_mul(*stride)?)?;
+    }
+    elements.checked_mul(strided.dtype.bytes())
+}
+
+/// The element of the table, and the shape that counts such elements.
+fn element<'a>(strided: &'a Strided, pairs: &'a mut Vec<u64>) -> (Element<'static>, &'a [u64]) {
+    if strided.dtype == TorchDType::Float4E2M1FnX2
+        && is_contiguous(strided)
+        && let Some((last, outer)) = strided.shape.split_last()
+        && let Some(doubled) = last.checked_mul(2)
+    {
+        pairs.extend_from_slice(outer);
+        pairs.push(doubled);
+        return (Element::Plain(DType::Float4E2M1Fn), pairs);
+    }
+    match strided.dtype.dtype() {
+        Some(dtype) => (Element::Plain(dtype), &strided.shape),
+        None => (Element::Unknown(strided.dtype.name()), &strided.shape),
+    }
+}
+
+fn is_contiguous(strided: &Strided) -> bool {
+    let mut expected = 1u64;
+    strided.shape.iter().zip(&*strided.strides).rev().all(|(&dim, &stride)| {
+        let fits = dim == 1 || stride == expected;
+        expected = expected.saturating_mul(dim);
+        fits
+    })
+}
+
+fn outside(name: &str, place: Place) -> Error {
+    let cause = format!("the tensor reaches beyond its storage of {} bytes", place.bytes());
+    Fault::new("torch.outside-storage", cause).tensor(name).offset(place.span.start()).help(SAVE_AGAIN).format()
+}

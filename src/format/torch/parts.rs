@@ -1,0 +1,89 @@
+//! What a tensor is in the table: one entry, or an entry without bytes and the arrays that it is made of.
+
+use crate::dtype::DType;
+use crate::format::pickle::{Object, ObjectId, Pickled, Strided, TensorId, TensorKind, TorchDType};
+
+/// A named array, or a tensor without an array.
+pub(super) enum Part {
+    /// A part of a storage, read as `dtype`.
+    Array { name: String, strided: Strided },
+    /// Listed, and refused when it is taken.
+    Refused { name: String, dtype: TorchDType, shape: Vec<u64>, kind: &'static str, why: &'static str },
+    /// A value that is no tensor.
+    Object { name: String, object: ObjectId },
+}
+
+/// Names of parts within parts end here: a converted tensor may be made from one.
+const DEPTH: usize = 8;
+
+/// The parts of a tensor, itself first.
+pub(super) fn parts(pickled: &Pickled, name: &str, id: TensorId, found: &mut Vec<Part>) {
+    collect(pickled, name.to_owned(), id, found, DEPTH);
+}
+
+fn collect(pickled: &Pickled, name: String, id: TensorId, found: &mut Vec<Part>, depth: usize) {
+    let tensor = pickled.tensor(id);
+    let below = |part: &str| format!("{name}.{part}");
+    let Some(why) = tensor.not_mappable() else {
+        found.extend(tensor.strided().map(|strided| Part::Array { name, strided: strided.clone() }));
+        return;
+    };
+    let array = match &tensor.kind {
+        // The integers as what they are, without their scale.
+        TensorKind::Quantised { integers, .. } => {
+            let dtype = plain_integers(integers.dtype);
+            Some(Part::Array { name: below("int_repr"), strided: Strided { dtype, ..integers.clone() } })
+        }
+        TensorKind::Flipped { strided, .. } => Some(Part::Array { name: below("stored"), strided: strided.clone() }),
+        _ => None,
+    };
+    let (kind, dtype) = match &tensor.kind {
+        TensorKind::Strided(strided) => ("strided", Some(strided.dtype)),
+        TensorKind::Flipped { strided, .. } => ("flipped", Some(strided.dtype)),
+        TensorKind::Sparse { layout, values, .. } => (
+            layout.name().trim_start_matches("torch."),
+            tensor_of(pickled, *values).and_then(|id| dtype_of(pickled, id)),
+        ),
+        TensorKind::Quantised { integers, .. } => ("quantised", Some(integers.dtype)),
+        TensorKind::Meta { dtype, .. } => ("meta", Some(*dtype)),
+        TensorKind::Wrapper { dtype, .. } => ("wrapper", Some(*dtype)),
+        TensorKind::Converted { dtype, .. } => ("converted", Some(*dtype)),
+    };
+    let shape = tensor.shape().map(<[u64]>::to_vec).unwrap_or_default();
+    let dtype = dtype.unwrap_or(TorchDType::Plain(DType::UInt8));
+    let inner: Vec<(String, ObjectId)> =
+        tensor.parts().into_iter().map(|(part, object)| (below(part), object)).collect();
+    found.push(Part::Refused { name, dtype, shape, kind, why });
+    found.extend(array);
+    for (name, object) in inner {
+        match tensor_of(pickled, object) {
+            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1),
+            _ => found.push(Part::Object { name, object }),
+        }
+    }
+}
+
+fn dtype_of(pickled: &Pickled, id: TensorId) -> Option<TorchDType> {
+    pickled.tensor(id).strided().map(|strided| strided.dtype)
+}
+
+/// The tensor that a value is, if it is one.
+fn tensor_of(pickled: &Pickled, object: ObjectId) -> Option<TensorId> {
+    match pickled.objects.get(object) {
+        Object::Tensor(id) => Some(*id),
+        Object::Parameter { tensor, .. } | Object::Subclass { tensor, .. } => match pickled.objects.get(*tensor) {
+            Object::Tensor(id) => Some(*id),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn plain_integers(dtype: TorchDType) -> TorchDType {
+    match dtype {
+        TorchDType::QInt8 => TorchDType::Plain(DType::Int8),
+        TorchDType::QUInt8 => TorchDType::Plain(DType::UInt8),
+        TorchDType::QInt32 => TorchDType::Plain(DType::Int32),
+        other => other,
+    }
+}

@@ -1,0 +1,171 @@
+//! The stream that PyTorch wrote before 1.6: five pickles, one after the other, and then the raw storages, each after its count.
+//!
+//! Nothing says where a pickle ends but the pickle itself, so the first bytes are fetched, and more of them while a pickle goes on. Of the
+//! storages only the counts are read. All numbers are little-endian: PyTorch converts the elements when it writes on a machine of the
+//! other order, and does not look at what the file says about it when it reads.
+
+mod storages;
+
+use crate::error::{Fault, Result};
+use crate::format::pickle::{self, Object, PersistentIds, Pickled};
+use crate::format::{Limits, note};
+use crate::tensor::Span;
+
+const FETCH_AGAIN: &str =
+    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
+const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
+
+/// The first pickle, 0x1950a86a20f9469cfc6c, its least significant byte first.
+const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
+/// The second one.
+const PROTOCOL: i64 = 1001;
+/// How many bytes are fetched at first: all pickles of most files.
+const FIRST_BYTES: u64 = 64 << 10;
+/// How much longer the next try is: reading a pickle again costs a third, all tries together.
+const GROWTH: u64 = 4;
+
+/// What a stream says.
+#[derive(Debug, Clone)]
+pub struct Legacy {
+    /// The object that was saved.
+    pub pickled: Pickled,
+    /// Where its pickle lies.
+    pub place: Span,
+    /// Where the bytes of each of [`Pickled::storages`] lie, in the same order: of a view, those of the view.
+    pub spans: Vec<Span>,
+    /// What was accepted but should not be there.
+    pub findings: Vec<Fault>,
+}
+
+/// Reads the pickles of a file of `file_len` bytes, and the count of each storage; `fetch` fills a slice with the bytes from an offset on.
+/// The pickles together may have as many bytes as a header.
+pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Legacy> {
+    let most = limits.header_bytes.min(file_len);
+    let pickle_limits = pickle::Limits {
+        pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
+        rank: limits.rank,
+        ..pickle::Limits::default()
+    };
+    let mut stream = Stream { file_len, most, limits: pickle_limits, bytes: Vec::new(), at: 0, fetch };
+    let mut findings = Vec::new();
+
+    check_magic(&stream.next(PersistentIds::Refused)?)?;
+    let at = stream.at;
+    check_protocol(&stream.next(PersistentIds::Refused)?, at)?;
+    let at = stream.at;
+    if is_big_endian(&stream.next(PersistentIds::Refused)?, at)? {
+        note(&mut findings, limits, "torch-legacy.more-findings", || {
+            let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
+            Fault::new("torch-legacy.byteorder", cause).help("compare some values with the source").offset(at as u64)
+        });
+    }
+    let start = stream.at;
+    let pickled = stream.next(PersistentIds::Legacy)?;
+    let place = Span::within(file_len, start as u64, pickled.consumed as u64)?;
+    let at = stream.at;
+    let keys = stream.next(PersistentIds::Refused)?;
+    let spans = storages::read(&mut stream, &pickled, &keys, at, limits, &mut findings)?;
+    Ok(Legacy { pickled, place, spans, findings })
+}
+
+/// The file, as far as it was fetched.
+struct Stream<F> {
+    file_len: u64,
+    /// The most bytes that the pickles may have together.
+    most: u64,
+    limits: pickle::Limits,
+    /// The first bytes of the file.
+    bytes: Vec<u8>,
+    /// Where the next pickle begins.
+    at: usize,
+    fetch: F,
+}
+
+impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
+    /// The next pickle.
+    fn next(&mut self, persistent: PersistentIds) -> Result<Pickled> {
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let have = self.bytes.len() as u64;
+            // An empty rest needs no try.
+            if !rest.is_empty() || have == self.most {
+                match pickle::read(rest, self.at as u64, &self.limits, persistent) {
+                    Ok(pickled) => {
+                        self.at += pickled.consumed;
+                        return Ok(pickled);
+                    }
+                    Err(error) if error.fault().is_none_or(|fault| fault.rule != "pickle.truncated") => {
+                        return Err(error);
+                    }
+                    Err(_) if have == self.file_len => return Err(self.truncated()),
+                    Err(_) if have == self.most => return Err(self.too_long()),
+                    Err(_) => {}
+                }
+            }
+            self.grow()?;
+        }
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let have = self.bytes.len();
+        let target = (have as u64).saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most) as usize;
+        self.bytes.reserve_exact(target.saturating_sub(have));
+        self.bytes.resize(target, 0);
+        (self.fetch)(have as u64, self.bytes.get_mut(have..).unwrap_or_default())
+    }
+
+    /// The number of 64 bits at `at`, where the file has it.
+    fn count(&mut self, at: u64) -> Result<i64> {
+        let mut count = [0; 8];
+        match self.bytes.get(at as usize..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => count = *bytes,
+            None => (self.fetch)(at, &mut count)?,
+        }
+        Ok(i64::from_le_bytes(count))
+    }
+
+    fn truncated(&self) -> crate::error::Error {
+        let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
+        Fault::new("torch-legacy.truncated", cause).help(FETCH_AGAIN).offset(self.file_len).format()
+    }
+
+    fn too_long(&self) -> crate::error::Error {
+        let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
+        let help = "if the file is meant to be like this, raise the limit on header bytes";
+        Fault::new("torch-legacy.header-too-long", cause).help(help).offset(self.at as u64).format()
+    }
+}
+
+fn check_magic(pickled: &Pickled) -> Result<()> {
+    let magic = match pickled.objects.get(pickled.root) {
+        Object::BigInt(slice) => pickled.objects.bytes_of(*slice),
+        _ => &[],
+    };
+    // A zero may follow, for the sign.
+    if magic.strip_prefix(&MAGIC).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)) {
+        return Ok(());
+    }
+    let cause = "the first pickle is not the number with which a file of PyTorch begins";
+    Err(Fault::new("torch-legacy.magic", cause).help(SAVE_AGAIN).offset(0).format())
+}
+
+fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
+    let protocol = match pickled.objects.get(pickled.root) {
+        Object::Int(PROTOCOL) => return Ok(()),
+        Object::Int(protocol) => protocol.to_string(),
+        _ => "no number".to_owned(),
+    };
+    let cause = format!("the protocol is {protocol}; PyTorch has written {PROTOCOL} only");
+    Err(Fault::new("torch-legacy.protocol", cause).help(SAVE_AGAIN).offset(at as u64).format())
+}
+
+/// Whether the third pickle, a dict about the machine, says so.
+fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
+    let objects = &pickled.objects;
+    if objects.dict(pickled.root).is_none() {
+        let cause = "the third pickle is not the dict that says on what machine the file was written";
+        return Err(Fault::new("torch-legacy.machine", cause).help(SAVE_AGAIN).offset(at as u64).format());
+    }
+    let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
+    Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))
+}

@@ -1,0 +1,206 @@
+//! The zip archive that PyTorch writes since 1.6: from its directory to the places of its entries.
+//!
+//! A zip file says everything twice, in the directory at its end and in a header before each entry, and readers differ in which of the two
+//! they believe: what a scanner sees need not be what a loader loads. So both are read, and have to agree. The data of an entry begins
+//! where its own header says, since the lengths of the two differ in every file that PyTorch wrote.
+//! [`read`] knows nothing of tensors; [`layout`] says what the entries mean to PyTorch.
+
+mod contents;
+mod directory;
+mod end;
+mod fields;
+mod layout;
+mod local;
+mod names;
+mod stranger;
+
+pub use contents::{
+    ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into,
+};
+pub use layout::{Layout, layout};
+
+use end::End;
+use names::NameIndex;
+
+use crate::error::{Fault, Result};
+use crate::format::{Limits, shown};
+use crate::tensor::Span;
+
+/// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
+pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
+/// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
+pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
+
+const FETCH_AGAIN: &str =
+    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
+const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
+
+/// How the bytes of an entry are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// As they are: they can be mapped.
+    Stored,
+    /// Compressed: they are inflated when they are asked for.
+    Deflated,
+}
+
+/// One entry of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The number of the entry, in the order of the file.
+    pub number: usize,
+    /// The whole name, with the prefix.
+    pub name: &'a str,
+    /// How the bytes are stored.
+    pub method: Method,
+    /// Where the bytes lie in the file, as they are stored there.
+    pub data: Span,
+    /// The number of bytes when they are inflated; of a stored entry, that of `data`.
+    pub size: u64,
+    /// The checksum of the inflated bytes. PyTorch can be told not to compute it, and then writes 0.
+    pub crc32: u32,
+    /// Where the entry's own header begins in the file.
+    pub header_offset: u64,
+}
+
+/// What is kept of an entry, beside its name in the arena.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    name_start: u32,
+    name_len: u32,
+    method: Method,
+    crc32: u32,
+    data: Span,
+    size: u64,
+    header_offset: u64,
+}
+
+/// The entries of a zip file, every one checked.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    names: String,
+    prefix_len: usize,
+    /// The bytes of the name that the directory has first.
+    first_name_len: usize,
+    records: Vec<Record>,
+    index: NameIndex,
+    /// What was accepted but should not be there.
+    pub findings: Vec<Fault>,
+}
+
+impl Archive {
+    /// The folder of all that belongs to the checkpoint, without the slash: that of the first entry, as in PyTorch.
+    pub fn prefix(&self) -> &str {
+        self.names.get(..self.prefix_len).unwrap_or_default()
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// True if there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The entry of this number.
+    pub fn entry(&self, number: usize) -> Option<Entry<'_>> {
+        let record = self.records.get(number)?;
+        let Record { method, data, size, crc32, header_offset, .. } = *record;
+        Some(Entry { number, name: self.name_of(record), method, data, size, crc32, header_offset })
+    }
+
+    /// All entries, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.records.len()).filter_map(|number| self.entry(number))
+    }
+
+    /// The entry of this whole name.
+    pub fn find(&self, name: &str) -> Option<Entry<'_>> {
+        self.entry(self.index.find(name, |number| self.name(number))?)
+    }
+
+    /// The entry of this name below the prefix, such as `data.pkl`.
+    pub fn member(&self, name: &str) -> Option<Entry<'_>> {
+        self.find(&[self.prefix(), "/", name].concat())
+    }
+
+    /// The entry with the bytes of the storage of this key, `data/KEY` below the prefix.
+    pub fn storage(&self, key: &str) -> Option<Entry<'_>> {
+        self.find(&[self.prefix(), "/data/", key].concat())
+    }
+
+    fn name(&self, number: usize) -> &str {
+        self.records.get(number).map(|record| self.name_of(record)).unwrap_or_default()
+    }
+
+    fn name_of(&self, record: &Record) -> &str {
+        self.names.get(record.name_start as usize..(record.name_start + record.name_len) as usize).unwrap_or_default()
+    }
+}
+
+/// Reads the directory of a zip file of `file_len` bytes, and the header of every entry; `fetch` fills a slice with the bytes from an
+/// offset on. The end of the file is asked for once or twice, and then some hundred bytes for each entry (fewer times, where entries are
+/// small), in the order of the file.
+pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Archive> {
+    let end = End::read(file_len, limits, &mut fetch)?;
+    let place = end.directory;
+    let (mut centrals, names) = directory::read(&end.directory_bytes(&mut fetch)?, place, end.entries)?;
+    let mut findings = Vec::new();
+    if end.comment > 0 {
+        note(&mut findings, limits, || {
+            let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
+            Fault::new("torch-zip.comment", cause).offset(file_len - end.comment as u64)
+        });
+    }
+    // The first entry of the directory, as PyTorch counts.
+    let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
+    let (prefix_len, first_name_len) = (first.find('/').unwrap_or_default(), first.len());
+    if !centrals.is_sorted_by_key(|central| central.header_offset) {
+        note(&mut findings, limits, || {
+            Fault::new("torch-zip.order", "the directory lists the entries in another order than the file has them")
+                .offset(place.start())
+        });
+        centrals.sort_by_key(|central| central.header_offset);
+    }
+    if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
+        let cause = format!("the archive begins {} bytes into the file", first.header_offset);
+        let help =
+            "something was put before it (a file can be two formats at once that way); save it again from its source";
+        return Err(Fault::new("torch-zip.prepended", cause).help(help).offset(0).format());
+    }
+    let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
+    drop(centrals);
+    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
+    archive.index = NameIndex::new(archive.len(), |number| archive.name(number)).map_err(|(first, second)| {
+        let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
+        let cause = format!("it is there twice, first at byte {}", offset(first));
+        directory::refuse("torch-zip.duplicate-name", cause, archive.name(second), offset(second))
+    })?;
+    archive.note_strangers(limits);
+    Ok(archive)
+}
+
+impl Archive {
+    /// Entries outside the prefix, which PyTorch does not see, and other readers do.
+    fn note_strangers(&mut self, limits: &Limits) {
+        let prefix = self.prefix();
+        let inside = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        let mut outside = self.iter().filter(|entry| !inside(entry.name));
+        let Some(first) = outside.next() else { return };
+        let count = 1 + outside.count();
+        let cause = format!(
+            "{count} of the entries, the first named '{}', lie outside the folder '{}' of the checkpoint",
+            shown(first.name),
+            shown(prefix)
+        );
+        let finding = Fault::new("torch-zip.outside-prefix", cause).offset(first.header_offset);
+        note(&mut self.findings, limits, || finding);
+    }
+}
+
+/// Keeps a finding, unless there are too many.
+fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
+    crate::format::note(findings, limits, "torch-zip.more-findings", finding);
+}

@@ -1,0 +1,187 @@
+//! The bytes of an entry: read, inflated within limits, and their checksum.
+
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
+
+use super::{Entry, Method, SAVE_AGAIN};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::shown;
+
+/// The most that deflate can expand its input; an entry that claims more lies.
+pub const DEFLATE_RATIO: u64 = 1032;
+/// The most that an entry is inflated, as a multiple of its compressed size…
+pub const MAX_INFLATED_RATIO: u64 = 200;
+/// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
+pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
+/// What is allocated before anything was inflated.
+const FIRST_STEP: u64 = 64 << 10;
+
+/// The checksum of bytes that come in parts.
+#[derive(Debug, Clone, Default)]
+pub struct Crc32(crc32fast::Hasher);
+
+impl Crc32 {
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all bytes so far.
+    pub fn value(&self) -> u32 {
+        self.0.clone().finalize()
+    }
+}
+
+/// The checksum of these bytes.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
+impl Entry<'_> {
+    /// What is wrong if the inflated bytes have this checksum; nothing, if PyTorch was told not to compute it.
+    pub fn check_crc32(&self, actual: u32) -> Option<Fault> {
+        if self.crc32 == actual || self.crc32 == 0 {
+            return None;
+        }
+        let cause = format!(
+            "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {:08x}: they were changed or damaged",
+            shown(self.name),
+            self.crc32
+        );
+        Some(Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(self.data.start()))
+    }
+
+    /// The entry's bytes, inflated if need be, unless there are more than `most`.
+    pub fn contents(&self, most: u64, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Vec<u8>> {
+        if self.size > most || self.data.len() > most {
+            let cause =
+                format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
+            let help = "if the file is meant to be like this, raise the limit on header bytes";
+            return Err(self.about(Fault::new("torch-zip.entry-too-long", cause).help(help)).format());
+        }
+        let mut bytes = vec![0; self.data.len() as usize];
+        fetch(self.data.start(), &mut bytes)?;
+        if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes) }
+    }
+
+    /// The bytes of a deflated entry. Memory is allocated in steps, as there is something to write. `compressed` are the bytes in the
+    /// file; those of a stored entry are what they are.
+    pub fn inflate(&self, compressed: &[u8]) -> Result<Vec<u8>> {
+        self.named(inflate(compressed, self.size))
+    }
+
+    /// As [`Entry::inflate`], into a block of `size` bytes that the caller has.
+    pub fn inflate_into(&self, compressed: &[u8], output: &mut [u8]) -> Result<()> {
+        self.named(inflate_into(compressed, output))
+    }
+
+    fn named<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| match error {
+            Error::Format(fault) => self.about(*fault).format(),
+            other => other,
+        })
+    }
+
+    fn about(&self, fault: Fault) -> Fault {
+        super::directory::about(fault, self.name, self.data.start())
+    }
+}
+
+/// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
+pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
+    let most = compressed.saturating_mul(MAX_INFLATED_RATIO).max(ALWAYS_INFLATED_BYTES);
+    if size > most || size > compressed.saturating_mul(DEFLATE_RATIO) {
+        let cause = format!(
+            "{compressed} bytes would be inflated to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are, and never more than {DEFLATE_RATIO} times"
+        );
+        let help = "this is how a zip bomb looks; if you trust the file, unpack it, and pack it again without compression (zip -0 -r)";
+        return Err(Fault::new("torch-zip.bomb", cause).help(help).format());
+    }
+    Ok(())
+}
+
+/// Inflates to exactly `size` bytes. Memory is allocated in steps, as there is something to write.
+pub fn inflate(compressed: &[u8], size: u64) -> Result<Vec<u8>> {
+    check_ratio(compressed.len() as u64, size)?;
+    let first = size.min(FIRST_STEP.max((compressed.len() as u64).saturating_mul(2)));
+    let mut output = vec![0; first as usize];
+    let mut stream = Stream::new(compressed);
+    while stream.fill(&mut output)? == Filled::Full {
+        if output.len() as u64 == size {
+            return Err(too_long(size));
+        }
+        let longer = size.min((output.len() as u64).saturating_mul(2)) as usize;
+        output.reserve_exact(longer - output.len());
+        output.resize(longer, 0);
+    }
+    stream.check_end(size)?;
+    output.truncate(stream.written);
+    Ok(output)
+}
+
+/// Inflates into `output`, which has to be filled exactly: for a caller with a block of its own.
+pub fn inflate_into(compressed: &[u8], output: &mut [u8]) -> Result<()> {
+    let size = output.len() as u64;
+    check_ratio(compressed.len() as u64, size)?;
+    let mut stream = Stream::new(compressed);
+    if stream.fill(output)? == Filled::Full {
+        return Err(too_long(size));
+    }
+    stream.check_end(size)
+}
+
+#[derive(PartialEq, Eq)]
+enum Filled {
+    /// The output is full, and there is more to write.
+    Full,
+    /// The stream ended.
+    Ended,
+}
+
+/// A deflate stream as far as it was inflated.
+struct Stream<'a> {
+    rest: &'a [u8],
+    state: Box<DecompressorOxide>,
+    written: usize,
+}
+
+impl<'a> Stream<'a> {
+    fn new(compressed: &'a [u8]) -> Self {
+        Self { rest: compressed, state: Box::default(), written: 0 }
+    }
+
+    /// Goes on after what was written to `output` before.
+    fn fill(&mut self, output: &mut [u8]) -> Result<Filled> {
+        let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+        let (status, read, written) = decompress(&mut self.state, self.rest, output, self.written, flags);
+        self.rest = self.rest.get(read..).unwrap_or_default();
+        self.written += written;
+        match status {
+            TINFLStatus::Done => Ok(Filled::Ended),
+            TINFLStatus::HasMoreOutput => Ok(Filled::Full),
+            TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {
+                Err(broken(format!("the compressed bytes end after {} inflated ones", self.written)))
+            }
+            _ => Err(broken(format!("the compressed bytes are damaged after {} inflated ones", self.written))),
+        }
+    }
+
+    fn check_end(&self, size: u64) -> Result<()> {
+        if self.written as u64 != size {
+            return Err(broken(format!("it is inflated to {} bytes, and the archive says {size}", self.written)));
+        }
+        if !self.rest.is_empty() {
+            return Err(broken(format!("{} bytes follow the end of the compressed data", self.rest.len())));
+        }
+        Ok(())
+    }
+}
+
+fn too_long(size: u64) -> Error {
+    broken(format!("it is inflated to more than the {size} bytes that the archive says"))
+}
+
+fn broken(cause: String) -> Error {
+    Fault::new("torch-zip.deflate", cause).help(SAVE_AGAIN).format()
+}

@@ -1,0 +1,179 @@
+//! The directory at the end of a zip file: one record for each entry.
+
+use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
+use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, SAVE_AGAIN};
+
+use crate::error::{Error, Fault, Result};
+use crate::format::shown;
+use crate::tensor::Span;
+
+const SIGNATURE: &[u8] = b"PK\x01\x02";
+const BYTES: usize = 46;
+
+/// The entry is encrypted.
+const ENCRYPTED: u16 = 1 << 0 | 1 << 6 | 1 << 13;
+/// Sizes and checksum follow the data; those of the entry's own header may be zero.
+pub(super) const SIZES_FOLLOW: u16 = 1 << 3;
+/// Besides: how hard the compressor tried (no reader needs it), and that the name is UTF-8.
+const KNOWN_FLAGS: u16 = SIZES_FOLLOW | 1 << 1 | 1 << 2 | 1 << 11;
+
+/// What the directory says of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Central {
+    pub(super) name_start: u32,
+    pub(super) name_len: u32,
+    pub(super) flags: u16,
+    pub(super) method_id: u16,
+    pub(super) method: Method,
+    pub(super) crc32: u32,
+    pub(super) compressed: u64,
+    pub(super) size: u64,
+    pub(super) header_offset: u64,
+}
+
+/// The records of a directory of `entries` entries, in its order, and their names in a row. The directory lies at `place`.
+pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Central>, String)> {
+    let mut records = Vec::with_capacity(entries);
+    let mut names = String::with_capacity(bytes.len().saturating_sub(entries * BYTES));
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let offset = place.end() - rest.len() as u64;
+        if records.len() == entries {
+            let cause = format!("the directory goes on after the {entries} entries that it is said to have");
+            return Err(Fault::new("torch-zip.count", cause).help(SAVE_AGAIN).offset(offset).format());
+        }
+        let (record, after) = one(rest, place, offset, &mut names)?;
+        records.push(record);
+        rest = after;
+    }
+    if records.len() < entries {
+        let cause = format!("the directory has {} entries, and is said to have {entries}", records.len());
+        return Err(Fault::new("torch-zip.count", cause).help(SAVE_AGAIN).offset(place.end()).format());
+    }
+    Ok((records, names))
+}
+
+/// The record at the start of `bytes`, and what follows it. Its name is added to `names`.
+fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Central, &'a [u8])> {
+    let broken = |cause: &str| {
+        Fault::new("torch-zip.directory", format!("{cause} in the directory")).help(SAVE_AGAIN).offset(offset).format()
+    };
+    let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
+        return Err(broken("there is something that is not the record of an entry"));
+    };
+    let [name_len, extra_len, comment_len] = [28, 30, 32].map(|at| usize::from(u16_at(record, at)));
+    let lengths = name_len + extra_len + comment_len;
+    let Some((texts, rest)) = rest.split_at_checked(lengths) else {
+        return Err(broken("the record of an entry reaches beyond the end"));
+    };
+    let (name, after_name) = texts.split_at(name_len);
+    let extra = after_name.get(..extra_len).unwrap_or_default();
+    let name = check_name(name)
+        .map_err(|cause| Fault::new("torch-zip.name", cause).help(SAVE_AGAIN).offset(offset + BYTES as u64).format())?;
+    let refuse = |fault: Fault| about(fault, name, offset);
+    let mut extra = Extra::parse(extra).map_err(|fault| refuse(fault).format())?;
+    if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
+        return Err(refuse(Fault::new("torch-zip.name", "an extra field gives it another name")).format());
+    }
+    let [flags, method_id] = [8, 10].map(|at| u16_at(record, at));
+    let method = check_kind(flags, method_id).map_err(|fault| refuse(fault).unsupported())?;
+    let crc32 = u32_at(record, 16);
+    let mut number = |at| extra.value(u32_at(record, at)).map_err(|fault| refuse(fault).format());
+    let (size, compressed, header_offset) = (number(24)?, number(20)?, number(42)?);
+    // The number of a disk that is marked as standing in the zip64 field is 0 there, or the end record lied.
+    if !matches!(u16_at(record, 34), 0 | IN_ZIP64_16) {
+        let fault = Fault::new("torch-zip.split", "it begins in another part of an archive of several files");
+        return Err(refuse(fault).unsupported());
+    }
+    check_sizes(method, compressed, size).map_err(|fault| refuse(fault).format())?;
+    if name.ends_with('/') && size > 0 {
+        return Err(refuse(Fault::new("torch-zip.folder", format!("it is a folder, and has {size} bytes"))).format());
+    }
+    let least_end = header_offset.checked_add(compressed);
+    if least_end.is_none_or(|end| end > place.start()) {
+        let cause = format!(
+            "its {compressed} bytes, after a header at {header_offset}, reach beyond the start of the directory at {}",
+            place.start()
+        );
+        return Err(refuse(Fault::new("torch-zip.outside", cause)).format());
+    }
+    let (name_start, name_len) = (names.len() as u32, name.len() as u32);
+    names.push_str(name);
+    let record = Central { name_start, name_len, flags, method_id, method, crc32, compressed, size, header_offset };
+    Ok((record, rest))
+}
+
+/// Adds which entry it is about, where it was noticed, and the usual cure.
+pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
+    fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
+    fault.help.get_or_insert_with(|| SAVE_AGAIN.into());
+    fault.offset(offset)
+}
+
+fn check_name(name: &[u8]) -> Result<&str, String> {
+    if name.len() > MAX_ZIP_NAME_BYTES {
+        return Err(format!("the name of an entry has {} bytes; at most {MAX_ZIP_NAME_BYTES} are read", name.len()));
+    }
+    let Ok(text) = std::str::from_utf8(name) else {
+        return Err(format!("the name '{}' of an entry is not UTF-8", shown(&String::from_utf8_lossy(name))));
+    };
+    let odd = if text.is_empty() {
+        Some("is empty")
+    } else if text.contains('\0') {
+        Some("holds a NUL character, at which some readers end it")
+    } else if text.starts_with('/') {
+        Some("is an absolute path")
+    } else if text.split(['/', '\\']).any(|part| part == "..") {
+        Some("leads out of its folder")
+    } else {
+        None
+    };
+    odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", shown(text))))
+}
+
+fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
+    const AES: u16 = 99;
+    if flags & ENCRYPTED != 0 || method_id == AES {
+        let help = "decrypt it first (`7z x` asks for the password), or ask its author for a file without a password";
+        return Err(Fault::new("torch-zip.encrypted", "this is an encrypted zip archive").help(help));
+    }
+    if flags & !KNOWN_FLAGS != 0 {
+        let cause = format!("the flags {flags:#06x} have the unknown bits {:#06x}", flags & !KNOWN_FLAGS);
+        return Err(Fault::new("torch-zip.flags", cause));
+    }
+    let name = match method_id {
+        0 => return Ok(Method::Stored),
+        8 => return Ok(Method::Deflated),
+        1 => "shrink",
+        6 => "implode",
+        9 => "Deflate64",
+        12 => "bzip2",
+        14 => "LZMA",
+        20 | 93 => "Zstandard",
+        95 => "xz",
+        98 => "PPMd",
+        _ => "an unknown method",
+    };
+    let cause = format!("it is compressed with {name} (method {method_id}); stored and deflated entries can be read");
+    let help = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
+    Err(Fault::new("torch-zip.method", cause).help(help))
+}
+
+fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> {
+    match method {
+        Method::Stored if compressed != size => {
+            Err(Fault::new("torch-zip.size", format!("it is stored as it is, but {size} bytes take {compressed}")))
+        }
+        Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
+            let cause =
+                format!("{compressed} bytes cannot be inflated to {size}: the format's limit is {DEFLATE_RATIO} times");
+            Err(Fault::new("torch-zip.ratio", cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error about the entry of this name.
+pub(super) fn refuse(rule: &'static str, cause: String, name: &str, offset: u64) -> Error {
+    about(Fault::new(rule, cause), name, offset).format()
+}

@@ -1,0 +1,214 @@
+//! The tensors of a checkpoint, compactly: a quarter of a million of them are a benchmarked case.
+
+use super::{Element, Span, TensorInfo, View};
+use crate::dtype::DType;
+use crate::error::{Fault, Result};
+use crate::quant::Encoding;
+
+/// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    start: u64,
+    len: u64,
+    name_start: u32,
+    name_len: u32,
+    dims_start: u32,
+    file: u32,
+    /// Index of the dtype, or `PACKED` + index into `packed`, or `UNKNOWN` + index into `unknown`; with `VIEW` if a view stands behind the dims.
+    element: u32,
+    rank: u32,
+}
+
+const PACKED: u32 = 1 << 8;
+const UNKNOWN: u32 = 1 << 16;
+const VIEW: u32 = 1 << 31;
+/// Words of a view behind its strides: start and length of the storage, its inflated length, the start of the tensor in it.
+const VIEW_WORDS: usize = 4;
+/// The inflated length of a storage that is not deflated.
+const STORED: u64 = u64::MAX;
+
+/// The tensors of a checkpoint, compactly: a quarter of a million of them are a benchmarked case.
+#[derive(Debug, Clone, Default)]
+pub struct TensorTable {
+    names: String,
+    dims: Vec<u64>,
+    entries: Vec<Entry>,
+    packed: Vec<Encoding>,
+    unknown: Vec<Box<str>>,
+}
+
+impl TensorTable {
+    /// An empty table with room for `tensors` entries with `name_bytes` bytes of names.
+    pub fn with_capacity(tensors: usize, name_bytes: usize) -> Self {
+        Self {
+            names: String::with_capacity(name_bytes),
+            dims: Vec::with_capacity(tensors.saturating_mul(2)),
+            entries: Vec::with_capacity(tensors),
+            packed: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Adds a tensor; its number is the former [`TensorTable::len`].
+    pub fn push(&mut self, info: &TensorInfo<'_>) -> Result<()> {
+        let full = || Fault::new("table.full", "the names or shapes take more than 4 GiB").tensor(info.name).format();
+        let element = match info.element {
+            Element::Plain(dtype) => dtype.index() as u32,
+            Element::Packed(encoding) => {
+                let known = self.packed.iter().position(|have| *have == encoding);
+                PACKED
+                    + known.unwrap_or_else(|| {
+                        self.packed.push(encoding);
+                        self.packed.len() - 1
+                    }) as u32
+            }
+            Element::Unknown(name) => {
+                let known = self.unknown.iter().position(|have| &**have == name);
+                let position = known.unwrap_or_else(|| {
+                    self.unknown.push(name.into());
+                    self.unknown.len() - 1
+                });
+                let number = UNKNOWN.checked_add(u32::try_from(position).map_err(|_| full())?);
+                number.filter(|number| *number < VIEW).ok_or_else(full)?
+            }
+        };
+        self.entries.push(Entry {
+            start: info.span.start,
+            len: info.span.len,
+            name_start: u32::try_from(self.names.len()).map_err(|_| full())?,
+            name_len: u32::try_from(info.name.len()).map_err(|_| full())?,
+            dims_start: u32::try_from(self.dims.len()).map_err(|_| full())?,
+            file: info.file,
+            element: element | if info.view.is_some() { VIEW } else { 0 },
+            rank: u32::try_from(info.shape.len()).map_err(|_| full())?,
+        });
+        self.names.push_str(info.name);
+        self.dims.extend_from_slice(info.shape);
+        if let Some(View { strides, storage, inflated, start }) = info.view {
+            debug_assert_eq!(strides.len(), info.shape.len());
+            self.dims.extend_from_slice(strides);
+            self.dims.extend([storage.start, storage.len, inflated.unwrap_or(STORED), start]);
+        }
+        Ok(())
+    }
+
+    /// Adds all tensors of `other`, as those of file number `file`.
+    pub fn append(&mut self, other: &Self, file: u32) -> Result<()> {
+        if self.entries.is_empty() {
+            self.clone_from(other);
+            for entry in &mut self.entries {
+                entry.file = file;
+            }
+            return Ok(());
+        }
+        self.entries.reserve(other.len());
+        for i in 0..other.len() {
+            self.push(&TensorInfo { file, ..other.get(i) })?;
+        }
+        Ok(())
+    }
+
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True for a table without tensors.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The name of tensor `i`.
+    pub fn name(&self, i: usize) -> &str {
+        let entry = &self.entries[i];
+        &self.names[entry.name_start as usize..][..entry.name_len as usize]
+    }
+
+    /// Tensor `i`.
+    pub fn get(&self, i: usize) -> TensorInfo<'_> {
+        let entry = &self.entries[i];
+        let element = match entry.element & !VIEW {
+            number @ UNKNOWN.. => Element::Unknown(&self.unknown[(number - UNKNOWN) as usize]),
+            number @ PACKED.. => Element::Packed(self.packed[(number - PACKED) as usize]),
+            index => Element::Plain(DType::from_index(index as usize)),
+        };
+        let (rank, dims) = (entry.rank as usize, &self.dims[entry.dims_start as usize..]);
+        TensorInfo {
+            name: self.name(i),
+            element,
+            shape: &dims[..rank],
+            file: entry.file,
+            span: Span { start: entry.start, len: entry.len },
+            view: (entry.element & VIEW != 0).then(|| view(&dims[rank..], rank)),
+        }
+    }
+
+    /// Every tensor, in the table's order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// Keeps the tensors whose number `keep` accepts; the others are forgotten, and numbers move up.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut number = 0;
+        self.entries.retain(|_| {
+            number += 1;
+            keep(number - 1)
+        });
+    }
+
+    /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
+    pub fn sort_by_offset(&mut self) {
+        self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));
+    }
+}
+
+/// The view whose strides begin `words`.
+fn view(words: &[u64], rank: usize) -> View<'_> {
+    let (strides, rest) = words.split_at(rank);
+    let [start_of_storage, len, inflated, start] = *rest.first_chunk::<VIEW_WORDS>().unwrap_or(&[0; VIEW_WORDS]);
+    View {
+        strides,
+        storage: Span { start: start_of_storage, len },
+        inflated: (inflated != STORED).then_some(inflated),
+        start,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_come_back_as_they_were_given_and_tables_keep_them_when_they_are_joined() {
+        let storage = Span::within(1000, 64, 400).expect("inside");
+        let strided = TensorInfo {
+            name: "a",
+            element: Element::Plain(DType::Float32),
+            shape: &[3, 2],
+            file: 0,
+            span: Span::within(1000, 72, 24).expect("inside"),
+            view: Some(View { strides: &[1, 3], storage, inflated: None, start: 8 }),
+        };
+        let deflated = TensorInfo {
+            name: "b",
+            element: Element::Unknown("complex128"),
+            shape: &[],
+            view: Some(View { strides: &[], storage, inflated: Some(7), start: 0 }),
+            ..strided
+        };
+        let plain = TensorInfo { name: "c", shape: &[6], view: None, ..strided };
+        let mut table = TensorTable::default();
+        let mut joined = TensorTable::default();
+        for info in [&strided, &plain, &deflated] {
+            table.push(info).expect("room");
+        }
+        joined.append(&table, 0).expect("room");
+        joined.append(&table, 1).expect("room");
+        assert_eq!((table.get(0), table.get(1), table.get(2)), (strided, plain, deflated));
+        assert_eq!(joined.get(3), TensorInfo { file: 1, ..strided });
+        assert_eq!(joined.get(5), TensorInfo { file: 1, ..deflated });
+        assert_eq!((strided.bytes(), plain.bytes(), deflated.bytes()), (24, 24, 7));
+        assert!(strided.is_aligned() && !deflated.is_aligned());
+    }
+}
