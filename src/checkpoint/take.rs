@@ -120,8 +120,9 @@ impl Checkpoint {
         let mut strides = signed(strides);
         if let Element::Unknown(name) = info.element {
             let item = torch_only(name).map_or(1, TorchDType::bytes) as i64;
+            // The stride of a dimension of one element may be any number, and says nothing.
             for stride in &mut strides {
-                *stride *= item;
+                *stride = stride.checked_mul(item).unwrap_or(item);
             }
             shape.push(item);
             strides.push(1);

@@ -116,12 +116,18 @@ impl<'a, 'py> Build<'a, 'py> {
     }
 
     /// (storage, its dtype, dtype, offset in elements, shape, strides): what the builder makes a plain tensor of.
-    fn strided(&self, torch: &Torch, strided: &Strided) -> PyResult<Bound<'py, PyTuple>> {
+    fn strided(&self, torch: &Torch, strided: &Strided) -> Outcome<Bound<'py, PyTuple>> {
         let py = self.builder.py();
         let storage = torch.pickled.storage(strided.storage);
         // The parts of legacy storages count from their own start; it lies within a storage that is in the file.
         let part = storage.view.as_ref().map_or(0, |view| view.offset * storage.dtype.bytes());
-        let offset = strided.offset + part / strided.dtype.bytes();
+        let item = strided.dtype.bytes();
+        if !part.is_multiple_of(item) {
+            let cause = format!("a view begins at byte {part} of its storage, which is not a multiple of {item}");
+            let fault = Fault::new("torch.view-place", cause).path(self.file.path()).offset(storage.position);
+            return Err(fault.help("load_weights reads it").format().into());
+        }
+        let offset = strided.offset + part / item;
         let shape = PyTuple::new(py, strided.shape.iter())?;
         let strides = PyTuple::new(py, strided.strides.iter())?;
         // Elements of a storage without a dtype are what its tensors say.
@@ -130,7 +136,7 @@ impl<'a, 'py> Build<'a, 'py> {
             StorageType::Untyped => strided.dtype,
         };
         let types = (stored.name(), strided.dtype.name());
-        (self.storage(torch, strided.storage), types.0, types.1, offset, shape, strides).into_pyobject(py)
+        Ok((self.storage(torch, strided.storage), types.0, types.1, offset, shape, strides).into_pyobject(py)?)
     }
 
     fn tensor(&mut self, values: &mut Values<'_, 'py>, id: TensorId) -> Outcome<Bound<'py, PyAny>> {

@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
             Some(end) => {
                 let line = self.take(end)?;
                 self.take(1)?;
-                Ok(line.strip_suffix(b"\r").unwrap_or(line))
+                Ok(line)
             }
             None if window.len() < rest.len() => Err(limit("bytes of one string", self.string_bytes, self.offset())),
             None => self.take(rest.len() + 1),

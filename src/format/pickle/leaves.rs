@@ -17,6 +17,8 @@ pub const ROOT_OBJECT: &str = "object";
 
 /// What a leaf takes in memory beside the bytes of its name.
 const LEAF_BYTES: usize = 40;
+/// What a dimension of a tensor takes for each of its names: a size and a stride.
+const DIM_BYTES: usize = 16;
 /// The attributes of a `torch.nn.Module` whose entries stand directly below it.
 const MODULE_PARTS: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 const LOCAL_TENSOR: &str = "_local_tensor";
@@ -66,6 +68,22 @@ pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
         visited: 0,
     };
     walk.run().and_then(unite).map_err(Error::Format)
+}
+
+/// The most bytes that the names of a pickle's values may take.
+pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
+    pickled.consumed.saturating_mul(limits.name_bytes_per_byte).saturating_add(MIN_NAME_BYTES)
+}
+
+/// The error where there are more.
+pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
+    let cause = format!(
+        "the values of the pickle have more than {} names, or than {} bytes of them",
+        limits.leaves,
+        name_limit(pickled, limits)
+    );
+    let help = "containers that hold each other many times over have names without end; torch.save does not write them";
+    Fault::new("pickle.leaves", cause).help(help)
 }
 
 /// A container whose parts are being named.
@@ -157,7 +175,8 @@ impl Walk<'_> {
             (true, None) => ROOT_OBJECT.to_owned(),
             _ => self.name.clone(),
         };
-        self.name_bytes = self.name_bytes.saturating_add(name.len() + LEAF_BYTES);
+        let rank = tensor.and_then(|tensor| self.pickled.tensor(tensor).shape()).map_or(0, <[u64]>::len);
+        self.name_bytes = self.name_bytes.saturating_add(name.len() + LEAF_BYTES + rank * DIM_BYTES);
         if self.name_bytes > self.name_limit() || self.leaves.len() >= self.limits.leaves {
             return Err(self.too_many());
         }
@@ -166,18 +185,11 @@ impl Walk<'_> {
     }
 
     fn name_limit(&self) -> usize {
-        self.pickled.consumed.saturating_mul(self.limits.name_bytes_per_byte).saturating_add(MIN_NAME_BYTES)
+        name_limit(self.pickled, self.limits)
     }
 
     fn too_many(&self) -> Box<Fault> {
-        let cause = format!(
-            "the values of the pickle have more than {} names, or than {} bytes of them",
-            self.limits.leaves,
-            self.name_limit()
-        );
-        let help =
-            "containers that hold each other many times over have names without end; torch.save does not write them";
-        Fault::new("pickle.leaves", cause).help(help).into()
+        too_many(self.pickled, self.limits).into()
     }
 
     fn tensor_of(&self, id: ObjectId) -> Option<TensorId> {
@@ -207,7 +219,15 @@ impl Walk<'_> {
 
     /// The parts of a value that get names, each with what its name adds.
     fn parts(&mut self, id: ObjectId) -> Step<Vec<(String, ObjectId)>> {
-        let mut parts = Parts { objects: self.objects, leads: &self.leads, found: Vec::new(), bytes: 0, visited: 0 };
+        let mut parts = Parts {
+            objects: self.objects,
+            leads: &self.leads,
+            found: Vec::new(),
+            bytes: 0,
+            visited: 0,
+            most_bytes: self.name_limit().saturating_sub(self.name_bytes),
+            most_visited: self.limits.leaves.saturating_sub(self.visited),
+        };
         match self.objects.get(id) {
             Object::Dict(_) => parts.entries(id, false),
             Object::List(elements) => parts.elements(elements, false),
@@ -242,22 +262,33 @@ struct Parts<'a> {
     found: Vec<(String, ObjectId)>,
     bytes: usize,
     visited: usize,
+    most_bytes: usize,
+    most_visited: usize,
 }
 
 impl Parts<'_> {
+    /// Counts another value; false where there are too many, which whoever asked for the parts makes an error. A placeholder may have the
+    /// same long dict as its state many times over, or the same long key, so it is too late to count at the end.
+    fn visit(&mut self) -> bool {
+        self.visited = self.visited.saturating_add(1);
+        self.visited <= self.most_visited && self.bytes <= self.most_bytes
+    }
+
     fn leads(&self, id: ObjectId) -> bool {
         self.leads.get(id.index()).copied().unwrap_or(false)
     }
 
     fn add(&mut self, key: String, id: ObjectId) {
-        self.bytes = self.bytes.saturating_add(key.len());
+        self.bytes = self.bytes.saturating_add(key.len() + LEAF_BYTES);
         self.found.push((key, id));
     }
 
     fn entries(&mut self, dict: ObjectId, tensors_only: bool) {
         let objects = self.objects;
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
-            self.visited += 1;
+            if !self.visit() {
+                return;
+            }
             if !tensors_only || self.leads(*value) {
                 self.add(key_text(objects, *key, place), *value);
             }
@@ -266,7 +297,9 @@ impl Parts<'_> {
 
     fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) {
         for (place, element) in elements.iter().enumerate() {
-            self.visited += 1;
+            if !self.visit() {
+                return;
+            }
             if !tensors_only || self.leads(*element) {
                 self.add(place.to_string(), *element);
             }
@@ -298,13 +331,17 @@ impl Parts<'_> {
     fn attributes(&mut self, dict: ObjectId, local_only: bool) {
         let objects = self.objects;
         if local_only {
+            // The dict is searched.
+            self.visited = self.visited.saturating_add(objects.dict(dict).map_or(0, |dict| dict.entries.len()));
             if let Some(local) = objects.entry(dict, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
                 self.add(LOCAL_TENSOR.to_owned(), local);
             }
             return;
         }
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
-            self.visited += 1;
+            if !self.visit() {
+                return;
+            }
             if !self.leads(*value) {
                 continue;
             }
@@ -322,13 +359,18 @@ impl Parts<'_> {
         let arguments = opaque.arguments.and_then(|arguments| self.objects.elements(arguments)).unwrap_or_default();
         self.elements(arguments, true);
         for (place, (key, value)) in opaque.items.iter().enumerate() {
-            self.visited += 1;
+            if !self.visit() {
+                return;
+            }
             if self.leads(*value) {
                 let place = arguments.len() + place;
                 self.add(key.map_or_else(|| place.to_string(), |key| key_text(self.objects, key, place)), *value);
             }
         }
         for state in &opaque.states {
+            if !self.visit() {
+                return;
+            }
             self.state(*state, false);
         }
     }

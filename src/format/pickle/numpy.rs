@@ -6,6 +6,9 @@ use super::machine::Machine;
 use super::object::{Object, ObjectId, Slice};
 use crate::format::shown_shape;
 
+/// The most digits of the size in the name of a dtype: those of 32 bits.
+const MOST_DIGITS: usize = 10;
+
 /// A NumPy dtype of a fixed size: a kind, as in `dtype.str`, the bytes of an element, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NumpyDType {
@@ -20,11 +23,21 @@ pub struct NumpyDType {
 impl NumpyDType {
     /// The dtype that NumPy's pickles call `f8`, `S5` and so on; an element of `U` has four bytes per character.
     fn from_code(code: &str) -> Option<Self> {
-        let (kind, digits) = (*code.as_bytes().first()?, code.get(1..)?);
-        if !matches!(kind, b'b' | b'i' | b'u' | b'f' | b'c' | b'M' | b'm' | b'S' | b'U' | b'O' | b'V') {
+        // No longer than the largest count, or a text of many zeros is read again and again.
+        let (kind, digits) = (*code.as_bytes().first()?, code.get(1..).filter(|digits| digits.len() <= MOST_DIGITS)?);
+        let count: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+        let exists = match kind {
+            b'b' => count == 1,
+            b'i' | b'u' => matches!(count, 1 | 2 | 4 | 8),
+            b'f' => matches!(count, 2 | 4 | 8 | 12 | 16),
+            b'c' => matches!(count, 8 | 16 | 24 | 32),
+            b'M' | b'm' => count == 8,
+            b'S' | b'U' | b'O' | b'V' => true,
+            _ => false,
+        };
+        if !exists {
             return None;
         }
-        let count: u32 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
         let bytes = if kind == b'U' { count.checked_mul(4)? } else { count };
         Some(Self { kind, bytes, big_endian: false })
     }
@@ -56,7 +69,8 @@ impl Machine<'_> {
                 None => return self.placeholder(global, arguments, None).map(Some),
             },
             (Known::NumpyScalar, [dtype, data]) => match *self.objects.get(*dtype) {
-                Object::NumpyDType(NumpyDType { kind: b'O', .. }) | Object::Opaque(_) => {
+                // What a time counts stands in the state of its dtype, which is not kept: without it the number says nothing.
+                Object::NumpyDType(NumpyDType { kind: b'O' | b'M' | b'm', .. }) | Object::Opaque(_) => {
                     return self.placeholder(global, arguments, None).map(Some);
                 }
                 Object::NumpyDType(dtype) => {
@@ -153,7 +167,7 @@ impl Machine<'_> {
             Object::Opaque(_) => NumpyDType { kind: b'V', bytes: 0, big_endian: false },
             _ => return Err(self.fault("pickle.numpy", "the dtype of a NumPy array is none")),
         };
-        if matches!(self.objects.get(content), Object::List(_)) {
+        if matches!(self.objects.get(content), Object::List(_)) || matches!(dtype.kind, b'M' | b'm') {
             return Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: None });
         }
         let Some(data) = self.data_of(content)? else {
@@ -188,7 +202,11 @@ impl super::Objects {
     /// The value of a NumPy scalar that is an integer, if it fits.
     pub fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
         let Object::NumpyScalar { dtype, data: Some(data) } = self.get(id) else { return None };
-        let mut bytes = self.bytes_of(*data).to_vec();
+        let bytes = self.bytes_of(*data);
+        if bytes.len() > 8 {
+            return None;
+        }
+        let mut bytes = bytes.to_vec();
         if dtype.big_endian {
             bytes.reverse();
         }
@@ -197,9 +215,6 @@ impl super::Objects {
             b'i' | b'u' => 0,
             _ => return None,
         };
-        if bytes.len() > 8 {
-            return None;
-        }
         bytes.resize(8, fill);
         let value = i64::from_le_bytes(*bytes.first_chunk()?);
         (dtype.kind == b'i' || value >= 0).then_some(value)

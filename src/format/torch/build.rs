@@ -18,6 +18,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
     let name_bytes = leaves.iter().map(|leaf| leaf.name.len()).sum();
     let mut table = TensorTable::with_capacity(leaves.len(), name_bytes);
     let mut found = Vec::new();
+    let mut room = pickle::name_limit(&torch.pickled, limits);
     let mut objects = Vec::new();
     for leaf in leaves {
         let Some(id) = leaf.tensor else {
@@ -26,7 +27,8 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
         };
         match torch.pickled.tensor(id).strided() {
             Some(strided) => push(&mut table, &torch, &leaf.name, strided)?,
-            None => parts(&torch.pickled, &leaf.name, id, &mut found),
+            None => parts(&torch.pickled, &leaf.name, id, &mut found, &mut room)
+                .ok_or_else(|| pickle::too_many(&torch.pickled, limits).format())?,
         }
     }
     if !found.is_empty() {

@@ -15,18 +15,38 @@ pub(super) enum Part {
 
 /// Names of parts within parts end here: a converted tensor may be made from one.
 const DEPTH: usize = 8;
+/// What a part takes in memory beside the bytes of its name…
+const PART_BYTES: usize = 128;
+/// … and what a dimension of it takes.
+const DIM_BYTES: usize = 16;
 
 /// The parts of a tensor, itself first.
-pub(super) fn parts(pickled: &Pickled, name: &str, id: TensorId, found: &mut Vec<Part>) {
-    collect(pickled, name.to_owned(), id, found, DEPTH);
+/// `room` is how many bytes of names and shapes may still be made; none are left where parts within parts have parts without end.
+pub(super) fn parts(
+    pickled: &Pickled,
+    name: &str,
+    id: TensorId,
+    found: &mut Vec<Part>,
+    room: &mut usize,
+) -> Option<()> {
+    collect(pickled, name.to_owned(), id, found, DEPTH, room)
 }
 
-fn collect(pickled: &Pickled, name: String, id: TensorId, found: &mut Vec<Part>, depth: usize) {
+fn collect(
+    pickled: &Pickled,
+    name: String,
+    id: TensorId,
+    found: &mut Vec<Part>,
+    depth: usize,
+    room: &mut usize,
+) -> Option<()> {
     let tensor = pickled.tensor(id);
+    let rank = tensor.shape().map_or(0, <[u64]>::len);
+    *room = room.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
     let below = |part: &str| format!("{name}.{part}");
     let Some(why) = tensor.not_mappable() else {
         found.extend(tensor.strided().map(|strided| Part::Array { name, strided: strided.clone() }));
-        return;
+        return Some(());
     };
     let array = match &tensor.kind {
         // The integers as what they are, without their scale.
@@ -57,10 +77,11 @@ fn collect(pickled: &Pickled, name: String, id: TensorId, found: &mut Vec<Part>,
     found.extend(array);
     for (name, object) in inner {
         match tensor_of(pickled, object) {
-            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1),
+            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, room)?,
             _ => found.push(Part::Object { name, object }),
         }
     }
+    Some(())
 }
 
 fn dtype_of(pickled: &Pickled, id: TensorId) -> Option<TorchDType> {
