@@ -19,10 +19,13 @@ def load_file(
 
     They are writable views of private pages of the file: nothing is read before it is used, and writing to them
     changes neither the file nor
-    another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes.
+    another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements that only torch has, such as
+    complex32, come as uint8, with the bytes of one as the last dimension.
 
     Raises:
         FormatError: the file is damaged.
+        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load_weights` has the
+            arrays that it is made of.
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import TorchFile, export_dlpack
+from max_weights._core import PytorchWeights, TorchFile, export_dlpack
 from max_weights.errors import UnsupportedError
 from max_weights.graph.weights.load import load_weights
 
@@ -30,17 +30,31 @@ def load_file(
     On the CPU they are views of private pages of the file: nothing is read before it is used, writing to them changes
     neither the file nor
     another process, and they stay valid for as long as they are held. For another device they are copied there.
+    Elements of a PyTorch file have the dtype of torch, complex128 and the like too.
 
     Raises:
         FormatError: the file is damaged.
-        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it.
+        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it, and
+            `load_weights` has the arrays that it is made of.
         BufferError: an element type that torch does not have.
     """
     with load_weights(filename) as weights:
         tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
+        if isinstance(weights, PytorchWeights):
+            tensors.update(_of_torch(weights, tensors))
     if torch.device(device).type == "cpu":
         return tensors
     return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What came as bytes because only torch has its dtype, in that dtype."""
+    found = {}
+    for info in weights.infos():
+        dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
+        if isinstance(dtype, torch.dtype) and tensors[info.name].shape == (*info.shape, dtype.itemsize):
+            found[info.name] = tensors[info.name].view(dtype).squeeze(-1)
+    return found
 
 
 def load(path: str | os.PathLike[str], map_location: MapLocation = "cpu", *, mmap: bool = True) -> Any:

@@ -97,10 +97,15 @@ impl Checkpoint {
             let why = torch.refused(info.name).unwrap_or("no array in the file");
             let cause = format!("this is {why}, which no array of the file stands for");
             let below = self.catalog.range(info.name).len() > 1;
-            let help = if below {
-                "The arrays that it is made of have names below its own (items() walks them); max_weights.torch.load gives it as torch does"
-            } else {
-                "max_weights.torch.load gives it as torch does"
+            let parts = "The arrays that it is made of have names below its own (items() walks them)";
+            let load = "max_weights.torch.load gives it as torch does";
+            // Of a class of its own: load does not build it either.
+            let wrapper = matches!(info.element, Element::Unknown(kind) if kind.starts_with("wrapper "));
+            let help = match (below, wrapper) {
+                (true, false) => format!("{parts}; {load}"),
+                (false, false) => load.to_owned(),
+                (true, true) => parts.to_owned(),
+                (false, true) => "objects() shows what the file says of it".to_owned(),
             };
             return Err(Fault::new("torch.no-array", cause).tensor(info.name).path(path).help(help).unsupported());
         };
