@@ -274,9 +274,7 @@ class WeightInfo:
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
-        """The shape counted in elements; differs from `shape`, which counts bytes, where elements are packed in
-        blocks.
-        """
+        """The shape counted in elements; `shape` counts bytes where elements are packed in blocks."""
 
     @property
     def encoding(self) -> QuantizationEncoding | None:
