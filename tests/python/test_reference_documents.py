@@ -343,7 +343,9 @@ SIGNATURES: dict[str, str] = {
     "graph.ShardingStrategy.segmented": "(num_devices, axis, segments)",
     "graph.ShardingStrategy.tensor_parallel": "(num_devices)",
     "graph.ShardingStrategy.expert_parallel": "(num_devices)",
-    "graph.weights.WeightData.__init__": "(self, data, name, dtype, shape, quantization_encoding=None, logical_shape=None)",
+    "graph.weights.WeightData.__init__": (
+        "(self, data, name, dtype, shape, quantization_encoding=None, logical_shape=None)"
+    ),
     "graph.weights.WeightData.astype": "(self, dtype, *, saturate=False, out=None)",
     "graph.weights.WeightData.from_numpy": "(arr, name)",
     "graph.weights.WeightData.to_buffer": "(self)",
