@@ -53,7 +53,9 @@ class Layer:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        call = vars(cls).get("__call__")
+        # The nearest `__call__`: that of a layer has its hooks already, that of a class beside the layers has none yet.
+        home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
+        call = vars(home).get("__call__") if home is cls or not issubclass(home, Layer) else None
         if callable(call) and not isinstance(call, (staticmethod, classmethod)):
             setattr(cls, "__call__", _with_hooks(call))  # noqa: B010 (mypy takes an assignment for one to a method)
 
