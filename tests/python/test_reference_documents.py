@@ -328,6 +328,35 @@ def test_the_hook_of_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "Layer: Double\nInput args: (4,)\nInput kwargs: {}\nOutputs: 8\n"
 
 
+def test_a_hook_may_print_values_of_a_graph_or_make_them_outputs() -> None:
+    """Document 003: inputs and outputs are values, whose elements `value.print` and `graph.output` show."""
+
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            self.weight = Weight("weight", DType.float32, (4,), DeviceRef.CPU())
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.weight
+
+    seen = []
+
+    def show(layer: nn.Layer, args: tuple[Any, ...], _kwargs: dict[str, Any], outputs: Any) -> None:
+        outputs.print(type(layer).__name__)
+        seen.extend([*args, outputs])
+
+    nn.add_layer_hook(show)
+    try:
+        with Graph("g", input_types=[TensorType(DType.float32, ("n", 4), DeviceRef.CPU())]) as graph:
+            result = Scale()(graph.inputs[0])
+            graph.output(*seen)
+    finally:
+        nn.clear_hooks()
+    assert seen[0] is graph.inputs[0]
+    assert seen[1] is result
+    assert [(node.op, node.attributes["label"]) for node in graph.nodes if node.op == "print"] == [("print", "Scale")]
+    assert len(graph.outputs) == 2
+
+
 SIGNATURES: dict[str, str] = {
     "graph.Weight.__init__": (
         "(self, name, dtype, shape, device, quantization_encoding=None, align=None, sharding_strategy=None)"
