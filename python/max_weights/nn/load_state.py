@@ -72,14 +72,12 @@ def load(
         raise misfit(type(root).__name__, shown, loading.problems)
     _commit(weights, values, names, loading.repacked, align)
     if missing or unexpected:
-        _log.warning(
-            "%s: %d weights are missing in the state dict (%s), %d names in it are unexpected (%s)",
-            type(root).__name__,
-            len(missing),
-            _some(missing),
-            len(unexpected),
-            _some(unexpected),
-        )
+        parts = [
+            f"{len(found)} {what} ({_some(found)})"
+            for found, what in ((missing, "weights are missing in it"), (unexpected, "names in it are unexpected"))
+            if found
+        ]
+        _log.warning("%s: the state dict does not fit: %s", type(root).__name__, ", ".join(parts))
     return report
 
 
