@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""A small model of modules: its tree, its state dict, and what loading says when something does not fit."""
+"""The model of MAX's page on Module: its tree, its state dict, its graph, and what loading says when something does not
+fit.
+
+Two lines of that page are corrected here, and marked: the names of the parameters, and the product.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from max_weights import nn
 from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Weight
+from max_weights.graph import DeviceRef, Graph, TensorType, Weight, ops
 
 
 class Linear(nn.Module):
@@ -17,24 +21,30 @@ class Linear(nn.Module):
 
     def __init__(self, in_dims: int, out_dims: int) -> None:
         super().__init__()
+        # The page writes in_dim and out_dim here, which are no names.
         self.weight = Weight("weight", DType.float32, (in_dims, out_dims), DeviceRef.CPU())
 
     def __call__(self, x: Any) -> Any:
         """The product, inside a graph."""
-        return x @ self.weight.T
+        # The page writes self.weight.T, which is (out_dims, in_dims) and does not fit x.
+        return x @ self.weight
 
 
 class MLP(nn.Module):
-    """Three matrices; what is computed with them needs a graph."""
+    """Three matrices."""
 
     def __init__(self) -> None:
         self.up = Linear(5, 10)
         self.gate = Linear(5, 10)
         self.down = Linear(10, 5)
 
+    def __call__(self, x: Any) -> Any:
+        """The gated layer, inside a graph: [batch, 5] in and out."""
+        return self.down(ops.silu(self.gate(x)) + self.up(x))
+
 
 def main() -> None:
-    """Print the model, load it, and fail to load it."""
+    """Print the model, load it, write its graph, and fail to load it."""
     model = MLP()
     print(model)
     print(model.state_dict())
@@ -44,6 +54,7 @@ def main() -> None:
         {name: generator.random(value.shape, np.float32) for name, value in model.state_dict().items()}
     )
     model.summary()
+    print(Graph("mlp", forward=model, input_types=[TensorType(DType.float32, ("batch", 5), DeviceRef.CPU())]))
 
     try:
         model.load_state_dict({"up.wieght": np.ones((5, 10), np.float32), "gate.weight": np.ones((10, 5))})

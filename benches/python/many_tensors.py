@@ -7,12 +7,11 @@ from pathlib import Path
 
 import files
 import harness
+from listing import LIMIT, READ, header_only, ours_read, safetensors
 from report import Column, Report, Target, ratio
 
 TITLE = "250,000 tensors"
 RIVAL = "safetensors, NumPy"
-READ = "max_weights, fields copied into tuples"
-LIMIT = "read + json.loads of the header"
 
 
 def _ours(path: Path) -> Callable[[], object]:
@@ -27,38 +26,13 @@ def _ours(path: Path) -> Callable[[], object]:
     return run
 
 
-def _ours_read(path: Path) -> Callable[[], object]:
-    import max_weights
-
-    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
-
-
-def _safetensors(path: Path) -> Callable[[], object]:
-    from safetensors import safe_open
-
-    def run() -> object:
-        with safe_open(path, "np") as file:
-            listing = []
-            for name in file.keys():  # noqa: SIM118 (not a mapping)
-                part = file.get_slice(name)
-                listing.append((name, part.get_dtype(), part.get_shape()))
-            return listing
-
-    return run
-
-
-def _header_only(path: Path) -> Callable[[], object]:
-    import json
-
-    def run() -> object:
-        with path.open("rb") as file:
-            return json.loads(file.read(int.from_bytes(file.read(8), "little")))
-
-    return run
-
-
 CASES: harness.Cases = {
-    "open": {harness.OURS: _ours, READ: _ours_read, RIVAL: _safetensors, LIMIT: _header_only},
+    "open": {
+        harness.OURS: _ours,
+        READ: ours_read,
+        RIVAL: lambda path: safetensors(path, "np"),
+        LIMIT: header_only,
+    },
 }
 
 

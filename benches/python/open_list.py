@@ -8,11 +8,10 @@ from typing import Any
 
 import files
 import harness
+from listing import LIMIT, READ, header_only, ours_read, safetensors
 from report import Column, Report, Target, best, ratio
 
 TITLE = "Open and list"
-LIMIT = "read + json.loads of the header"
-READ = "max_weights, fields copied into tuples"
 RIVALS = ("safetensors, torch", "safetensors, NumPy")
 
 
@@ -20,26 +19,6 @@ def _ours(path: Path) -> Callable[[], object]:
     import max_weights
 
     return lambda: max_weights.load_weights(path).infos()
-
-
-def _ours_read(path: Path) -> Callable[[], object]:
-    import max_weights
-
-    return lambda: [(info.name, info.dtype, info.shape) for info in max_weights.load_weights(path).infos()]
-
-
-def _safetensors(path: Path, framework: str) -> Callable[[], object]:
-    from safetensors import safe_open
-
-    def run() -> object:
-        with safe_open(path, framework) as file:
-            listing = []
-            for name in file.keys():  # noqa: SIM118 (not a mapping)
-                part = file.get_slice(name)
-                listing.append((name, part.get_dtype(), part.get_shape()))
-            return listing
-
-    return run
 
 
 def _by_hand(path: Path) -> Callable[[], object]:
@@ -64,24 +43,14 @@ def _by_hand(path: Path) -> Callable[[], object]:
     return run
 
 
-def _header_only(path: Path) -> Callable[[], object]:
-    import json
-
-    def run() -> object:
-        with path.open("rb") as file:
-            return json.loads(file.read(int.from_bytes(file.read(8), "little")))
-
-    return run
-
-
 CASES: harness.Cases = {
     "open": {
         harness.OURS: _ours,
-        READ: _ours_read,
-        "safetensors, torch": lambda path: _safetensors(path, "pt"),
-        "safetensors, NumPy": lambda path: _safetensors(path, "np"),
+        READ: ours_read,
+        "safetensors, torch": lambda path: safetensors(path, "pt"),
+        "safetensors, NumPy": lambda path: safetensors(path, "np"),
         "json + np.memmap by hand": _by_hand,
-        LIMIT: _header_only,
+        LIMIT: header_only,
     }
 }
 

@@ -20,6 +20,8 @@ from max_weights.graph.weights.weight_data import WeightData
 _Index = int | slice | None
 _Array = np.ndarray[Any, np.dtype[Any]]
 _T = TypeVar("_T")
+_Backend = Literal["auto", "mmap", "read"]
+_Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 __all__ = [
     "RESERVED",
@@ -274,9 +276,7 @@ class WeightInfo:
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
-        """The shape counted in elements; differs from `shape`, which counts bytes, where elements are packed in
-        blocks.
-        """
+        """The shape counted in elements; `shape` counts bytes where elements are packed in blocks."""
 
     @property
     def encoding(self) -> QuantizationEncoding | None:
@@ -416,12 +416,7 @@ class SafetensorWeights(WeightsNode):
     """Weights in safetensors files."""
 
     def __new__(
-        cls,
-        filepaths: str | PathLike[str] | Iterable[str | PathLike[str]],
-        *,
-        backend: Literal["auto", "mmap", "read"] = "auto",
-        strict: bool = True,
-        max_header_bytes: int | None = None,
+        cls, filepaths: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
     ) -> Self:
         """Open files as one checkpoint; the arguments are those of `load_weights`."""
 
@@ -434,12 +429,7 @@ class GGUFWeights(WeightsNode):
     """
 
     def __new__(
-        cls,
-        source: str | PathLike[str] | Iterable[str | PathLike[str]],
-        *,
-        backend: Literal["auto", "mmap", "read"] = "auto",
-        strict: bool = True,
-        max_header_bytes: int | None = None,
+        cls, source: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
     ) -> Self:
         """Open a file (any of a split set opens the set) or several; the arguments are those of `load_weights`."""
 
@@ -453,12 +443,7 @@ class PytorchWeights(WeightsNode):
     """
 
     def __new__(
-        cls,
-        filepath: str | PathLike[str] | Iterable[str | PathLike[str]],
-        *,
-        backend: Literal["auto", "mmap", "read"] = "auto",
-        strict: bool = True,
-        max_header_bytes: int | None = None,
+        cls, filepath: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
     ) -> Self:
         """Open a file, or several, as one checkpoint; the arguments are those of `load_weights`."""
 

@@ -1,6 +1,7 @@
 """`Graph`: what it records, whose values it takes, and which graph is the innermost one."""
 
 import asyncio
+import copy
 import re
 import subprocess
 import sys
@@ -315,3 +316,20 @@ class TestWeightsOfAGraph:
         for key in (1.5, None, True):
             with pytest.raises(TypeError, match="key of a child"):
                 weights[key]  # type: ignore[index]
+        weights["_hidden"].weight.allocate(F32, [2])
+        assert weights._hidden.weight.exists(), "a child whose name begins with an underscore"
+        assert copy.copy(weights) is copy.deepcopy(weights) is weights
+
+    def test_the_repr_lists_what_was_allocated(self) -> None:
+        weights = Graph("g").weights()
+        weights.layers[0].w.allocate(F32, [2, "n"])
+        weights.layers[10].w.allocate("int8", [], device="gpu:1")
+        assert repr(weights).splitlines() == [
+            "DeclaredWeights(the root of graph 'g', 2 allocated)",
+            "  layers.0.w  float32 [2, n] cpu:0",
+            "  layers.10.w  int8 [] gpu:1",
+        ]
+        assert repr(weights.layers[1]) == "DeclaredWeights('layers.1' of graph 'g', 0 allocated)"
+        for i in range(100):
+            weights.many[i].allocate(F32, [2])
+        assert repr(weights.many).splitlines()[-1] == "  and 60 more"

@@ -89,6 +89,42 @@ def test_a_call_that_is_inherited_fires(calls: list[tuple[Any, ...]]) -> None:
     assert len(calls) == 1
 
 
+def test_a_call_of_a_class_beside_the_layers_fires_once(calls: list[tuple[Any, ...]]) -> None:
+    class Twice:
+        def __call__(self, x: int) -> int:
+            return 2 * x
+
+    class Before(Twice, Layer):
+        pass
+
+    class After(Add, Twice):
+        pass
+
+    class Below(Before):
+        pass
+
+    class Over(Before):
+        def __call__(self, x: int) -> int:
+            return super().__call__(x) + 1
+
+    class Other(Twice):
+        def __call__(self, x: int) -> int:
+            return 10 * x
+
+    class Diamond(Before, Other):  # Other comes before Twice
+        pass
+
+    for layer, output in ((Before(), 8), (After(1), 5), (Below(), 8), (Over(), 9), (Diamond(), 40)):
+        calls.clear()
+        assert layer(4) == output
+        assert [(call[0], call[3]) for call in calls] == [(layer, output)]
+    calls.clear()
+    assert Twice()(4) == 8
+    assert calls == []
+    assert Before()(x=4) == 8
+    assert calls[0][1:3] == ((4,), {})
+
+
 def test_a_layer_that_calls_itself_fires_for_each_call(calls: list[tuple[Any, ...]]) -> None:
     class Countdown(Layer):
         def __call__(self, x: int) -> int:

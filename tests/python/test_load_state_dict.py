@@ -19,6 +19,7 @@ import torch
 import max_weights
 from max_weights import Buffer, WeightData, load_weights, virtual_devices
 from max_weights.dtype import DType
+from max_weights.graph import Graph
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, LayerV2, LoadReport, Module
 from module_trees import MLP, Holder, Linear, state, values, weight
@@ -211,6 +212,20 @@ def test_packed_bytes_of_an_array_say_not_how_they_are_packed() -> None:
     for bad in (np.zeros((4, 35), np.uint8), np.zeros((5, 36), np.uint8), array((4, 64))):
         with pytest.raises(ValueError, match=r"the shape|the dtype"):
             model.load_state_dict({"w": bad})
+
+
+def test_weights_that_a_graph_has_are_loaded_as_the_graph_has_them() -> None:
+    model = Holder(a=weight("a"), q=weight("q", [4, 64], quantization_encoding=Q4_0))
+    with Graph("g") as graph:
+        graph.add_weight(model.q)
+        graph.add_weight(model.a)
+    before = state(model)
+    with pytest.raises(ValueError, match="the dtype of weight 'q' cannot change: graph 'g'"):
+        model.load_state_dict({"a": array(), "q": packed((4, 36), Q4_0)})
+    assert state(model) == before
+    report = model.load_state_dict({"a": array()}, strict=False)
+    assert report == LoadReport(("q",), ())
+    assert [found.name for found in graph.parameters.values()] == ["q", "a"]
 
 
 def test_packed_weights_of_another_size_are_refused() -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from max_weights import Buffer
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.graph import DeviceRef, Weight
+from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, Weight
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.nn import LayerList, Module, recursive_named_layers
 from module_trees import MLP, Holder, Linear, values, weight
@@ -262,6 +262,33 @@ def test_to_refuses_what_makes_no_sense_and_changes_nothing(devices: Any, strate
     assert {str(found.device) for found in model.raw_state_dict().values()} == {"cpu:0"}
 
 
+def test_weights_below_are_sharded_over_the_devices_that_to_was_given() -> None:
+    model: Any = MLP()
+    devices = [DeviceRef.GPU(i) for i in range(3)]
+    model.to(*devices, sharding_strategy=ShardingStrategy.rowwise(3))
+    model.state_dict()
+    shards = model.down.weight.shard(devices)
+    assert [(shard.name, shard.shape[0], shard.device) for shard in shards] == [
+        ("down.weight[0]", 4, devices[0]),
+        ("down.weight[1]", 3, devices[1]),
+        ("down.weight[2]", 3, devices[2]),
+    ]
+    model.to("cpu")
+    assert model.down.weight.device == DeviceRef.CPU()
+
+
+def test_to_changes_nothing_once_one_weight_is_in_a_graph() -> None:
+    model: Any = MLP()
+    with Graph("g") as graph:
+        graph.add_weight(model.down.weight)
+    strategy = ShardingStrategy.rowwise(2)
+    with pytest.raises(ValueError, match="the device of weight 'weight' cannot change: graph 'g'"):
+        model.to("gpu:0", "gpu:1", sharding_strategy=strategy)
+    found = model.raw_state_dict().values()
+    assert {(str(one.device), one.sharding_strategy) for one in found} == {("cpu:0", None)}
+    model.to("cpu:0", sharding_strategy=ShardingStrategy.replicate(1))  # where it is already
+
+
 def test_copy_shares_weights_and_deepcopy_and_pickle_do_not() -> None:
     model: Any = MLP()
     model.tied = model.up
@@ -282,7 +309,15 @@ def test_copy_shares_weights_and_deepcopy_and_pickle_do_not() -> None:
 
 def test_what_cannot_be_done_yet_says_so_after_looking_at_the_arguments() -> None:
     model = MLP()
-    for attempt in (lambda: model.build_subgraph("block", []), model.trace, model.compile):
+    types = [TensorType("float32", [2], "cpu")]
+    for attempt in (
+        lambda: model.build_subgraph("block", []),
+        lambda: model.build_subgraph("block", [*types, types], weight_prefix="up."),  # a list groups tensors
+        lambda: model.build_subgraph("block", Graph("g", input_types=types).inputs),  # values for their types
+        model.trace,
+        lambda: model.trace(*types),
+        lambda: model.compile(*types, session=object()),
+    ):
         with pytest.raises(UnsupportedError, match="this version cannot"):
             attempt()
     with pytest.raises(TypeError, match="input_types"):

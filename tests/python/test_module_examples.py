@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from safetensors import safe_open
 
 from conftest import ROOT
@@ -23,6 +25,8 @@ def test_mlp_prints_its_tree_its_state_dict_and_a_helpful_error() -> None:
     assert shown.startswith("MLP  150 parameters\n")
     assert "{'up.weight': Buffer([5, 10]), 'gate.weight': Buffer([5, 10]), 'down.weight': Buffer([10, 5])}" in shown
     assert "3/3" in shown
+    assert "weight('gate.weight')" in shown
+    assert re.search(r"= matmul\(%\d, %\d\) +float32 \[batch, 5\] cpu:0", shown)
     assert "'up.weight' (did you mean 'up.wieght'?)" in shown
 
 
@@ -35,3 +39,34 @@ def test_minilm_loads_every_weight_of_the_real_file(models: Path) -> None:
     assert "0 to 5: 6 x Layer" in shown
     assert f"{len(names)} weights in " in shown
     assert f"encoder.layer.5.output.dense.weight: {first}" in shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which pages of a mapping are there")
+def test_minilm_is_loaded_without_reading_a_page_of_its_weights(models: Path) -> None:
+    """What the example says: `none of them read`."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "examples")!r})
+from minilm_module import MiniLM
+
+def resident():
+    mapped, pages = False, 0
+    for line in open("/proc/self/smaps"):
+        key, *values = line.split()
+        if not key.endswith(":"):
+            mapped = line.rstrip().endswith("minilm.safetensors")
+        elif mapped and key == "Rss:":
+            pages += int(values[0])
+    return pages
+
+model = MiniLM()
+model.load({str(models / "minilm.safetensors")!r})
+values = model.state_dict(auto_initialize=False).values()
+print(all(value.is_mapped for value in values), resident())
+for value in values:
+    value.copy()
+print(resident())"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    mapped, after_load, after_use = done.stdout.split()
+    assert (mapped, after_load) == ("True", "0")
+    assert int(after_use) * 1024 > 0.9 * (models / "minilm.safetensors").stat().st_size

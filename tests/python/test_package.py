@@ -136,45 +136,6 @@ def test_frameworks_are_imported_inside_functions_or_in_their_own_module() -> No
         assert not (tops & FRAMEWORKS) - allowed, name
 
 
-def test_every_dotted_path_of_max_that_exists_so_far_imports() -> None:
-    for path in (
-        "dtype.DType",
-        "driver.Buffer",
-        "driver.Tensor",
-        "driver.CPU",
-        "driver.Device",
-        "driver.tensor.DLPackArray",
-        "graph.DeviceRef",
-        "graph.Dim",
-        "graph.Graph",
-        "graph.TensorType",
-        "graph.TensorValue",
-        "graph.ops",
-        "graph.ops.call",
-        "graph.ops.constant",
-        "graph.ops.silu",
-        "graph.Shape",
-        "graph.ShardingStrategy",
-        "graph.Segment",
-        "graph.Weight",
-        "graph.weight.Weight",
-        "graph.quantization.QuantizationEncoding",
-        "graph.quantization.QuantizationConfig",
-        "graph.weights.Weights",
-        "graph.weights.WeightData",
-        "graph.weights.SafetensorWeights",
-        "graph.weights.WeightsFormat",
-        "graph.weights.WeightsAdapter",
-        "graph.weights.load_weights",
-        "graph.weights.weights_format",
-        "nn.Module",
-        "nn.layer.LayerList",
-        "pipelines.nn.layer.LayerV2",
-    ):
-        module, name = path.rsplit(".", 1)
-        assert hasattr(importlib.import_module(f"max_weights.{module}"), name), path
-
-
 def test_no_source_file_is_longer_than_600_lines() -> None:
     root = PACKAGE.parents[1]
     sources = [

@@ -28,9 +28,7 @@ def listing(graph: Graph) -> str:
         operands = [numbers[value] for value in node.inputs]
         call = f"{node.op}({', '.join(operands + _shown(node.attributes))})"
         types = ", ".join(_type(value.type) for value in node.outputs)
-        folder, line = os.path.split(node.place)
-        del folder
-        rows.append((f"{made} = {call}" if made else call, types, line))
+        rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.place)))
     left = max((len(row[0]) for row in rows), default=0)
     middle = max((len(row[1]) for row in rows), default=0)
     lines = [f"Graph {graph.name!r}"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias, overload
 
 from max_weights.graph.dim import Dim, DimLike, StaticDim, to_dim
 
-__all__ = ["Shape", "ShapeLike"]
+__all__ = ["Shape", "ShapeLike", "matches"]
 
 ShapeLike: TypeAlias = Iterable[DimLike]
 
@@ -103,6 +103,13 @@ class Shape(list[Dim]):
 
     def __rmul__(self, times: SupportsIndex, /) -> Shape:
         return Shape(super().__rmul__(times))
+
+
+def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
+    """Whether a shape is what was declared; symbolic dimensions match anything."""
+    return len(declared) == len(found) and all(
+        not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
+    )
 
 
 def _to_dims(dims: ShapeLike) -> list[Dim]:

@@ -55,6 +55,11 @@ class ShapeOnly:
                 pieces = _narrowed(pieces, axis, one)
         return ShapeOnly(pieces)
 
+    def _part(self, pieces: Pieces) -> ShapeOnly:
+        """What a sharding strategy that is called with this gives."""
+        parts = [self[index] for index in pieces.slices]
+        return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
+
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"a sharding function sees the shape of a weight alone: `.{name}` is not there. {_HELP}")
 
@@ -63,8 +68,8 @@ class ShapeOnly:
 
 
 _HELP = (
-    "It may use `.shape`, `.rank`, slices of step 1 such as `weight[2:4, ...]`, and `concat` of such slices "
-    "(max_weights.graph.sharding.concat)"
+    "It may use `.shape`, `.rank`, slices of step 1 such as `weight[2:4, ...]`, and `ops.concat` of such slices "
+    "(also max_weights.graph.sharding.concat)"
 )
 
 

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 from max_weights._core import Buffer, WeightsNode
 from max_weights.dtype import DType
-from max_weights.graph.dim import StaticDim
 from max_weights.graph.pieces import Pieces
 from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.shape import Shape
+from max_weights.graph.shape import Shape, matches
 from max_weights.graph.weights.weight_data import WeightData
 
 __all__ = ["take"]
@@ -71,9 +70,7 @@ def _of_weight_data(weight: _Declared, pieces: Pieces, value: WeightData, name: 
 def _sizes(weight: _Declared, value: Any) -> list[int]:
     """The sizes of a value, which must be those of the weight; a symbolic dimension fits any."""
     found = Shape(value.shape)
-    if len(found) != len(weight.shape) or any(
-        isinstance(wanted, StaticDim) and wanted != size for wanted, size in zip(weight.shape, found, strict=True)
-    ):
+    if not matches(weight.shape, found):
         raise ValueError(
             f"the value of weight '{weight.name}' has the shape {_text(found)}, and the weight has "
             f"{_text(weight.shape)}; give the value of the whole weight"

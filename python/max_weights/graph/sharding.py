@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from max_weights.graph.dim import StaticDim
 from max_weights.graph.pieces import Pieces, Size
@@ -16,6 +16,10 @@ from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
 from max_weights.graph.shape_only import ShapeOnly, concat, pieces_of
 from max_weights.graph.sharding_rules import Evenly, GateUp, Heads, Rule, Segment, Segmented, StackedQKV, count
+
+if TYPE_CHECKING:
+    from max_weights.graph.dim import DimLike
+    from max_weights.graph.value import TensorValue
 
 __all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "concat"]
 
@@ -212,9 +216,18 @@ class ShardingStrategy:
             cause = None if self._shard is None else error
             raise ValueError(f"{what} cannot be sharded as {self!r}: {error}") from cause
 
-    def __call__(self, weight_or_shape: Any, index: int) -> Pieces:
-        """What `pieces` gives."""
-        return self.pieces(weight_or_shape, index)
+    @overload
+    def __call__(self, weight_or_shape: TensorValue, index: int) -> Any: ...
+    @overload
+    def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
+    def __call__(self, weight_or_shape: Any, index: int) -> Any:
+        """Shard `index`: of a `Weight` or another value inside a graph its part as a `TensorValue`, of everything else
+        what `pieces` gives.
+        """
+        pieces = self.pieces(weight_or_shape, index)
+        # Values stand above this module, so that a value itself says what its parts are.
+        part_of = getattr(type(weight_or_shape), "_part", None)
+        return pieces if part_of is None else part_of(weight_or_shape, pieces)
 
     def _split_blocks(self, whole: tuple[Size, ...], row: int, index: int, encoding: QuantizationEncoding) -> Pieces:
         """The ranges in a shape whose last axis counts bytes of blocks; rules count elements."""

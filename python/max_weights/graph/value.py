@@ -14,6 +14,7 @@ from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import Dim, DimLike
 from max_weights.graph.operators import Operators
 from max_weights.graph.shape import Shape, ShapeLike
+from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from max_weights.graph.graph import Graph
+    from max_weights.graph.pieces import Pieces
 
 __all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
 
@@ -208,6 +210,18 @@ class TensorValue(Value, Operators):
         from max_weights.graph.ops.effects import print as print_op
 
         print_op(self, label)
+
+    def _part(self, pieces: Pieces) -> TensorValue | Pieces:
+        """What a sharding strategy that is called with this value gives; the pieces alone where no graph records."""
+        if current_or_none() is None:
+            return pieces
+        from max_weights.graph.ops.joining import concat
+
+        value = self._value()
+        if pieces.is_everything:
+            return value
+        parts = [value[index] for index in pieces.slices]
+        return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
 
     def __getitem__(self, index: Any) -> TensorValue:
         from max_weights.graph.ops.indexing import slice_tensor

@@ -84,6 +84,8 @@ class Weight(TensorValue):
     def name(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a weight is a text, not {name!r}")
+        if name != self._name:
+            self._local_name = name
         self._name = name
 
     @property
@@ -172,8 +174,8 @@ class Weight(TensorValue):
 
     # What a module gave the weight: a value (None for none yet), and with it the full name in place of the local one.
     _loaded: Any = None
-    _local_name: str | None = None
-    _full_name: str | None = None
+    _name: str = ""
+    _local_name: str = ""
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from max_weights.graph.shape import Shape
 from max_weights.graph.weight import Weight
-from max_weights.nn.walk import ModuleNode, Walk, local_name
+from max_weights.nn.walk import ModuleNode, Walk
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Census:
         for full_name, weight in zip(found.names, found.weights, strict=True):
             if id(weight) not in counted:
                 counted.add(id(weight))
-                name = local_name(weight)
+                name = weight._local_name
                 weights = self.own.setdefault(full_name[: -len(name)].removesuffix("."), {})
                 while name in weights:
                     name += "'"

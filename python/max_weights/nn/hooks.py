@@ -53,9 +53,24 @@ class Layer:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        call = vars(cls).get("__call__")
+        # The nearest `__call__`: that of a layer has its hooks already, that of a class beside the layers has none yet.
+        home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
+        call = vars(home).get("__call__")
+        if home is not cls:
+            call = None if issubclass(home, Layer) else _inherited(cls, call)
         if callable(call) and not isinstance(call, (staticmethod, classmethod)):
             setattr(cls, "__call__", _with_hooks(call))  # noqa: B010 (mypy takes an assignment for one to a method)
+
+
+def _inherited(cls: type, call: Any) -> Callable[..., Any]:
+    """What `cls` would do without a `__call__` of its own: the next one in the order of an instance's classes."""
+
+    @functools.wraps(call)
+    def inherited(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        following: Any = super(cls, self)
+        return following.__call__(*args, **kwargs)
+
+    return inherited
 
 
 def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,9 @@ other; it knows every rule, and can say what is wrong.
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode
@@ -48,8 +50,10 @@ def load(
     named = NamedWeights(root)
     get = given.get if isinstance(given, dict) else _getter(given)
     names, weights = list(named.weights), list(named.weights.values())
-    values = [get(name, _ABSENT) for name in names]
-    missing = [name for name, value in zip(names, values, strict=True) if value is _ABSENT]
+    values = list(map(get, names, repeat(_ABSENT)))
+    missing: list[str] = []
+    if any(map(operator.is_, values, repeat(_ABSENT))):
+        missing = [name for name, value in zip(names, values, strict=True) if value is _ABSENT]
     if missing:
         found = dict(zip(names, values, strict=True))
         found.update((name, named.by_other_name(name, get, _ABSENT)) for name in missing)
@@ -68,14 +72,12 @@ def load(
         raise misfit(type(root).__name__, shown, loading.problems)
     _commit(weights, values, names, loading.repacked, align)
     if missing or unexpected:
-        _log.warning(
-            "%s: %d weights are missing in the state dict (%s), %d names in it are unexpected (%s)",
-            type(root).__name__,
-            len(missing),
-            _some(missing),
-            len(unexpected),
-            _some(unexpected),
-        )
+        parts = [
+            f"{len(found)} {what} ({_some(found)})"
+            for found, what in ((missing, "weights are missing in it"), (unexpected, "names in it are unexpected"))
+            if found
+        ]
+        _log.warning("%s: the state dict does not fit: %s", type(root).__name__, ", ".join(parts))
     return report
 
 

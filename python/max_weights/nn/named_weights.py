@@ -8,7 +8,7 @@ from typing import Any
 from max_weights._core import Buffer
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
-from max_weights.nn.walk import ModuleNode, Walk, local_name
+from max_weights.nn.walk import ModuleNode, Walk
 
 
 class NamedWeights:
@@ -29,7 +29,7 @@ class NamedWeights:
         self._others: dict[str, list[str]] = {}
         if len(self.weights) < len(found.weights):
             _require_one_each(root, found)
-        if len(set(map(id, self.weights.values()))) < len(self.weights):
+        if len(set(map(id, found.weights))) < len(found.weights):
             self._tell_apart()
 
     def _tell_apart(self) -> None:
@@ -108,28 +108,18 @@ def hand_over(
     `change` does something more before, and takes that back.
     """
     old_values = [weight._loaded for weight in weights]
-    renamed: list[Weight] = []
-    old_names: list[str] = []
-    old_locals: list[str | None] = []
-    old_fulls: list[str | None] = []
+    old_names = [weight._name for weight in weights]
     try:
         if change is not None:
             change[0]()
-        # The last in here, so that no interrupt can come when all is done.
+        # The last in here, so that no interrupt can come when all is done. The local names stay.
         for weight, value, name in zip(weights, values, names, strict=True):
             weight._loaded = value
-            if weight._full_name != name or weight._name != name:
-                old_names.append(weight._name)
-                old_locals.append(weight._local_name)
-                old_fulls.append(weight._full_name)
-                renamed.append(weight)
-                weight._local_name = local_name(weight)
-                weight._full_name = weight._name = name
+            weight._name = name
     except BaseException:
-        for weight, value in zip(weights, old_values, strict=True):
+        for weight, value, name in zip(weights, old_values, old_names, strict=True):
             weight._loaded = value
-        for weight, old_name, local, full in zip(renamed, old_names, old_locals, old_fulls, strict=False):
-            weight._name, weight._local_name, weight._full_name = old_name, local, full
+            weight._name = name
         if change is not None:
             change[1]()
         raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import Buffer, WeightsNode
 from max_weights.driver.virtual import NoData
 from max_weights.dtype import DType
-from max_weights.graph.dim import StaticDim
+from max_weights.graph.shape import matches as matches
 from max_weights.graph.weights.lazy_cast import LazyCast
 from max_weights.graph.weights.weight_data import WeightData
 
@@ -133,13 +133,6 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
         return tuple(map(size_of, shape))
     except AttributeError:
         return None
-
-
-def matches(declared: Sequence[Any], found: Sequence[int]) -> bool:
-    """Whether two shapes are the same; symbolic dimensions match anything."""
-    return len(declared) == len(found) and all(
-        not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
-    )
 
 
 def written(shape: Sequence[Any]) -> str:

@@ -25,12 +25,6 @@ class ModuleNode(Layer):
     """What the walk takes for a module; `Module` is the one class of it."""
 
 
-def local_name(weight: Weight) -> str:
-    """The name of a weight within its module: the one it had before its full name was given to it."""
-    name: str = weight._name
-    return name if weight._full_name != name or weight._local_name is None else weight._local_name
-
-
 def walk(root: ModuleNode, prefix: str = "") -> list[tuple[str, Module]]:
     """Every module at and below `root` with its path, breadth first; each once, by its first path."""
     found = Walk(root, prefix)
@@ -79,9 +73,7 @@ class Walk:
                 if kind == _WEIGHT:
                     # A shard is a part of a weight that is listed by itself.
                     if value.shard_idx is None and not (shared and shared.get(attribute) is value):
-                        name = value._name
-                        # What `local_name` does; a call for each weight would cost as much as the rest of this loop.
-                        names.append(stem + (value._local_name if value._full_name == name else name))
+                        names.append(stem + value._local_name)
                         weights.append(value)
                 elif kind == _MODULE:
                     if id(value) not in seen:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import max_weights.graph.infer as infer
 from max_weights.graph.dim import DimLike, to_dim
 from max_weights.graph.ops.operands import like, operand, operands, record
 from max_weights.graph.place import listed, problem
+from max_weights.graph.shape_only import ShapeOnly
+from max_weights.graph.shape_only import concat as join_slices
 from max_weights.graph.stack import current
 from max_weights.graph.value import TensorValue
 
@@ -22,7 +24,13 @@ def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorVal
     Args:
         original_vals: One or more, `[..., n_i, ...]`, equal but for the axis.
         axis: Where the result has the sum of the sizes.
+
+    In a sharding function of one's own it joins slices of the stand-in that the function is given.
     """
+    if not isinstance(original_vals, TensorValue):
+        original_vals = list(original_vals)
+        if any(isinstance(value, ShapeOnly) for value in original_vals):
+            return cast("TensorValue", join_slices(cast("list[ShapeOnly]", original_vals), axis))
     values = _several("concat", original_vals)
     shapes = [value.shape for value in values]
     axis = infer.axis_of("concat", axis, len(shapes[0]), shapes[0])

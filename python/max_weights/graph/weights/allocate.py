@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights.dtype import DType
 from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import StaticDim
-from max_weights.graph.shape import Shape
+from max_weights.graph.shape import Shape, matches
 from max_weights.graph.weight import Weight
 from max_weights.graph.weights.lazy_cast import LazyCast
 
@@ -69,11 +68,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
 
 
 def _require_shape(name: str, asked: Shape, found: Shape) -> None:
-    """Symbolic dimensions match anything."""
-    fits = len(asked) == len(found) and all(
-        not isinstance(want, StaticDim) or want == have for want, have in zip(asked, found, strict=True)
-    )
-    if not fits:
+    if not matches(asked, found):
         raise ValueError(
             f"weight '{name}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
         )

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph.device import DeviceRef
-from max_weights.graph.place import problem
+from max_weights.graph.place import listed, problem
 from max_weights.graph.weight import Weight
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from max_weights.dtype import DType
     from max_weights.graph.dim import Dim
     from max_weights.graph.quantization import QuantizationEncoding
 
 __all__ = ["Declarations", "DeclaredWeights"]
+
+# A repr stays readable, however many weights there are.
+_LISTED = 40
 
 
 class Declarations:
@@ -52,7 +57,7 @@ class DeclaredWeights:
         return dict(self._declarations.weights)
 
     def __getattr__(self, key: str) -> DeclaredWeights:
-        if key.startswith("_"):  # what copy, pickle and notebooks look for
+        if key.startswith("_") and not self[key]._below():  # what copy, pickle and notebooks look for
             raise AttributeError(f"weights have no attribute {key!r}; a child of that name is reached by w[{key!r}]")
         return self[key]
 
@@ -127,9 +132,22 @@ class DeclaredWeights:
         children = {name[len(prefix) :].partition(".")[0] for name in self._below() if name != self._name}
         return sorted({*object.__dir__(self), *children})
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self  # a node is a name in the tree of its graph, and a copy would be the same name in the same tree
+
     def __repr__(self) -> str:
         shown = f"'{self._name}'" if self._name else "the root"
-        return f"DeclaredWeights({shown} of graph {self._declarations.graph!r}, {len(self)} allocated)"
+        below = self._below()
+        lines = [f"DeclaredWeights({shown} of graph {self._declarations.graph!r}, {len(below)} allocated)"]
+        for name in below[:_LISTED]:
+            weight = self._declarations.weights[name]
+            lines.append(f"  {name}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
+        if len(below) > _LISTED:
+            lines.append(f"  and {len(below) - _LISTED:,} more")
+        return "\n".join(lines)
 
     def _below(self) -> list[str]:
         prefix = f"{self._name}."

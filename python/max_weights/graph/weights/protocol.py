@@ -25,8 +25,8 @@ class Weights(Protocol):
     """One node of a tree of weights.
 
     `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
-    component, and nothing is looked
-    up before a method is called. A node may be a weight, a prefix of others, both, or neither.
+    component, and nothing is looked up before a method is called. A node may be a weight, a prefix of others, both, or
+    neither.
     """
 
     @property
