@@ -28,9 +28,8 @@ def load_file(
     """All tensors of a checkpoint, by name, in file order.
 
     On the CPU they are views of private pages of the file: nothing is read before it is used, writing to them changes
-    neither the file nor
-    another process, and they stay valid for as long as they are held. For another device they are copied there.
-    Elements of a PyTorch file have the dtype of torch, complex128 and the like too.
+    neither the file nor another process, and they stay valid for as long as they are held. For another device they are
+    copied there. Elements of a PyTorch file have the dtype of torch, complex128 and the like too.
 
     Raises:
         FormatError: the file is damaged.
