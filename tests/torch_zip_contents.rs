@@ -5,34 +5,9 @@
 
 mod zip_files;
 
-use max_weights::error::{Error, Fault, Result};
-use max_weights::format::Limits;
-use max_weights::format::torch_zip::{self, Archive, Layout, Method};
-use zip_files::{Part, Zip, plain_parts, torch_parts};
-
-fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
-    |at, to| {
-        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    }
-}
-
-fn try_read(zip: &Zip) -> Result<Archive> {
-    torch_zip::read(zip.bytes.len() as u64, &Limits::default(), fetch(&zip.bytes))
-}
-
-#[track_caller]
-fn read(zip: &Zip) -> Archive {
-    try_read(zip).expect("accepted")
-}
-
-#[track_caller]
-fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
-    let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
-    assert_eq!((fault.rule, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
-    fault
-}
+use max_weights::error::{Error, Result};
+use max_weights::format::torch_zip::{self, Layout, Method};
+use zip_files::{Part, Zip, assert_fault, fetch, plain_parts, read, torch_parts};
 
 fn layout(zip: &Zip) -> Result<Layout> {
     torch_zip::layout(&read(zip), fetch(&zip.bytes))

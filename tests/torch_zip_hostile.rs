@@ -5,34 +5,13 @@
 
 mod zip_files;
 
-use max_weights::error::{Error, Fault, Result};
+use max_weights::error::{Error, Fault};
 use max_weights::format::Limits;
 use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
-use zip_files::{COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, plain_parts, torch_parts};
-
-fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
-    |at, to| {
-        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    }
-}
-
-fn try_read(zip: &Zip) -> Result<Archive> {
-    torch_zip::read(zip.bytes.len() as u64, &Limits::default(), fetch(&zip.bytes))
-}
-
-#[track_caller]
-fn read(zip: &Zip) -> Archive {
-    try_read(zip).expect("accepted")
-}
-
-#[track_caller]
-fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
-    let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
-    assert_eq!((fault.rule, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
-    fault
-}
+use zip_files::{
+    COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, fetch, plain_parts, read, torch_parts,
+    try_read,
+};
 
 #[track_caller]
 fn refused(zip: &Zip, rule: &str, offset: usize) -> Fault {

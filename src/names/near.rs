@@ -70,7 +70,8 @@ impl<'a> Search<'a> {
         }
         rows.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         for (least, name, range, next) in rows {
-            if least > self.bound {
+            // What follows is further away, or as far and later in the order of names.
+            if least > self.bound || self.loses_tie(least, name) {
                 break;
             }
             if table.name(index.entry(range.start)).len() == name.len() {
@@ -80,6 +81,13 @@ impl<'a> Search<'a> {
                 self.walk(name, range, &next);
             }
         }
+    }
+
+    /// True if nothing that begins with `prefix` and is at least so far away can be among the best: there are enough as near, and all of
+    /// them come before it in the order of names.
+    fn loses_tie(&self, least: u32, prefix: &str) -> bool {
+        let full = self.best.len() == self.count;
+        full && self.best.last().is_some_and(|(distance, name)| (*distance, *name) < (least, prefix))
     }
 
     /// The next row of the edit matrix, for a tree path that goes on with `component`.
@@ -113,6 +121,9 @@ impl<'a> Search<'a> {
 /// further than a misspelling, and no number is nearer than another.
 fn component_distance(query: &[char], component: &str, most: u32) -> u32 {
     const OTHER_NUMBER: u32 = 2;
+    if most == 0 {
+        return 0;
+    }
     if query.iter().copied().eq(component.chars()) {
         return 0;
     }
@@ -190,6 +201,13 @@ mod tests {
     fn ties_go_by_name_and_far_names_are_left_out() {
         assert_eq!(near(&["x.c", "x.a", "x.b", "x.d", "completely.different"], "x.e"), ["x.a", "x.b", "x.c"]);
         assert_eq!(near(&["completely.different.name"], "x"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn ties_go_by_name_across_branches() {
+        let names: Vec<String> = (0..40).flat_map(|i| ["b", "a"].map(|leaf| format!("m.{i}.{leaf}.weight"))).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(near(&names, "m.100.a.weight"), ["m.0.a.weight", "m.1.a.weight", "m.10.a.weight"]);
     }
 
     #[test]

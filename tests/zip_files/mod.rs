@@ -1,8 +1,11 @@
 //! Zip files made by hand: whole at first, with the places of all their records, so that every field can be made to lie.
 
 #![allow(dead_code)] // each test uses its part
+#![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
-use max_weights::format::torch_zip::crc32;
+use max_weights::error::{Error, Fault, Result};
+use max_weights::format::Limits;
+use max_weights::format::torch_zip::{self, Archive, crc32};
 
 /// An entry to be.
 #[derive(Debug, Clone)]
@@ -159,4 +162,30 @@ pub(crate) fn plain_parts() -> Vec<Part> {
         Part::stored("archive/data/0", [1; 40]),
         Part::stored("archive/data/1", [2; 24]),
     ]
+}
+
+/// Answers reads from bytes in memory.
+pub(crate) fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
+    |at, to| {
+        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
+        Ok(())
+    }
+}
+
+pub(crate) fn try_read(zip: &Zip) -> Result<Archive> {
+    torch_zip::read(zip.bytes.len() as u64, &Limits::default(), fetch(&zip.bytes))
+}
+
+#[track_caller]
+pub(crate) fn read(zip: &Zip) -> Archive {
+    try_read(zip).expect("accepted")
+}
+
+/// The fault of an error, which must be of this rule and place, and say what to do.
+#[track_caller]
+pub(crate) fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
+    let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
+    assert_eq!((fault.rule, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
+    assert!(fault.help.is_some(), "{fault}");
+    fault
 }
