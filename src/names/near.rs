@@ -61,11 +61,17 @@ impl<'a> Search<'a> {
                 break;
             }
             self.visits -= 1;
-            let next = self.next_row(row, child.component);
+            let mut next = [0; COMPARED + 1];
+            let next = &mut next[..row.len()];
+            self.next_row(row, child.component, next);
             let least = next.iter().copied().min().unwrap_or(u32::MAX);
-            if least <= self.bound {
-                let name = table.name(index.entry(child.range.start));
-                rows.push((least, &name[..skip + child.component.len()], child.range, next));
+            if least > self.bound {
+                continue;
+            }
+            let name = &table.name(index.entry(child.range.start))[..skip + child.component.len()];
+            // Most branches end here, so nothing is allocated before.
+            if !self.loses_tie(least, name) {
+                rows.push((least, name, child.range, next.to_vec()));
             }
         }
         rows.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
@@ -91,16 +97,14 @@ impl<'a> Search<'a> {
     }
 
     /// The next row of the edit matrix, for a tree path that goes on with `component`.
-    fn next_row(&self, row: &[u32], component: &str) -> Vec<u32> {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(row[0] + COMPONENT);
+    fn next_row(&self, row: &[u32], component: &str, next: &mut [u32]) {
+        next[0] = row[0] + COMPONENT;
         for (i, part) in self.query.iter().enumerate() {
             let skipped = (row[i + 1] + COMPONENT).min(next[i] + COMPONENT);
             let most = skipped.min(self.bound + 1).saturating_sub(row[i]);
             let replaced = row[i].saturating_add(component_distance(part, component, most));
-            next.push(skipped.min(replaced));
+            next[i + 1] = skipped.min(replaced);
         }
-        next
     }
 
     fn offer(&mut self, distance: u32, name: &'a str) {
