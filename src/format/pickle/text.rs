@@ -10,7 +10,8 @@ pub(super) fn to_latin1(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect()
 }
 
-/// A line of `UNICODE`: bytes are characters, but for `\uXXXX` and `\UXXXXXXXX`; pairs of surrogates become one character.
+/// A line of `UNICODE`: bytes are characters, but for `\u` with four hexadecimal digits and `\U` with eight; pairs of surrogates
+/// become one character.
 pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
     let mut units: Vec<u32> = Vec::with_capacity(line.len());
     let mut rest = line;
