@@ -399,7 +399,7 @@ def test_a_shard_reads_no_more_than_its_bytes_from_the_disk(make_file: Make, str
     try:
         harness.evict(path)
     except harness.BenchError as error:
-        # A RAM disk has no cold start to measure; the test above shows the same there, by pages that must not be touched.
+        # A RAM disk has no cold start; the test above shows the same there, by pages that must not be touched.
         pytest.skip(f"needs a file system that gives up its cache: {error}")
     before = harness.cached_fraction(path)
     subprocess.run([sys.executable, "-c", COLD, str(path), strategy], check=True)
