@@ -1,11 +1,40 @@
 //! Threads of our own for work on large arrays: as many as the process may use, made when first needed, made anew in a forked child.
+//!
+//! The thread that asks for the work does not take part in it: it waits, and asks every few milliseconds whether to go on, so that Ctrl-C ends
+//! long work at once.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Asked now and then during long work; an error ends it.
+pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
+
+/// How long work goes on between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
+const ASKED_EVERY: Duration = Duration::from_millis(25);
+
+/// The question for work that nobody interrupts.
+pub fn uninterrupted() -> Result<()> {
+    Ok(())
+}
+
+/// `interrupt`, asked at most once in a while however often this is called.
+pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
+    let asked = Cell::new(Instant::now());
+    move || {
+        if asked.get().elapsed() < ASKED_EVERY {
+            return Ok(());
+        }
+        asked.set(Instant::now());
+        interrupt()
+    }
+}
 
 /// A pool of threads that lives as long as the process.
 pub struct Workers {
@@ -18,18 +47,25 @@ pub static WORKERS: Workers = Workers { pool: Mutex::new(None) };
 
 impl Workers {
     /// Calls `work` once for each part, on several threads at a time, and waits for all; the first error is the answer.
-    pub fn each<T: Send>(&self, parts: Vec<T>, work: impl Fn(T) -> Result<()> + Sync + Send) -> Result<()> {
+    ///
+    /// `interrupt` is asked on the calling thread. What `work` gets is for parts that take long themselves: its error means that the work was
+    /// interrupted.
+    pub fn each<T: Send>(
+        &self,
+        parts: Vec<T>,
+        interrupt: Interrupt<'_>,
+        work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
         if parts.len() > 1
             && let Some(pool) = self.pool()
         {
-            return pool.install(|| parts.into_par_iter().try_for_each(work));
+            return on_pool(&pool, parts, interrupt, work);
         }
-        parts.into_iter().try_for_each(work)
-    }
-
-    /// How many threads there are.
-    pub fn count(&self) -> usize {
-        self.pool().map_or(1, |pool| pool.current_num_threads())
+        let interrupt = now_and_then(interrupt);
+        parts.into_iter().try_for_each(|part| {
+            interrupt()?;
+            work(part, &interrupt)
+        })
     }
 
     /// The pool; none where threads cannot be made, and then the caller's own thread does the work.
@@ -58,24 +94,113 @@ impl Workers {
     }
 }
 
+/// The answer of the threads, once there is one, for the thread that waits for it.
+#[derive(Default)]
+struct Answer {
+    given: Mutex<Option<Result<()>>>,
+    changed: Condvar,
+}
+
+impl Answer {
+    fn give(&self, answer: Result<()>) {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
+        self.changed.notify_one();
+    }
+
+    /// None if there is no answer yet after some time.
+    fn wait(&self, time: Duration) -> Option<Result<()>> {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(given, time, |given| given.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+}
+
+/// Answers when it is dropped, so that nobody waits for work that panicked.
+struct AnswersAtLast<'a>(&'a Answer);
+
+impl Drop for AnswersAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.give(Err(Error::Interrupted));
+    }
+}
+
+fn on_pool<T: Send>(
+    pool: &ThreadPool,
+    parts: Vec<T>,
+    interrupt: Interrupt<'_>,
+    work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
+) -> Result<()> {
+    let (stop, answer) = (AtomicBool::new(false), Answer::default());
+    pool.in_place_scope(|scope| {
+        scope.spawn(|_| {
+            let last = AnswersAtLast(&answer);
+            let go_on = || if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+            let each = |part| go_on().and_then(|()| work(part, &go_on));
+            last.0.give(parts.into_par_iter().try_for_each(each));
+        });
+        let mut interrupted = Ok(());
+        loop {
+            if let Some(answer) = answer.wait(ASKED_EVERY) {
+                return interrupted.and(answer);
+            }
+            if interrupted.is_ok() {
+                interrupted = interrupt();
+                stop.store(interrupted.is_err(), Ordering::Relaxed);
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn every_part_is_done_once_and_the_first_error_is_the_answer() {
         let sum = AtomicUsize::new(0);
-        let done = WORKERS.each((0..100).collect(), |part| {
+        let done = WORKERS.each((0..100).collect(), &uninterrupted, |part, _| {
             sum.fetch_add(part, Ordering::Relaxed);
             Ok(())
         });
         assert!(done.is_ok());
         assert_eq!(sum.into_inner(), 4950);
-        let failed =
-            WORKERS.each(vec![1, 2, 3], |part| if part == 2 { Err(Error::Argument("two".into())) } else { Ok(()) });
+        let two = |part, _: Interrupt<'_>| if part == 2 { Err(Error::Argument("two".into())) } else { Ok(()) };
+        let failed = WORKERS.each(vec![1, 2, 3], &uninterrupted, two);
         assert_eq!(failed.expect_err("failed").to_string(), "two");
-        assert!(WORKERS.count() >= 1);
+    }
+
+    #[test]
+    fn an_interrupt_ends_parts_that_are_under_way_and_those_to_come() {
+        let begun = AtomicUsize::new(0);
+        let endless = |_: usize, go_on: Interrupt<'_>| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            loop {
+                go_on()?;
+                std::thread::yield_now();
+            }
+        };
+        for parts in [1, 1000] {
+            begun.store(0, Ordering::Relaxed);
+            let asked = Cell::new(0);
+            let interrupt = || {
+                asked.set(asked.get() + 1);
+                if asked.get() < 3 { Ok(()) } else { Err(Error::Argument("stop".into())) }
+            };
+            let failed = WORKERS.each((0..parts).collect(), &interrupt, endless).expect_err("interrupted");
+            assert_eq!(failed.to_string(), "stop");
+            assert!(begun.load(Ordering::Relaxed) <= parts.min(999), "the parts to come were not begun");
+        }
+    }
+
+    #[test]
+    fn work_that_panics_on_a_worker_panics_where_it_was_asked_for_and_the_pool_goes_on() {
+        let panics = |part: i32, _: Interrupt<'_>| {
+            assert!(part != 2, "two");
+            Ok(())
+        };
+        let caught = std::panic::catch_unwind(|| WORKERS.each(vec![1, 2, 3], &uninterrupted, panics));
+        assert!(caught.is_err());
+        assert!(WORKERS.each(vec![1, 3], &uninterrupted, panics).is_ok());
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn values(buffer: &Buffer) -> Vec<u8> {
-        buffer.copy().expect("memory").bytes().expect("contiguous").to_vec()
+        buffer.copy(&crate::workers::uninterrupted).expect("memory").bytes().expect("contiguous").to_vec()
     }
 
     const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };

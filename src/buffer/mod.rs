@@ -1,13 +1,14 @@
 //! The one tensor type of the project: storage, dtype, shape, strides, device.
 
 mod convert;
+mod elements;
 mod index;
 mod rotary;
 mod strided;
 
 use std::sync::Arc;
 
-pub use convert::{Interrupt, dequantize, quantize, scale_blocks};
+pub use convert::{dequantize, quantize, scale_blocks};
 pub use index::Index;
 
 use crate::device::Device;
@@ -15,6 +16,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::{self, Encoding};
 use crate::storage::{Storage, no_memory};
+use crate::workers::Interrupt;
 
 /// A tensor. Cloning it is cheap and shares the storage.
 #[derive(Debug, Clone)]
@@ -148,60 +150,29 @@ impl Buffer {
         if !self.is_contiguous() {
             return None;
         }
-        self.storage.bytes().get(self.offset..self.offset + self.size())
+        Some(self.storage.slice(self.offset, self.size()))
     }
 
     /// Starts to read the bytes of this tensor, and no others, if it is a view of a mapped file.
-    pub fn prefetch(&self) {
-        if self.dtype.bytes().is_some() {
-            strided::prefetch(self);
-        } else {
-            self.storage.prefetch(self.offset, self.size());
+    pub fn prefetch(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        match self.dtype.bytes() {
+            Some(_) => strided::prefetch(self, interrupt),
+            None => self.storage.prefetch(self.offset, self.size(), interrupt),
         }
     }
 
-    /// This tensor if it is contiguous and aligned, else a copy that is.
-    pub fn contiguous(&self) -> Result<Self> {
-        if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy() }
-    }
-
-    /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
-    pub fn copy(&self) -> Result<Self> {
-        let size = self.size();
-        let storage = Storage::filled(size, |out| {
-            if self.is_contiguous() {
-                self.storage.copy_runs(std::iter::once((self.offset, size)), out)
-            } else {
-                strided::gather(self, out)
-            }
-        })
-        .ok_or_else(|| no_memory(size))??;
-        Self::contiguous_at(storage, 0, self.dtype, &self.shape)
-    }
-
     /// A contiguous copy with the bytes of each element in the other order.
-    pub fn swap_bytes(&self) -> Result<Self> {
-        let copy = self.copy()?;
+    pub fn swap_bytes(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         let item = match self.dtype {
             DType::Complex64 => 4,
             dtype => dtype.bytes().unwrap_or(1),
         };
-        let size = copy.size();
-        copy.storage.write(0, size, |bytes| {
-            bytes.chunks_exact_mut(item).for_each(<[u8]>::reverse);
-            Ok(())
-        })?;
-        Ok(copy)
+        self.copy_and(interrupt, |bytes| bytes.chunks_exact_mut(item).for_each(<[u8]>::reverse))
     }
 
     /// A contiguous copy of whole packed blocks with the bytes of each number in them in the other order.
-    pub fn swap_blocks(&self, encoding: Encoding) -> Result<Self> {
-        let copy = self.copy()?;
-        copy.storage.write(0, copy.size(), |bytes| {
-            quant::swap_bytes(encoding, bytes);
-            Ok(())
-        })?;
-        Ok(copy)
+    pub fn swap_blocks(&self, encoding: Encoding, interrupt: Interrupt<'_>) -> Result<Self> {
+        self.copy_and(interrupt, |bytes| quant::swap_bytes(encoding, bytes))
     }
 
     /// The same bytes as elements of another dtype and shape (default: the last dimension scaled by the sizes). Needs contiguous data.

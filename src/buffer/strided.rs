@@ -1,124 +1,291 @@
 //! Elements out of a strided tensor, in C order.
+//!
+//! The storage is read in its own order, whatever the order of the dimensions: what lies close together is read at once, a bounded piece at a
+//! time, and elements go from there to their places in the output. Of a mapping, pieces are copied under guard, and little is read that is
+//! not wanted.
+
+use std::ops::Range;
 
 use super::Buffer;
 use crate::error::Result;
 use crate::storage::{Storage, no_memory};
+use crate::workers::Interrupt;
 
-/// In a mapping, shorter runs than this are not worth a range of the kernel's guarded copy each.
-const GUARDED_RUN: usize = 256;
-
-/// Where less than this lies between two runs, it is read with them: a disk takes longer for another request than for a few more bytes.
+/// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.
+const COPY_ACROSS: usize = 1 << 10;
+/// The same for reading ahead: a disk takes longer for another request than for a few more bytes.
 const READ_ACROSS: usize = 64 << 10;
+/// Bytes that are copied under guard at a time, and the most ranges that they come from.
+const COPIED_AT_A_TIME: usize = 256 << 10;
+const RANGES_AT_A_TIME: usize = 256;
 
-/// Writes the elements of `buffer` to `out`, which has exactly their size. Runs of adjacent elements are copied whole.
-pub(super) fn gather(buffer: &Buffer, out: &mut [u8]) -> Result<()> {
-    let runs = Runs::new(buffer);
-    let (storage, len) = (buffer.storage(), runs.len);
-    if !storage.is_mapped() || len >= GUARDED_RUN || out.is_empty() {
-        return storage.copy_runs(runs.map(|start| (start, len)), out);
+/// A dimension: the number of steps along it, and how far one goes in the storage and in the output, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    count: usize,
+    from: isize,
+    to: usize,
+}
+
+impl Axis {
+    /// From the first to the last step, in the storage.
+    fn reach(&self) -> usize {
+        (self.count - 1) * self.from.unsigned_abs()
     }
-    // Short runs of a mapping: everything from the first element to the last is copied under guard, and gathered from there.
-    let (first, last) = reach(buffer);
-    let size = last - first;
-    let whole = Storage::filled(size, |block| storage.copy_runs(std::iter::once((first, size)), block));
-    let whole = whole.ok_or_else(|| no_memory(size))??;
-    whole.copy_runs(runs.map(|start| (start - first, len)), out)
+}
+
+/// The dimensions of a tensor of which none is zero, slowest first, and the bytes of an element.
+fn axes(buffer: &Buffer) -> (Vec<Axis>, usize) {
+    let item = buffer.dtype().bytes().unwrap_or(1);
+    let mut to = item;
+    let mut axes: Vec<Axis> = Vec::with_capacity(buffer.shape().len());
+    for (&dim, &stride) in buffer.shape().iter().zip(buffer.strides()).rev() {
+        // In bounds: `Buffer` checks the reach of all strides when it is made. That of a dimension of one element may be any number.
+        let from = if dim == 1 { 0 } else { stride as isize * item as isize };
+        axes.push(Axis { count: dim as usize, from, to });
+        to *= dim as usize;
+    }
+    axes.reverse();
+    (axes, item)
+}
+
+/// Writes the elements of `buffer` with these numbers, in C order, to `out`, which has exactly their size.
+pub(super) fn gather(buffer: &Buffer, range: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let (axes, item) = axes(buffer);
+    let mut gather = Gather { storage: buffer.storage(), item, out, scratch: Vec::new(), interrupt };
+    gather.range(&axes, buffer.offset(), range, 0)
+}
+
+struct Gather<'a> {
+    storage: &'a Storage,
+    item: usize,
+    out: &'a mut [u8],
+    scratch: Vec<u8>,
+    interrupt: Interrupt<'a>,
+}
+
+impl Gather<'_> {
+    /// A range of elements as boxes: the rest of a row, whole rows, the begin of a row. `from` and `to` are where the first element of all lies
+    /// in the storage, and where the first of the range goes.
+    fn range(&mut self, axes: &[Axis], from: usize, range: Range<usize>, to: usize) -> Result<()> {
+        let Some((first, inner)) = axes.split_first().filter(|_| !range.is_empty()) else {
+            return if range.is_empty() { Ok(()) } else { self.block(Vec::new(), from, to) };
+        };
+        let per_step: usize = inner.iter().map(|axis| axis.count).product();
+        let at = |step: usize| from.wrapping_add_signed(first.from * step as isize);
+        let (mut start, stop) = (range.start / per_step, range.end / per_step);
+        let (skipped, rest) = (range.start % per_step, range.end % per_step);
+        if start == stop {
+            return self.range(inner, at(start), skipped..rest, to);
+        }
+        let mut to = to;
+        if skipped > 0 {
+            self.range(inner, at(start), skipped..per_step, to)?;
+            to += (per_step - skipped) * self.item;
+            start += 1;
+        }
+        if start < stop {
+            let rows = Axis { count: stop - start, ..*first };
+            self.block(std::iter::once(rows).chain(inner.iter().copied()).collect(), at(start), to)?;
+            to += (stop - start) * per_step * self.item;
+        }
+        self.range(inner, at(stop), 0..rest, to)
+    }
+
+    /// All elements along `axes`.
+    fn block(&mut self, mut axes: Vec<Axis>, from: usize, to: usize) -> Result<()> {
+        // In the order of the storage; dimensions without a gap between them are one.
+        axes.retain(|axis| axis.count > 1);
+        axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
+        let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+        for axis in axes {
+            match merged.last_mut() {
+                Some(outer) if outer.from == axis.from * axis.count as isize && outer.to == axis.to * axis.count => {
+                    *outer = Axis { count: outer.count * axis.count, ..axis };
+                }
+                _ => merged.push(axis),
+            }
+        }
+        self.pieces(&merged, from, to)
+    }
+
+    /// What lies close together is one piece: along the last axes, and some steps of the one before them.
+    fn pieces(&mut self, axes: &[Axis], from: usize, to: usize) -> Result<()> {
+        let mut piece = Piece { len: self.item, before: 0 };
+        let mut outer = axes.len();
+        while let Some(axis) = axes[..outer].last()
+            && axis.from.unsigned_abs() <= piece.len + COPY_ACROSS
+        {
+            let step = axis.from.unsigned_abs();
+            let most =
+                COPIED_AT_A_TIME.saturating_sub(piece.len).checked_div(step).map_or(axis.count, |steps| steps + 1);
+            if axis.count > most {
+                // So many steps at a time, and then what is left of them.
+                let (times, rest) = (axis.count / most, axis.count % most);
+                let done = most * times;
+                let far = Axis { count: times, from: axis.from * most as isize, to: axis.to * most };
+                let near = Axis { count: most, ..*axis };
+                let split: Vec<Axis> = [&axes[..outer - 1], &[far, near], &axes[outer..]].concat();
+                piece = piece.along(&near);
+                self.copy(&split[..outer], &split[outer..], piece, from, to)?;
+                if rest == 0 {
+                    return Ok(());
+                }
+                let left = Axis { count: rest, ..*axis };
+                let split: Vec<Axis> = [&axes[..outer - 1], &[left], &axes[outer..]].concat();
+                let from = from.wrapping_add_signed(axis.from * done as isize);
+                return self.pieces(&split, from, to + axis.to * done);
+            }
+            piece = piece.along(axis);
+            outer -= 1;
+        }
+        self.copy(&axes[..outer], &axes[outer..], piece, from, to)
+    }
+
+    /// The pieces at all steps along `outer`; in each, the elements at all steps along `inner`.
+    fn copy(&mut self, outer: &[Axis], inner: &[Axis], piece: Piece, from: usize, to: usize) -> Result<()> {
+        let mut steps = Steps::new(outer, from, to);
+        if !self.storage.is_mapped() {
+            for (i, (from, to)) in steps.enumerate() {
+                if i % RANGES_AT_A_TIME == 0 {
+                    (self.interrupt)()?;
+                }
+                let bytes = self.storage.slice(from - piece.before, piece.len);
+                scatter(self.item, inner, bytes, piece.before, self.out, to);
+            }
+            return Ok(());
+        }
+        let at_a_time = (COPIED_AT_A_TIME / piece.len).clamp(1, RANGES_AT_A_TIME);
+        let most = outer.iter().fold(1usize, |most, axis| most.saturating_mul(axis.count)).min(at_a_time);
+        grow(&mut self.scratch, most * piece.len)?;
+        loop {
+            (self.interrupt)()?;
+            let some: Vec<(usize, usize)> = steps.by_ref().take(at_a_time).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let copied = &mut self.scratch[..some.len() * piece.len];
+            self.storage.copy_runs(some.iter().map(|(from, _)| (from - piece.before, piece.len)), copied)?;
+            for ((_, to), bytes) in some.into_iter().zip(copied.chunks_exact(piece.len)) {
+                scatter(self.item, inner, bytes, piece.before, self.out, to);
+            }
+        }
+    }
+}
+
+/// Bytes of the storage around an element: so many, of which some lie before it.
+#[derive(Clone, Copy)]
+struct Piece {
+    len: usize,
+    before: usize,
+}
+
+impl Piece {
+    fn along(self, axis: &Axis) -> Self {
+        let before = if axis.from < 0 { axis.reach() } else { 0 };
+        Self { len: self.len + axis.reach(), before: self.before + before }
+    }
+}
+
+/// Copies elements of `item` bytes to their places in `out`; the first lies at `from` of `bytes` and goes to `to`.
+fn scatter(item: usize, axes: &[Axis], bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
+    let Some((row, outer)) = axes.split_last() else {
+        out[to..to + item].copy_from_slice(&bytes[from..from + item]);
+        return;
+    };
+    for (from, to) in Steps::new(outer, from, to) {
+        if row.from == item as isize && row.to == item {
+            let len = row.count * item;
+            out[to..to + len].copy_from_slice(&bytes[from..from + len]);
+            continue;
+        }
+        match item {
+            1 => scatter_row::<1>(row, bytes, from, out, to),
+            2 => scatter_row::<2>(row, bytes, from, out, to),
+            4 => scatter_row::<4>(row, bytes, from, out, to),
+            _ => scatter_row::<8>(row, bytes, from, out, to),
+        }
+    }
+}
+
+fn scatter_row<const ITEM: usize>(row: &Axis, bytes: &[u8], from: usize, out: &mut [u8], to: usize) {
+    let (mut from, mut to) = (from, to);
+    for _ in 0..row.count {
+        out[to..to + ITEM].copy_from_slice(&bytes[from..from + ITEM]);
+        from = from.wrapping_add_signed(row.from);
+        to += row.to;
+    }
+}
+
+/// All steps along some axes: places in the storage and in the output.
+struct Steps<'a> {
+    axes: &'a [Axis],
+    position: Vec<usize>,
+    next: Option<(usize, usize)>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(axes: &'a [Axis], from: usize, to: usize) -> Self {
+        Self { axes, position: vec![0; axes.len()], next: Some((from, to)) }
+    }
+}
+
+impl Iterator for Steps<'_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let place = self.next?;
+        let (mut from, mut to) = place;
+        self.next = None;
+        for (axis, position) in self.axes.iter().zip(&mut self.position).rev() {
+            if *position + 1 < axis.count {
+                *position += 1;
+                self.next = Some((from.wrapping_add_signed(axis.from), to + axis.to));
+                break;
+            }
+            from = from.wrapping_add_signed(-axis.from * *position as isize);
+            to -= axis.to * *position;
+            *position = 0;
+        }
+        Some(place)
+    }
+}
+
+/// Makes room for `len` bytes, or says that there is no memory.
+pub(super) fn grow(scratch: &mut Vec<u8>, len: usize) -> Result<()> {
+    scratch.try_reserve_exact(len.saturating_sub(scratch.len())).map_err(|_| no_memory(len))?;
+    scratch.resize(len.max(scratch.len()), 0);
+    Ok(())
 }
 
 /// Asks for the pages of a mapped tensor to be read.
-pub(super) fn prefetch(buffer: &Buffer) {
-    let runs = Runs::new(buffer);
-    let (storage, len) = (buffer.storage(), runs.len);
-    if !storage.is_mapped() {
-        return;
+pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
+    let storage = buffer.storage();
+    if !storage.is_mapped() || buffer.elements() == 0 {
+        return Ok(());
     }
-    let mut asked: Option<(usize, usize)> = None;
-    for start in runs {
-        asked = match asked {
-            Some((first, last)) if first <= start && start <= last + READ_ACROSS => {
-                Some((first, last.max(start + len)))
-            }
-            before => {
-                if let Some((first, last)) = before {
-                    storage.prefetch(first, last - first);
-                }
-                Some((start, start + len))
-            }
-        };
+    let (mut axes, item) = axes(buffer);
+    axes.retain(|axis| axis.from != 0);
+    axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
+    let mut piece = Piece { len: item, before: 0 };
+    while let Some(axis) = axes.pop_if(|axis| axis.from.unsigned_abs() <= piece.len + READ_ACROSS) {
+        piece = piece.along(&axis);
     }
-    if let Some((first, last)) = asked {
-        storage.prefetch(first, last - first);
+    // Strides of a file may lead to the same bytes again and again: then all between the first and the last is asked for once.
+    let pieces = axes.iter().fold(1usize, |pieces, axis| pieces.saturating_mul(axis.count));
+    if pieces > storage.len() / READ_ACROSS + 1 {
+        axes.drain(..).for_each(|axis| piece = piece.along(&axis));
     }
+    Steps::new(&axes, buffer.offset(), 0)
+        .try_for_each(|(from, _)| storage.prefetch(from - piece.before, piece.len, interrupt))
 }
 
-/// The bytes of the storage between which all elements lie.
+/// The bytes of the storage between which all elements lie; there are some.
 pub(super) fn reach(buffer: &Buffer) -> (usize, usize) {
-    let item = buffer.dtype().bytes().unwrap_or(1) as i64;
-    let (mut first, mut last) = (buffer.offset() as i64, buffer.offset() as i64 + item);
-    for (&dim, &stride) in buffer.shape().iter().zip(buffer.strides()) {
-        let distance = (dim - 1) * stride * item; // in bounds: `Buffer` checks the reach of all strides when it is made
-        if distance < 0 {
-            first += distance;
-        } else {
-            last += distance;
-        }
-    }
-    (first as usize, last as usize)
-}
-
-/// The starts, in bytes, of runs of adjacent elements.
-struct Runs<'a> {
-    shape: &'a [i64],
-    strides: &'a [i64],
-    /// Bytes of one run.
-    len: usize,
-    left: usize,
-    item: i64,
-    offset: i64,
-    /// The position in the outer dimensions, and its element.
-    position: Vec<i64>,
-    element: i64,
-}
-
-impl<'a> Runs<'a> {
-    fn new(buffer: &'a Buffer) -> Self {
-        let item = buffer.dtype().bytes().unwrap_or(1);
-        let (shape, strides) = (buffer.shape(), buffer.strides());
-        // The trailing dimensions that lie without gaps form one run.
-        let mut run = 1i64;
-        let mut outer = shape.len();
-        while outer > 0 && (strides[outer - 1] == run || shape[outer - 1] == 1) {
-            run *= shape[outer - 1];
-            outer -= 1;
-        }
-        Self {
-            shape: &shape[..outer],
-            strides: &strides[..outer],
-            len: run as usize * item,
-            left: shape[..outer].iter().product::<i64>() as usize,
-            item: item as i64,
-            offset: buffer.offset() as i64,
-            position: vec![0; outer],
-            element: 0,
-        }
-    }
-}
-
-impl Iterator for Runs<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
-        let start = (self.offset + self.element * self.item) as usize;
-        for axis in (0..self.shape.len()).rev() {
-            self.position[axis] += 1;
-            self.element += self.strides[axis];
-            if self.position[axis] < self.shape[axis] {
-                break;
-            }
-            self.element -= self.strides[axis] * self.shape[axis];
-            self.position[axis] = 0;
-        }
-        Some(start)
-    }
+    let (axes, item) = axes(buffer);
+    let piece = axes.iter().fold(Piece { len: item, before: 0 }, Piece::along);
+    (buffer.offset() - piece.before, buffer.offset() - piece.before + piece.len)
 }

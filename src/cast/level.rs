@@ -1,7 +1,8 @@
 //! Which instructions to use: the best that the processor has, or what the environment variable says.
 
 use std::fmt;
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 use crate::error::{Error, Result};
 
@@ -58,11 +59,9 @@ impl Level {
 
     /// The level in use. The environment is read once, at the first call.
     pub fn chosen() -> Result<Self> {
-        static CHOSEN: OnceLock<Result<Level, String>> = OnceLock::new();
-        CHOSEN
-            .get_or_init(|| Self::choose(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned())))
-            .clone()
-            .map_err(Error::Argument)
+        static CHOSEN: OnceBox<Result<Level, String>> = OnceBox::new();
+        let forced = || std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        CHOSEN.get_or_init(|| Box::new(Self::choose(forced()))).clone().map_err(Error::Argument)
     }
 
     fn choose(forced: Option<String>) -> Result<Self, String> {

@@ -1,7 +1,7 @@
 //! Conversion by table: a byte (one element of eight bits, or two of four) has 256 values, so its results are computed once, by the
 //! oracle, and looked up from then on.
 
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 
 use crate::cast::{CastOptions, scalar};
 use crate::dtype::DType;
@@ -10,7 +10,8 @@ use crate::dtype::DType;
 /// on a byte.
 pub(super) fn table(from: DType, to: DType, options: CastOptions) -> Option<&'static [u8]> {
     const KINDS: usize = DType::COUNT * DType::COUNT * 2;
-    static TABLES: [OnceLock<Box<[u8]>>; KINDS] = [const { OnceLock::new() }; KINDS];
+    // Threads that come at the same time may compute a table twice, and none waits: not even in a child forked meanwhile.
+    static TABLES: [OnceBox<Box<[u8]>>; KINDS] = [const { OnceBox::new() }; KINDS];
 
     let width = width(from, to)?;
     let index = (from.index() * DType::COUNT + to.index()) * 2 + usize::from(options.saturate);
@@ -18,7 +19,7 @@ pub(super) fn table(from: DType, to: DType, options: CastOptions) -> Option<&'st
         let codes: Vec<u8> = (0..=u8::MAX).collect();
         let mut results = vec![0; codes.len() * width];
         scalar::convert(from, to, &codes, &mut results, options.saturate);
-        results.into_boxed_slice()
+        Box::new(results.into_boxed_slice())
     });
     Some(table)
 }

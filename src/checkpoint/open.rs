@@ -18,6 +18,8 @@ use crate::tensor::TensorTable;
 const FIRST_READ: usize = 16 << 10;
 /// What is read ahead of every shard: the headers of nearly all checkpoints. So cold shards are fetched at the same time.
 const READ_AHEAD: u64 = 64 << 10;
+/// How many files of a set stay open; the others are opened again when something is read. Systems begin to refuse at 1,024, or at 256.
+const HELD_OPEN: usize = 128;
 
 /// Suffixes that promise a format.
 const SUFFIXES: [(&str, &[Kind]); 5] = [
@@ -49,6 +51,9 @@ enum More {
 
 impl Contents {
     fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
+        if !self.files.is_empty() {
+            (options.format.interrupt)()?;
+        }
         let (kind, header, more) =
             read_header(&file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
         let number = self.files.len() as u32;
@@ -129,12 +134,7 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
 
 fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let mut contents = Contents::default();
-    let files: Vec<SourceFile> = paths.iter().map(|path| SourceFile::open(path)).collect::<Result<_>>()?;
-    if files.len() > 1 {
-        for file in &files {
-            file.read_ahead(READ_AHEAD);
-        }
-    }
+    let files: Vec<SourceFile> = open_each(&paths).collect::<Result<_>>()?;
     for file in files {
         contents.add(file, options)?;
     }
@@ -148,6 +148,20 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
         contents.findings.push(Fault::new("checkpoint.shards-alone", note.clone()).path(&paths[0]).help(help));
     }
     contents.finish(paths, None, note, opened, options)
+}
+
+/// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
+fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<SourceFile>> {
+    paths.iter().enumerate().map(|(number, path)| {
+        let mut file = SourceFile::open(path)?;
+        if paths.len() > 1 {
+            file.read_ahead(READ_AHEAD);
+        }
+        if number >= HELD_OPEN {
+            file.close_for_now();
+        }
+        Ok(file)
+    })
 }
 
 /// Says so if the files are shards of a set of more files.
@@ -178,10 +192,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::default();
     let mut missing = vec![false; paths.len()];
-    let opened_files: Vec<Result<SourceFile>> = paths.iter().map(|path| SourceFile::open(path)).collect();
-    for file in opened_files.iter().flatten() {
-        file.read_ahead(READ_AHEAD);
-    }
+    let opened_files: Vec<Result<SourceFile>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options)?,

@@ -2,7 +2,7 @@
 //! the file.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::{Backend, Checkpoint};
 use crate::buffer::Buffer;
@@ -11,8 +11,9 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{StorageRef, TorchDType};
 use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
-use crate::storage::{SourceFile, Storage, no_memory};
+use crate::storage::{ForkMutex, SourceFile, Storage, no_memory};
 use crate::tensor::{Element, Span, TensorInfo, View};
+use crate::workers::Interrupt;
 
 /// What identifies memory that was made: a tensor, or a storage of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,21 +29,25 @@ pub(super) enum Made {
 
 /// Memory of their own that somebody still holds, so that taking a tensor twice gives the same.
 #[derive(Debug, Default)]
-pub(super) struct Taken(Mutex<HashMap<Made, Weak<Storage>>>);
+pub(super) struct Taken(ForkMutex<HashMap<Made, Weak<Storage>>>);
 
 impl Taken {
+    /// Nobody waits while memory is made: two threads may make the same, and then the first one's stays.
     fn get(&self, key: Made, make: impl FnOnce() -> Result<Arc<Storage>>) -> Result<Arc<Storage>> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(storage) = self.0.lock().get(&key).and_then(Weak::upgrade) {
+            return Ok(storage);
+        }
+        let made = make()?;
+        let mut taken = self.0.lock();
         if let Some(storage) = taken.get(&key).and_then(Weak::upgrade) {
             return Ok(storage);
         }
-        let storage = make()?;
         // Now and then, so that the dead do not add up, and a look at all of them does not either.
         if taken.len() == taken.capacity() {
             taken.retain(|_, storage| storage.strong_count() > 0);
         }
-        taken.insert(key, Arc::downgrade(&storage));
-        Ok(storage)
+        taken.insert(key, Arc::downgrade(&made));
+        Ok(made)
     }
 }
 
@@ -67,8 +72,8 @@ impl Checkpoint {
         let buffer = Buffer::contiguous_at(storage, offset, dtype, &shape)?;
         if self.catalog.ggufs[info.file as usize].as_ref().is_some_and(|gguf| gguf.big_endian) {
             return match info.element {
-                Element::Packed(encoding) => buffer.swap_blocks(encoding),
-                Element::Plain(_) | Element::Unknown(_) => buffer.swap_bytes(),
+                Element::Packed(encoding) => buffer.swap_blocks(encoding, &self.options.format.interrupt),
+                Element::Plain(_) | Element::Unknown(_) => buffer.swap_bytes(&self.options.format.interrupt),
             };
         }
         Ok(buffer)
@@ -87,7 +92,8 @@ impl Checkpoint {
         {
             return Ok((mapping.clone(), info.span.start() as usize));
         }
-        let storage = self.taken.get(Made::Tensor(number), || file.read_span(info.span))?;
+        let read = || file.read_span(info.span, &self.options.format.interrupt, |_| ());
+        let storage = self.taken.get(Made::Tensor(number), read)?;
         Ok((storage, 0))
     }
 
@@ -178,30 +184,38 @@ impl Checkpoint {
         {
             return Ok((mapping.clone(), place.span.start() as usize));
         }
-        let storage = self.taken.get(Made::Storage { file: number, span: place.span, swapped }, || {
-            let storage = match place.inflated {
-                Some(size) => inflated(file, place.span, size)?,
-                None => file.read_span(place.span)?,
-            };
+        let swap = |bytes: &mut [u8]| {
             if swapped > 1 {
-                storage.write(0, storage.len(), |bytes| {
-                    bytes.chunks_exact_mut(swapped).for_each(<[u8]>::reverse);
-                    Ok(())
-                })?;
+                bytes.chunks_exact_mut(swapped).for_each(<[u8]>::reverse);
             }
-            Ok(storage)
-        })?;
+        };
+        let interrupt = &self.options.format.interrupt;
+        let storage =
+            self.taken.get(Made::Storage { file: number, span: place.span, swapped }, || match place.inflated {
+                Some(size) => inflated(file, place.span, size, interrupt, swap),
+                None => file.read_span(place.span, interrupt, swap),
+            })?;
         Ok((storage, 0))
     }
 }
 
-/// A compressed storage, inflated into memory of its own.
-fn inflated(file: &SourceFile, span: Span, size: u64) -> Result<Arc<Storage>> {
+/// A compressed storage, inflated into memory of its own, which `finish` may change before it is shared.
+fn inflated(
+    file: &SourceFile,
+    span: Span,
+    size: u64,
+    interrupt: Interrupt<'_>,
+    finish: impl FnOnce(&mut [u8]),
+) -> Result<Arc<Storage>> {
     let inflate = || {
         torch_zip::check_ratio(span.len(), size)?;
-        let compressed = file.read_span(span)?;
+        let compressed = file.read_span(span, interrupt, |_| ())?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
-        let fill = |block: &mut [u8]| torch_zip::inflate_into(compressed.bytes(), block);
+        let fill = |block: &mut [u8]| {
+            torch_zip::inflate_into(compressed.slice(0, compressed.len()), block)?;
+            finish(block);
+            Ok(())
+        };
         Storage::filled(len, fill).ok_or_else(|| no_memory(len))?
     };
     inflate().map_err(|error| error.at_path(file.path()))

@@ -14,8 +14,9 @@ pub mod torch_zip;
 
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
-use crate::error::Fault;
+use crate::error::{Fault, Result};
 use crate::tensor::TensorTable;
+use crate::workers::uninterrupted;
 
 /// The longest header that is read: the limit of the safetensors format itself.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -56,17 +57,19 @@ impl Default for Limits {
 }
 
 /// How a header is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Refuse what is legal to the letter but never written on purpose, such as an empty tensor name; otherwise it becomes a finding.
     pub strict: bool,
     /// What the header may ask for.
     pub limits: Limits,
+    /// Asked now and then, on the thread that opens or reads; an error ends it.
+    pub interrupt: fn() -> Result<()>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { strict: true, limits: Limits::default() }
+        Self { strict: true, limits: Limits::default(), interrupt: uninterrupted }
     }
 }
 

@@ -2,14 +2,20 @@
 
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use memmap2::MmapOptions;
+use once_cell::race::OnceBox;
 
 use super::Storage;
 use crate::error::{Error, Fault, Result};
 use crate::tensor::Span;
+use crate::workers::{Interrupt, now_and_then};
+
+/// What is read between two questions whether to go on.
+const READ_AT_A_TIME: usize = 1 << 20;
 
 /// What identifies the content of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,9 +90,28 @@ fn changed(fault: Fault) -> Error {
 #[derive(Debug)]
 pub struct SourceFile {
     origin: Arc<Origin>,
-    file: File,
-    /// The mapping, made when the first tensor is taken; or why there is none.
-    mapping: OnceLock<Result<Arc<Storage>, String>>,
+    /// None where there are too many files to hold them all open: then it is opened anew each time that it is needed.
+    file: Option<File>,
+    /// The mapping, made when the first tensor is taken; or why there is none. Threads that come at the same time may each make one, of which
+    /// one stays: nobody waits, so that a child forked meanwhile does not wait for ever.
+    mapping: OnceBox<Result<Arc<Storage>, String>>,
+}
+
+/// An open file, held or for the moment.
+enum Handle<'a> {
+    Held(&'a File),
+    Opened(File),
+}
+
+impl Deref for Handle<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Self::Held(file) => file,
+            Self::Opened(file) => file,
+        }
+    }
 }
 
 impl SourceFile {
@@ -110,7 +135,7 @@ impl SourceFile {
         let metadata = file.metadata().map_err(failed)?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let origin = Origin { path: path.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
-        Ok(Self { origin: Arc::new(origin), file, mapping: OnceLock::new() })
+        Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
     }
 
     /// The path that it was opened by.
@@ -133,18 +158,43 @@ impl SourceFile {
         &self.origin
     }
 
+    /// Closes the file until it is needed again. From then on the path must lead to the same file.
+    pub fn close_for_now(&mut self) {
+        self.file = None;
+    }
+
+    fn handle(&self) -> Result<Handle<'_>> {
+        if let Some(file) = &self.file {
+            return Ok(Handle::Held(file));
+        }
+        let failed = |source: io::Error| Error::io(self.path(), "open again", source);
+        let file = File::open(&self.origin.absolute).map_err(failed)?;
+        if Fingerprint::of(&file.metadata().map_err(failed)?) != self.origin.fingerprint {
+            return Err(replaced(self.path()));
+        }
+        Ok(Handle::Opened(file))
+    }
+
     /// An error if the file is no longer what it was when it was opened.
     pub fn check_unchanged(&self) -> Result<()> {
-        let metadata = self.file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
+        self.check(&*self.handle()?)
+    }
+
+    fn check(&self, file: &File) -> Result<()> {
+        let metadata = file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
         self.origin.check(Fingerprint::of(&metadata))
     }
 
     /// Fills `bytes` from `offset` on. A file that ends before that has been truncated since it was opened.
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.read(&*self.handle()?, offset, bytes)
+    }
+
+    fn read(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
-            match pread(&self.file, at, &mut bytes[done..]) {
+            match pread(file, at, &mut bytes[done..]) {
                 Ok(0) => return Err(self.origin.truncated()),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -161,43 +211,61 @@ impl SourceFile {
         #[cfg(target_os = "linux")]
         {
             use std::os::fd::AsRawFd;
+            let Some(file) = &self.file else { return };
             let len = libc::off_t::try_from(len.min(self.len())).unwrap_or(libc::off_t::MAX);
             // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
-            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, len, libc::POSIX_FADV_WILLNEED) };
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, len, libc::POSIX_FADV_WILLNEED) };
         }
         #[cfg(not(target_os = "linux"))]
         let _ = len;
     }
 
-    /// The bytes of `span`, read into a new aligned block.
-    pub fn read_span(&self, span: Span) -> Result<Arc<Storage>> {
+    /// The bytes of `span`, read into a new aligned block, which `finish` may change before it is shared.
+    pub fn read_span(
+        &self,
+        span: Span,
+        interrupt: Interrupt<'_>,
+        finish: impl FnOnce(&mut [u8]),
+    ) -> Result<Arc<Storage>> {
         let len = usize::try_from(span.len()).map_err(|_| self.no_memory(span.len()))?;
+        let (file, interrupt) = (self.handle()?, now_and_then(interrupt));
         let read = |block: &mut [u8]| {
-            self.check_unchanged()?;
-            self.read_at(span.start(), block)?;
-            self.check_unchanged()
+            self.check(&file)?;
+            for (i, part) in block.chunks_mut(READ_AT_A_TIME).enumerate() {
+                self.read(&file, span.start() + (i * READ_AT_A_TIME) as u64, part)?;
+                interrupt()?;
+            }
+            finish(block);
+            self.check(&file)
         };
         Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
     }
 
     /// The whole file, read into a new aligned block.
     pub fn read_all(&self) -> Result<Arc<Storage>> {
-        self.read_span(Span::within(self.len(), 0, self.len())?)
+        self.read_span(Span::within(self.len(), 0, self.len())?, &crate::workers::uninterrupted, |_| ())
     }
 
     /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.
     pub fn mapping(&self) -> Result<&Arc<Storage>, &str> {
-        self.mapping.get_or_init(|| self.map().map_err(|error| error.to_string())).as_ref().map_err(String::as_str)
+        let made = self.mapping.get_or_init(|| Box::new(self.map().map_err(|error| error.to_string())));
+        made.as_ref().map_err(String::as_str)
     }
 
-    fn map(&self) -> io::Result<Arc<Storage>> {
+    fn map(&self) -> Result<Arc<Storage>> {
+        let failed = |source: io::Error| Error::io(self.path(), "map", source);
         if self.is_empty() {
-            return Storage::zeros(0).ok_or_else(|| io::ErrorKind::OutOfMemory.into());
+            return Storage::zeros(0).ok_or_else(|| self.no_memory(0));
         }
-        let len = usize::try_from(self.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let len = usize::try_from(self.len()).map_err(|_| self.no_memory(self.len()))?;
+        let file = self.handle()?;
         // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
         // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
-        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&self.file)? };
+        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&*file) }.map_err(failed)?;
+        // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
+        if file.metadata().map_err(failed)?.len() < self.len() {
+            return Err(self.origin.truncated());
+        }
         Ok(Arc::new(Storage::mapping(map, self.origin.clone())))
     }
 

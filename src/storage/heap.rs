@@ -5,24 +5,26 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
 
 use super::BLOCK_ALIGN;
+use super::fork::ForkMutex;
+use super::limit::memory_limit;
 
 /// From this size on a block is a mapping of its own. Below, the allocator's reuse of warm pages is worth more.
 const MAPPED_FROM: usize = 1 << 20;
 /// The size of a huge page on x86-64. Blocks from this size on start at a multiple of it.
 const HUGE_PAGE: usize = 2 << 20;
-/// The most memory that released blocks keep, in all and as a share of what the machine has.
+/// The most memory that released blocks keep, in all and as a share of what this process may use.
 const KEPT_MOST: usize = 4 << 30;
 const KEPT_SHARE: usize = 8;
 /// A kept block serves a request of at least this share of its size.
 const FIT_SHARE: usize = 2;
 
 /// Large blocks that were released and are kept.
-static KEPT: Mutex<Vec<LargeBlock>> = Mutex::new(Vec::new());
+static KEPT: ForkMutex<Vec<LargeBlock>> = ForkMutex::new();
 
 pub(super) enum HeapBlock {
     Small { start: NonNull<u8>, layout: Layout },
@@ -49,7 +51,7 @@ impl HeapBlock {
         if len < MAPPED_FROM {
             return Self::small(len);
         }
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = KEPT.lock();
         let fits = kept.iter().enumerate().filter(|(_, block)| block.size() >= len && len >= block.size() / FIT_SHARE);
         if let Some((best, _)) = fits.min_by_key(|(_, block)| block.size()) {
             return Some(Self::Large { block: Some(kept.swap_remove(best)), len });
@@ -139,30 +141,31 @@ impl LargeBlock {
 
     /// Keeps the block for the next user, unless too much is kept already.
     fn release(self) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = kept_most();
+        let mut kept = KEPT.lock();
         let total: usize = kept.iter().map(LargeBlock::size).sum();
-        if total + self.size() <= kept_most() {
+        if total + self.size() <= most {
             kept.push(self);
         }
     }
 }
 
-/// How much released blocks may keep on this machine.
+/// How much released blocks may keep. Limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: asks for two numbers.
-        let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGE_SIZE)) };
-        let memory = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
-        KEPT_MOST.min(memory / KEPT_SHARE)
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    match MOST.load(Ordering::Relaxed) {
+        0 => {
+            let most = KEPT_MOST.min(memory_limit() / KEPT_SHARE).max(1);
+            MOST.store(most, Ordering::Relaxed);
+            most
+        }
+        most => most,
     }
-    #[cfg(not(target_os = "linux"))]
-    KEPT_MOST.min((16 << 30) / KEPT_SHARE)
 }
 
 /// Gives the memory of released blocks back to the system; returns how many bytes that were.
 pub fn release_memory() -> usize {
-    let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
+    let kept = std::mem::take(&mut *KEPT.lock());
     kept.iter().map(LargeBlock::size).sum()
 }
 

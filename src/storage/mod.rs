@@ -8,8 +8,10 @@
 #![allow(unsafe_code)]
 
 mod file;
+mod fork;
 mod guard;
 mod heap;
+mod limit;
 
 use std::any::Any;
 use std::fmt;
@@ -17,11 +19,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use file::{Fingerprint, Origin, SourceFile, replaced};
+pub use fork::ForkMutex;
 use heap::HeapBlock;
 pub use heap::release_memory;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+use crate::workers::Interrupt;
 
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
 pub const BLOCK_ALIGN: usize = 64;
@@ -114,18 +118,30 @@ impl Storage {
         matches!(self.owner, Owner::Mapping { .. })
     }
 
-    /// Lets `fill` write `len` bytes from `start` on. Nobody else may use them meanwhile, as with every array that is written to.
+    /// Lets `fill` write `len` bytes from `start` on, in place.
     ///
     /// # Panics
     /// If the bytes are not in the storage.
-    pub fn write<T>(&self, start: usize, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+    pub fn write<T>(
+        &self,
+        start: usize,
+        len: usize,
+        _: Exclusive,
+        fill: impl FnOnce(&mut [u8]) -> Result<T>,
+    ) -> Result<T> {
         if !self.is_writable() {
             return Err(Error::Argument("this memory is read-only".into()));
         }
-        let bytes = &self.bytes()[start..start + len];
-        // SAFETY: the bytes are writable (private pages, heap, or foreign memory given as such) and stay while `self` does; that nobody else
-        // uses them meanwhile is the caller's promise, as it is for every write through an address that this type hands out.
-        fill(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast_mut(), len) })
+        let at = self.address(start, len);
+        // SAFETY: the bytes are writable (private pages, heap, or foreign memory given as such) and stay while `self` does. That no reference to
+        // them lives is what whoever made the `Exclusive` promised.
+        fill(unsafe { std::slice::from_raw_parts_mut(at, len) })
+    }
+
+    /// The address of a part, which is inside.
+    fn address(&self, start: usize, len: usize) -> *mut u8 {
+        assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
+        self.start.as_ptr().wrapping_add(start)
     }
 
     /// The file that this is a mapping of.
@@ -142,17 +158,16 @@ impl Storage {
     /// # Panics
     /// If a run is not in the storage.
     pub fn copy_runs(&self, runs: impl Iterator<Item = (usize, usize)>, mut out: &mut [u8]) -> Result<()> {
-        let bytes = self.bytes();
         let Owner::Mapping { origin, .. } = &self.owner else {
             for (start, len) in runs {
                 let (now, later) = out.split_at_mut(len);
-                now.copy_from_slice(&bytes[start..start + len]);
+                now.copy_from_slice(self.slice(start, len));
                 out = later;
             }
             return Ok(());
         };
         let runs: Vec<(*const u8, usize)> =
-            runs.map(|(start, len)| (bytes[start..start + len].as_ptr(), len)).filter(|&(_, len)| len > 0).collect();
+            runs.filter(|&(_, len)| len > 0).map(|(start, len)| (self.address(start, len).cast_const(), len)).collect();
         // SAFETY: the runs are parts of the mapping, which `self` keeps.
         unsafe { guard::copy(&runs, out) }.map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => origin.truncated(),
@@ -163,15 +178,17 @@ impl Storage {
     /// Asks for these bytes of a mapped file to be read from the disk, and for nothing around them; elsewhere it does nothing.
     ///
     /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
-    pub fn prefetch(&self, start: usize, len: usize) {
+    pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
         #[cfg(unix)]
         if let Owner::Mapping { map, .. } = &self.owner {
             let end = start.saturating_add(len).min(self.len);
             for at in (start..end).step_by(READ_AHEAD) {
                 // Advice: where the system does not take it, the first touch reads.
                 let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
+                interrupt()?;
             }
         }
+        Ok(())
     }
 
     /// False only for foreign memory that was given read-only.
@@ -179,11 +196,32 @@ impl Storage {
         !matches!(self.owner, Owner::Foreign { writable: false, .. })
     }
 
-    /// The bytes. What a consumer wrote through a view of the same memory is seen here; for the time of this borrow nobody may write.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `len` bytes while `owner` lives, which is as long as `self`; all bytes are initialised (mapped, zeroed
+    /// Some of the bytes. What a consumer wrote through a view of the same memory is seen here; for the time of this borrow nobody may write
+    /// to them. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
+    ///
+    /// # Panics
+    /// If the bytes are not in the storage.
+    pub fn slice(&self, start: usize, len: usize) -> &[u8] {
+        // SAFETY: the bytes are in the storage and stay while `owner` lives, which is as long as `self`; all are initialised (mapped, zeroed
         // or foreign under the contract of `foreign`).
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.address(start, len), len) }
+    }
+}
+
+/// The promise of somebody who gave memory to write to that nobody else reads or writes it meanwhile.
+///
+/// It cannot be checked here: the memory may be an array of another library. `out=` is such a promise, as it is with every function of NumPy.
+#[derive(Debug)]
+pub struct Exclusive(());
+
+impl Exclusive {
+    /// Takes the promise.
+    ///
+    /// # Safety
+    /// While a function that takes the result runs, no reference of Rust to the bytes that it writes lives but its own, and no other thread
+    /// reads or writes them.
+    pub unsafe fn promised() -> Self {
+        Self(())
     }
 }
 
@@ -214,7 +252,7 @@ mod tests {
             let storage = Storage::zeros(len).expect("memory");
             assert_eq!(storage.len(), len);
             assert!((storage.as_ptr() as usize).is_multiple_of(BLOCK_ALIGN));
-            assert!(storage.bytes().iter().all(|&byte| byte == 0));
+            assert!(storage.slice(0, len).iter().all(|&byte| byte == 0));
         }
     }
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
-use max_weights::storage::Storage;
+use max_weights::storage::{Exclusive, Storage};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -59,7 +59,7 @@ impl Buffer {
             Ok(own) => own.get().tensor.clone(),
             Err(_) => dlpack::import(array)?,
         };
-        Ok(Self { tensor: if copy == Some(true) { tensor.copy()? } else { tensor } })
+        Ok(Self { tensor: if copy == Some(true) { array.py().detach(|| tensor.copy(&interrupt))? } else { tensor } })
     }
 
     /// A new tensor of zeros.
@@ -211,7 +211,7 @@ impl Buffer {
     }
 
     fn copy(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: py.detach(|| self.tensor.copy())? })
+        Ok(Self { tensor: py.detach(|| self.tensor.copy(&interrupt))? })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
@@ -243,7 +243,9 @@ impl Buffer {
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
             }
             let target = &out.get().tensor;
-            py.detach(|| tensor.astype_into(target, saturate, &interrupt))?;
+            // SAFETY: the caller gave `out` to be written to, and the core refuses memory that it reads as well.
+            let exclusive = unsafe { Exclusive::promised() };
+            py.detach(|| tensor.astype_into(target, exclusive, saturate, &interrupt))?;
             return Ok(out);
         }
         if dtype == tensor.dtype() {
@@ -253,14 +255,14 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
-    fn prefetch<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
+    fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
-        slf.py().detach(|| tensor.prefetch());
-        slf.clone()
+        slf.py().detach(|| tensor.prefetch(&interrupt))?;
+        Ok(slf.clone())
     }
 
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: py.detach(|| self.tensor.contiguous())? })
+        Ok(Self { tensor: py.detach(|| self.tensor.contiguous(&interrupt))? })
     }
 
     #[pyo3(signature = (dtype, shape=None))]
@@ -335,7 +337,7 @@ impl Buffer {
         let version =
             if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
         if copy == Some(true) {
-            return Ok(dlpack::export_flagged(py, &py.detach(|| self.tensor.copy())?, version, true)?);
+            return Ok(dlpack::export_flagged(py, &py.detach(|| self.tensor.copy(&interrupt))?, version, true)?);
         }
         Ok(dlpack::export(py, &self.tensor, version)?)
     }
@@ -451,7 +453,11 @@ pub(crate) fn dequantize(
     let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
     let out = out.map(writable).transpose()?.map(|out| out.get().tensor.clone());
     let blocks = &blocks.tensor;
-    let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape, out.as_ref(), &interrupt);
+    let decode = || {
+        // SAFETY: the caller gave `out` to be written to, and the core refuses memory that it reads as well.
+        let out = out.as_ref().map(|out| (out, unsafe { Exclusive::promised() }));
+        max_weights::buffer::dequantize(blocks, encoding, dtype, &shape, out, &interrupt)
+    };
     Ok(Buffer { tensor: py.detach(decode)? })
 }
 

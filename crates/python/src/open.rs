@@ -6,7 +6,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::Outcome;
+use crate::error::{Outcome, interrupt};
 use crate::formats::root;
 use crate::weights::WeightsNode;
 
@@ -36,6 +36,7 @@ impl Arguments {
         };
         let mut options = OpenOptions { backend, ..OpenOptions::default() };
         options.format.strict = self.strict;
+        options.format.interrupt = interrupt;
         if let Some(bytes) = self.max_header_bytes {
             options.format.limits.header_bytes = bytes;
         }

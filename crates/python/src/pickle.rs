@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{dtype_from_python, dtype_to_python};
-use crate::error::Outcome;
+use crate::error::{Outcome, interrupt};
 use crate::open::{Arguments, open};
 use crate::weights::{Shared, WeightsNode};
 
@@ -111,7 +111,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
         let arguments = (origin.absolute.as_path(), mark(origin.fingerprint), place).into_pyobject(py)?;
         return Ok((core.getattr("_remap_buffer")?, arguments).into_pyobject(py)?);
     }
-    let tensor = py.detach(|| tensor.contiguous())?;
+    let tensor = py.detach(|| tensor.contiguous(&interrupt))?;
     let bytes = PyBytes::new(py, tensor.bytes().unwrap_or_default());
     let arguments = (bytes, dtype, tensor.shape().to_vec()).into_pyobject(py)?;
     Ok((core.getattr("_buffer_of_bytes")?, arguments).into_pyobject(py)?)

@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python, imported};
 use crate::dlpack;
-use crate::error::{Outcome, to_python};
+use crate::error::{Outcome, interrupt, to_python};
 use crate::formats;
 use crate::infos::WeightInfos;
 use crate::metadata::Metadata;
@@ -157,7 +157,7 @@ impl WeightsNode {
         }
         let heads = self.shared.renaming.as_ref().and_then(|renaming| renaming.heads.get(&number));
         let Some(&heads) = heads else { return Ok(Buffer::new(tensor)) };
-        let restored = py.detach(|| tensor.pairs_to_halves(heads));
+        let restored = py.detach(|| tensor.pairs_to_halves(heads, &interrupt));
         Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
     }
 

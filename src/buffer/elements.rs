@@ -1,0 +1,133 @@
+//! The elements of a tensor, whatever its layout, as ranges of numbers in C order: what work in parts reads.
+
+use std::ops::Range;
+
+use super::{Buffer, strided};
+use crate::cast::elements_per_group;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::storage::{Storage, no_memory};
+use crate::workers::{Interrupt, WORKERS};
+
+/// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
+pub(super) const PART: usize = 4 << 20;
+/// Out of a mapping, bytes that are copied under guard at a time; they stay in the cache of the core.
+const GUARDED: usize = 256 << 10;
+
+/// The numbers from zero to `count` in parts of `per_part`, each with its share of `out`, in which a number takes `bits`.
+pub(super) fn parts(count: usize, per_part: usize, bits: usize, out: &mut [u8]) -> Vec<(Range<usize>, &mut [u8])> {
+    let mut rest = out;
+    let mut parts = Vec::with_capacity(count.div_ceil(per_part.max(1)));
+    for start in (0..count).step_by(per_part.max(1)) {
+        let stop = (start + per_part).min(count);
+        let (now, later) = rest.split_at_mut((stop - start) * bits / 8);
+        rest = later;
+        parts.push((start..stop, now));
+    }
+    parts
+}
+
+/// How many elements a part has; whole bytes of both dtypes.
+pub(super) fn per_part(from: DType, to: DType) -> usize {
+    (PART * 8 / from.bits().max(to.bits())).next_multiple_of(whole_bytes(from, to))
+}
+
+/// Ranges that begin at a multiple of this begin at a byte in both dtypes.
+pub(super) fn whole_bytes(from: DType, to: DType) -> usize {
+    elements_per_group(from).max(elements_per_group(to))
+}
+
+impl Buffer {
+    /// Writes some elements to `out`, which has exactly their size. A view of a file that was truncated meanwhile gives an error.
+    fn read_elements(&self, range: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        if self.is_contiguous() {
+            let start = self.offset + range.start * self.dtype.bits() / 8;
+            return self.storage.copy_runs(std::iter::once((start, out.len())), out);
+        }
+        strided::gather(self, range, out, interrupt)
+    }
+
+    /// Lets `take` have some elements, one after the other, a bounded number at a time that is a multiple of `multiple`. They are where they
+    /// are, or copied where that is a mapping, which may vanish, or has gaps.
+    pub(super) fn with_elements(
+        &self,
+        range: Range<usize>,
+        multiple: usize,
+        interrupt: Interrupt<'_>,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let bits = self.dtype.bits();
+        if self.is_contiguous() && !self.storage.is_mapped() {
+            return take(self.storage.slice(self.offset + range.start * bits / 8, range.len() * bits / 8));
+        }
+        // Strided elements cost least when many are gathered at once.
+        let at_a_time = if self.is_contiguous() { GUARDED } else { PART };
+        let step = (at_a_time * 8 / bits).next_multiple_of(multiple);
+        let mut scratch = Vec::new();
+        strided::grow(&mut scratch, step.min(range.len()) * bits / 8)?;
+        for start in range.clone().step_by(step) {
+            let some = start..(start + step).min(range.end);
+            let bytes = &mut scratch[..some.len() * bits / 8];
+            self.read_elements(some, bytes, interrupt)?;
+            take(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// This tensor if it is contiguous and aligned, else a copy that is.
+    pub fn contiguous(&self, interrupt: Interrupt<'_>) -> Result<Self> {
+        if self.is_contiguous() && self.is_aligned() { Ok(self.clone()) } else { self.copy(interrupt) }
+    }
+
+    /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
+    pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
+        self.copy_and(interrupt, |_| ())
+    }
+
+    /// A contiguous copy whose bytes were changed by `finish`.
+    pub(super) fn copy_and(&self, interrupt: Interrupt<'_>, finish: impl FnOnce(&mut [u8])) -> Result<Self> {
+        let (size, bits) = (self.size(), self.dtype.bits());
+        let storage = Storage::filled(size, |out| {
+            let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, out);
+            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
+            finish(out);
+            Ok(())
+        })
+        .ok_or_else(|| no_memory(size))??;
+        Self::contiguous_at(storage, 0, self.dtype, &self.shape)
+    }
+
+    /// One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.
+    pub(super) fn check_out(&self, dtype: DType, shape: &[i64], sources: &[&Self]) -> Result<()> {
+        if self.dtype != dtype || *self.shape != *shape || !self.is_contiguous() {
+            let (found, have) = (self.dtype, &self.shape);
+            let gaps = if self.is_contiguous() { "" } else { ", not contiguous" };
+            return Err(Error::Argument(format!(
+                "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}{gaps}"
+            )));
+        }
+        if !self.storage.is_writable() {
+            return Err(Error::Argument("out is read-only".into()));
+        }
+        let (start, end) = self.addresses();
+        let overlaps = sources.iter().any(|source| {
+            let (first, last) = source.addresses();
+            start < last && first < end
+        });
+        if overlaps {
+            return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
+        }
+        Ok(())
+    }
+
+    /// The addresses between which all elements lie.
+    fn addresses(&self) -> (usize, usize) {
+        let (first, last) = match self.dtype.bytes() {
+            _ if self.elements() == 0 => return (0, 0),
+            Some(_) => strided::reach(self),
+            None => (self.offset, self.offset + self.size()),
+        };
+        let base = self.storage.as_ptr() as usize;
+        (base + first, base + last)
+    }
+}
