@@ -11,6 +11,8 @@ use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
 pub(super) const PART: usize = 4 << 20;
+/// Bytes between two questions whether to go on: the slowest conversions take some milliseconds for them.
+const AT_A_TIME: usize = 1 << 20;
 /// Out of a mapping, bytes that are copied under guard at a time; they stay in the cache of the core.
 const GUARDED: usize = 256 << 10;
 
@@ -57,19 +59,27 @@ impl Buffer {
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let bits = self.dtype.bits();
-        if self.is_contiguous() && !self.storage.is_mapped() {
-            return take(self.storage.slice(self.offset + range.start * bits / 8, range.len() * bits / 8));
-        }
-        // Strided elements cost least when many are gathered at once.
-        let at_a_time = if self.is_contiguous() { GUARDED } else { PART };
+        let in_place = self.is_contiguous() && !self.storage.is_mapped();
+        let at_a_time = match (in_place, self.is_contiguous()) {
+            (true, _) => AT_A_TIME,
+            (false, true) => GUARDED,
+            (false, false) => PART, // strided elements cost least when many are gathered at once
+        };
         let step = (at_a_time * 8 / bits).next_multiple_of(multiple);
         let mut scratch = Vec::new();
-        strided::grow(&mut scratch, step.min(range.len()) * bits / 8)?;
+        if !in_place {
+            strided::grow(&mut scratch, step.min(range.len()) * bits / 8)?;
+        }
         for start in range.clone().step_by(step) {
             let some = start..(start + step).min(range.end);
-            let bytes = &mut scratch[..some.len() * bits / 8];
-            self.read_elements(some, bytes, interrupt)?;
-            take(bytes)?;
+            let size = some.len() * bits / 8;
+            if in_place {
+                take(self.storage.slice(self.offset + start * bits / 8, size))?;
+            } else {
+                self.read_elements(some, &mut scratch[..size], interrupt)?;
+                take(&scratch[..size])?;
+            }
+            interrupt()?;
         }
         Ok(())
     }

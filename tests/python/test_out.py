@@ -1,0 +1,70 @@
+"""`out=`: what is given to be written to is checked before a byte is written, by one rule for all that take it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from max_weights import dequantize
+from max_weights.driver import Buffer
+from max_weights.graph.quantization import QuantizationEncoding
+
+BLOCKS = 4096
+BLOCK_BYTES, BLOCK_VALUES = 34, 32
+
+
+def overlapping(shift: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Q8_0 blocks and room for their float32 values in one piece of memory; the room begins `shift` bytes after the blocks."""
+    size = BLOCKS * BLOCK_VALUES * 4
+    memory = np.random.default_rng(0).integers(0, 60, 3 * size, dtype=np.uint8)
+    start = size
+    blocks = memory[start : start + BLOCKS * BLOCK_BYTES]
+    room = memory[start + shift : start + shift + size].view(np.float32)
+    return blocks, room
+
+
+@pytest.mark.parametrize("shift", [-BLOCKS * BLOCK_VALUES * 4 + 4, -400, 0, 4, 40_000, BLOCKS * BLOCK_BYTES - 4])
+def test_decoding_over_its_own_blocks_is_refused_and_changes_nothing(shift: int) -> None:
+    blocks, room = overlapping(shift)
+    before = blocks.copy()
+    with pytest.raises(ValueError, match="out overlaps"):
+        dequantize(blocks, "Q8_0", out=room)
+    assert np.array_equal(blocks, before)
+
+
+@pytest.mark.parametrize("shift", [-BLOCKS * BLOCK_VALUES * 4, BLOCKS * BLOCK_BYTES])
+def test_decoding_right_beside_its_blocks_is_right(shift: int) -> None:
+    blocks, room = overlapping(shift)
+    expected = dequantize(blocks.copy(), "Q8_0").to_numpy()
+    dequantize(blocks, "Q8_0", out=room)
+    assert np.array_equal(room, expected, equal_nan=True)
+
+
+def test_rows_of_blocks_with_gaps_are_checked_as_far_as_they_reach() -> None:
+    memory = np.zeros((8, 4 * BLOCK_VALUES * 4), np.uint8)
+    blocks = memory[:, :BLOCK_BYTES]
+    between = memory[3:4, BLOCK_BYTES * 2 :][0, : 8 * BLOCK_VALUES * 0 + 4].view(np.float32)
+    assert between.size == 1
+    room = memory.reshape(-1)[1024 : 1024 + 8 * BLOCK_VALUES * 4].view(np.float32).reshape(8, BLOCK_VALUES)
+    with pytest.raises(ValueError, match="out overlaps"):
+        dequantize(blocks, "Q8_0", out=room)
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        (np.zeros((4, 64), np.float16), "float32 of shape"),
+        (np.zeros((4, 63), np.float32), "of shape"),
+        (np.zeros((4, 128), np.float32)[:, ::2], "not contiguous"),
+        (np.zeros((64, 4), np.float32).T, "not contiguous"),
+        (np.frombuffer(bytes(4 * 64 * 4), np.float32).reshape(4, 64), "read-only"),
+        (np.zeros((4, 64), ">f4"), "order"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_every_taker_of_out(out: Any, sentence: str) -> None:
+    blocks = np.zeros((4, 2 * BLOCK_BYTES), np.uint8)
+    source = Buffer.zeros((4, 64), "float64")
+    with pytest.raises(ValueError, match=f"out.*{sentence}|{sentence}.*out"):
+        dequantize(blocks, QuantizationEncoding.Q8_0, out=out)
+    with pytest.raises(ValueError, match="out"):
+        source.astype("float32", out=out)
