@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# The promise is 100 ms. A machine on which other programs run takes longer now and then, so that the median of some attempts is judged.
+# The promise is 100 ms. Beside other programs it takes longer now and then: the median of some attempts is judged.
 PROMISED = 0.1
 ATTEMPTS = 5
 

@@ -1,0 +1,194 @@
+"""No thread waits for another's reading, and no forked child for a lock that its parent held."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import max_weights
+from max_weights import FileChangedError
+
+Make = Callable[..., Path]
+
+
+def large_and_small(path: Path, size: int) -> Path:
+    """A file with a large tensor of zeros, which takes no room on the disk, and a small one."""
+    header = {
+        "large": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
+        "small": {"dtype": "F32", "shape": [1], "data_offsets": [size, size + 4]},
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.seek(size, os.SEEK_CUR)
+        file.write(struct.pack("<f", 7))
+    return path
+
+
+def test_a_small_tensor_does_not_wait_for_a_large_one_that_is_read(tmp_path: Path) -> None:
+    weights = max_weights.load_weights(large_and_small(tmp_path / "m.safetensors", 1 << 30), backend="read")
+    begun, done = threading.Event(), []
+
+    def read() -> None:
+        begun.set()
+        value = weights.large.data()
+        done.append(time.perf_counter())
+        del value
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    begun.wait()
+    time.sleep(0.03)  # so that it is reading
+    started = time.perf_counter()
+    assert weights.small.data().data.item() == 7
+    small = time.perf_counter() - started
+    reader.join()
+    assert small < (done[0] - started) / 4
+
+
+FORK_WHILE_READING = """
+import os, signal, sys, threading, time, max_weights
+weights = max_weights.load_weights(sys.argv[1], backend="read")
+thread = threading.Thread(target=weights.large.data)
+thread.start()
+time.sleep(0.02)
+child = os.fork()
+if child == 0:
+    signal.alarm(10)  # a child that waits for a lock for ever is killed
+    assert weights.small.data().data.item() == 7
+    assert weights.large.data().shape[0] == 1 << 29
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+thread.join()
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+FORKS_WHILE_COPYING = """
+import os, signal, threading, numpy as np, max_weights
+from max_weights.driver import Buffer
+source = Buffer.from_numpy(np.ones(1 << 18, np.float32))
+kept = [Buffer.zeros((1 << 20,), "uint8") for _ in range(2500)]
+del kept  # the longer the list of kept blocks, the longer its lock is held
+done = threading.Event()
+def work():
+    while not done.is_set():
+        source.copy()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+failed = 0
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        for _ in range(3):
+            source.copy()
+        max_weights.release_memory()
+        os._exit(0)
+    failed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    if failed:
+        break
+done.set()
+for thread in threads:
+    thread.join()
+raise SystemExit(failed)
+"""
+
+
+def run(script: str, *arguments: object, limits: str = "") -> None:
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", limits + script, *map(str, arguments)], check=True, timeout=120
+    )
+
+
+def test_a_child_forked_while_a_tensor_is_read_does_not_hang(tmp_path: Path) -> None:
+    run(FORK_WHILE_READING, large_and_small(tmp_path / "m.safetensors", 1 << 29))
+
+
+def test_children_forked_while_threads_copy_do_not_hang() -> None:
+    run(FORKS_WHILE_COPYING)
+
+
+def test_many_threads_that_take_one_tensor_get_the_same_memory(make_file: Make) -> None:
+    path = make_file({"w": np.ones((1024, 1024), np.float32)})
+    for _ in range(20):
+        weights = max_weights.load_weights(path, backend="read")
+        taken: list[max_weights.WeightData] = []
+        threads = [threading.Thread(target=lambda w=weights, t=taken: t.append(w.w.data())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({value.data._data_ptr() for value in taken}) == 1
+
+
+def shards(folder: Path, count: int) -> Path:
+    """A set of small shards and its index."""
+    names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
+    for i, name in enumerate(names):
+        text = json.dumps({f"w{i}": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        text += b" " * (-len(text) % 8)
+        (folder / name).write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<ff", i, -i))
+    index = folder / "model.safetensors.index.json"
+    index.write_text(
+        json.dumps(
+            {"metadata": {"total_size": 8 * count}, "weight_map": {f"w{i}": name for i, name in enumerate(names)}}
+        )
+    )
+    return index
+
+
+@pytest.mark.parametrize("backend", ["mmap", "read"])
+def test_a_set_of_many_files_holds_few_of_them_open(tmp_path: Path, backend: str) -> None:
+    """A process may often have 1,024 files open, or 256."""
+    index = shards(tmp_path, 600)
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
+    script = """
+import os, sys, numpy, max_weights
+for path in (sys.argv[1], [entry.path for entry in os.scandir(os.path.dirname(sys.argv[1])) if "-of-" in entry.name]):
+    weights = max_weights.load_weights(path, backend=sys.argv[2])
+    for i in range(600):
+        assert weights[f"w{i}"].data().data[0].item() == i
+    assert len(os.listdir("/proc/self/fd")) < 150
+    weights.close()
+"""
+    run(script, index, backend, limits=limits)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "read"])
+def test_a_file_of_a_large_set_that_was_replaced_is_named(tmp_path: Path, backend: str) -> None:
+    weights = max_weights.load_weights(shards(tmp_path, 200), backend=backend)
+    last = tmp_path / "model-00200-of-00200.safetensors"
+    content = last.read_bytes()
+    last.unlink()
+    (tmp_path / "new").write_bytes(content)
+    (tmp_path / "new").rename(last)
+    with pytest.raises(FileChangedError, match="model-00200-of-00200"):
+        weights.w199.data()
+    assert weights.w0.data().data[0].item() == 0
+
+
+def test_a_file_that_shrank_before_its_first_tensor_is_taken_gives_an_error(make_file: Make) -> None:
+    path = make_file({"w": np.ones((1 << 20,), np.float32)})
+    script = """
+import os, sys, numpy, max_weights
+weights = max_weights.load_weights(sys.argv[1])
+os.truncate(sys.argv[1], 8192)
+try:
+    array = numpy.asarray(weights.w.data())
+except max_weights.FileChangedError as error:
+    assert "truncated" in str(error)
+else:
+    print(array[-1])
+    raise SystemExit("no error")
+"""
+    run(script, path)
