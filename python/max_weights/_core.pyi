@@ -85,7 +85,7 @@ class Buffer:
     def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
         """The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true.
 
-        It is read-only where the producer says so or cannot say it (JAX, and producers from before DLPack 1).
+        It is read-only where the producer says so, or cannot say it (docs/safety.md).
 
         Raises:
             BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.

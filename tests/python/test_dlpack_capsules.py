@@ -80,6 +80,33 @@ def test_unversioned_capsules_arrive_read_only_as_numpy_takes_them() -> None:
         assert np.from_dlpack(producer).flags.writeable == writable
 
 
+class OldTorch(torch.Tensor):
+    """Of a torch that knows no versions."""
+
+    def __dlpack__(self) -> Any:  # type: ignore[override]
+        return super().__dlpack__()
+
+
+class OldArray(np.ndarray):
+    """Of a NumPy that knows no versions."""
+
+    def __dlpack__(self) -> Any:  # type: ignore[override]
+        return super().__dlpack__()
+
+
+def test_old_torch_and_old_numpy_make_capsules_of_writable_memory_only() -> None:
+    tensor, array = torch.zeros(2).as_subclass(OldTorch), np.zeros(2).view(OldArray)
+    for producer in (tensor, array):
+        buffer = Buffer.from_dlpack(producer)
+        buffer[1] = 7
+        assert np.asarray(buffer).tolist() == [0, 7]
+        assert buffer.__dlpack__() is not None, "and it leaves as it came"
+    assert tensor.tolist() == array.tolist() == [0, 7]
+    array.flags.writeable = False
+    with pytest.raises((BufferError, ValueError)):
+        Buffer.from_dlpack(array)
+
+
 def test_jax_arrays_arrive_read_only_and_stay_as_they_are() -> None:
     array = jax.numpy.arange(4.0)
     buffer = Buffer.from_dlpack(array)

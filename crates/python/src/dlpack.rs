@@ -15,8 +15,11 @@ use max_weights::dtype::DType;
 use max_weights::storage::Storage;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
+
+use crate::convert::imported;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -291,13 +294,18 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             "the capsule's name is not that of a DLPack tensor, or it was taken before",
         ));
     }
+    let writable = access == Access::Write || writable_unsaid(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
     let owner = Taken(managed);
-    // An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is; NumPy takes none of them to write to.
-    let writable = access == Access::Write;
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, writable, owner) }
+}
+
+/// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
+fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    imported(producer.py(), &DOOR, "max_weights.driver.doors", "writable_unsaid")?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {

@@ -122,6 +122,18 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
 
 
+def writable_unsaid(producer: Any) -> bool:
+    """True for those whose DLPack capsules from before version 1 are all of memory that may be written: torch knows no
+    other, and NumPy refuses to make them.
+    """
+    import sys
+
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the producer has been imported
+    return (numpy is not None and isinstance(producer, numpy.ndarray)) or (
+        torch is not None and isinstance(producer, torch.Tensor)
+    )
+
+
 def writable(out: Any) -> Any:
     """The tensor over the memory of `out`, to write to; `out` itself, if it is to be asked for by DLPack.
 
