@@ -85,8 +85,10 @@ class Buffer:
     def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
         """The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true.
 
+        It is read-only where the producer says so, or cannot say it (docs/safety.md).
+
         Raises:
-            BufferError: another device, or an element type that no `DType` stands for.
+            BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
         """
 
     @staticmethod
@@ -155,6 +157,7 @@ class Buffer:
 
     def _data_ptr(self) -> int: ...
     def _memory(self) -> tuple[Buffer, int]: ...
+    def _require_file(self) -> None: ...
     def to_numpy(self) -> _Array:
         """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
         ml_dtypes.
@@ -169,7 +172,7 @@ class Buffer:
         """This tensor on a device; itself, if it is there.
 
         Raises:
-            DeviceError: a device other than the CPU.
+            DeviceError: a device other than `cpu`, which is `cpu:0`.
         """
 
     def copy(self) -> Buffer:
@@ -193,7 +196,7 @@ class Buffer:
 
         Raises:
             UnsupportedError: from or to complex64.
-            ValueError: `out` does not fit, or overlaps this tensor.
+            ValueError: `out` does not fit, cannot be written in place, or overlaps this tensor.
             FileChangedError: the file of a mapped tensor was truncated.
         """
 
@@ -232,8 +235,15 @@ class Buffer:
         """
 
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __contains__(self, value: object, /) -> bool:
+        """True if an element equals the value, as in NumPy."""
+
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
+    def __int__(self) -> int: ...
+    def __float__(self) -> float: ...
+    def __complex__(self) -> complex: ...
+    def __index__(self) -> int: ...
     def __copy__(self) -> Buffer: ...
     def __deepcopy__(self, _memo: Any, /) -> Buffer: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -248,14 +258,17 @@ class Buffer:
         """A DLPack capsule, versioned if the consumer asks for version 1 or later.
 
         Raises:
-            BufferError: a stream, another device, or elements that DLPack cannot describe.
+            BufferError: a stream, another device, elements that DLPack cannot describe, or strides that go backward,
+                over which torch may abort the process.
         """
 
     def __buffer__(self, flags: int, /) -> memoryview:
         """The buffer protocol.
 
         Raises:
-            BufferError: a dtype that the protocol has no word for (bfloat16, 8-bit floats), if the format is asked for.
+            BufferError: writable memory, an order, or a format that is asked for and not there; bfloat16 and the 8-bit
+                floats have no format.
+            FileChangedError: the file was truncated, and the format is asked for, as those do who copy.
         """
 
 @final

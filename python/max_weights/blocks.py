@@ -85,13 +85,7 @@ def dequantize(
 
 
 def as_buffer(value: Any) -> Buffer:
-    """A Buffer over the memory of anything that has a door: a Buffer, a WeightData, an array, a DLPack tensor."""
-    if isinstance(value, Buffer):
-        return value
-    to_buffer = getattr(value, "to_buffer", None)
-    if to_buffer is not None:
-        buffer: Buffer = to_buffer()
-        return buffer
+    """A Buffer over the memory of anything that has a door: a Buffer, a weight, an array, a DLPack tensor."""
     numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return Buffer.from_numpy(value)

@@ -6,7 +6,7 @@ NumPy, ml_dtypes and torch are imported only by the methods that convert to them
 from __future__ import annotations
 
 import builtins
-from enum import Enum
+from enum import Enum, EnumMeta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["DType", "finfo"]
 
 
-class DType(Enum):
+class _Values(EnumMeta):
+    """Takes no value for a member's number that only equals it, as `True` and `1.0` equal 1."""
+
+    def __call__(cls, value: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(value, builtins.bool):
+            raise TypeError(f"{value!r} is not a dtype")
+        if not isinstance(value, int | str | cls):
+            return DType._missing_(value)  # refuses it
+        return super().__call__(value, *arguments, **options)
+
+
+class DType(Enum, metaclass=_Values):
     """The type of one element of a tensor.
 
     `DType("float32")` parses a name, in any case: the members' own, the short ones of file formats (`f32`, `BF16`,

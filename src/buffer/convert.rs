@@ -74,7 +74,7 @@ pub fn dequantize(
     encoding: Encoding,
     dtype: DType,
     shape: &[i64],
-    out: Option<(&Buffer, Exclusive)>,
+    out: Option<(Buffer, Exclusive)>,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
     let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
@@ -111,7 +111,7 @@ pub fn dequantize(
     };
     out.check_out(dtype, shape, &[blocks])?;
     out.storage.write(out.offset, size, exclusive, fill)?;
-    Ok(out.clone())
+    Ok(out)
 }
 
 /// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.

@@ -64,6 +64,15 @@ impl Origin {
         changed(Fault::new("file.truncated", cause).path(&self.path))
     }
 
+    /// An error if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was
+    /// renamed or removed is not looked for.
+    pub fn require(&self, end: u64) -> Result<()> {
+        match std::fs::metadata(&self.absolute).map(|metadata| Fingerprint::of(&metadata)) {
+            Ok(now) if now.inode == self.fingerprint.inode && now.len < end => Err(self.truncated()),
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self, now: Fingerprint) -> Result<()> {
         if now == self.fingerprint {
             return Ok(());

@@ -8,16 +8,20 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::storage::{Exclusive, Storage};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
-use crate::convert::{dtype_from_python, dtype_to_python, encoding_from_python, imported, index_from_python};
-use crate::dlpack::{self, Version};
-use crate::error::{Outcome, interrupt};
+use crate::convert::{Listed, dtype_from_python, dtype_to_python, imported, index_from_python};
+use crate::dlpack::{self, Access, Version};
+use crate::error::{Outcome, interrupt, to_python};
 use crate::pickle;
+use crate::weights::WeightsNode;
+
+/// Dimensions that an exporter may have by the buffer protocol (`PyBUF_MAX_NDIM`).
+const MAX_RANK: usize = 64;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
 #[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
@@ -31,9 +35,33 @@ impl Buffer {
         Self { tensor }
     }
 
+    /// The value of a tensor of one element, for Python's conversions, which answer anything else with TypeError.
+    fn scalar<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        match slf.get().tensor.elements() {
+            1 => Self::item(slf),
+            more => Err(PyTypeError::new_err(format!("only a tensor of one element is a number; this has {more}"))),
+        }
+    }
+
     pub(crate) fn tensor(&self) -> &Tensor {
         &self.tensor
     }
+}
+
+/// The tensor of a DLPack producer. One of ours, or what holds one of ours, still knows its file, which a capsule would forget.
+fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
+    if let Ok(own) = producer.cast::<Buffer>() {
+        return Ok(own.get().tensor.clone());
+    }
+    if let Ok(node) = producer.cast::<WeightsNode>() {
+        return imported_tensor(&node.call_method0(intern!(node.py(), "data"))?);
+    }
+    if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))?
+        && let Ok(own) = to_buffer.call0()?.cast::<Buffer>()
+    {
+        return Ok(own.get().tensor.clone());
+    }
+    Ok(dlpack::import(producer, Access::Read)?)
 }
 
 /// The function `name` of the Python side's doors to the frameworks.
@@ -54,11 +82,7 @@ impl Buffer {
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
-        // A tensor of ours still knows its file, which a capsule would forget.
-        let tensor = match array.cast::<Self>() {
-            Ok(own) => own.get().tensor.clone(),
-            Err(_) => dlpack::import(array)?,
-        };
+        let tensor = imported_tensor(array)?;
         Ok(Self { tensor: if copy == Some(true) { array.py().detach(|| tensor.copy(&interrupt))? } else { tensor } })
     }
 
@@ -67,7 +91,7 @@ impl Buffer {
     #[pyo3(signature = (shape, dtype, device=None))]
     fn zeros(
         py: Python<'_>,
-        shape: Vec<i64>,
+        shape: Listed<i64>,
         dtype: &Bound<'_, PyAny>,
         device: Option<&Bound<'_, PyAny>>,
     ) -> Outcome<Self> {
@@ -75,7 +99,7 @@ impl Buffer {
             require_cpu(device)?;
         }
         let dtype = dtype_from_python(dtype)?;
-        let tensor = py.detach(|| Tensor::zeros(dtype, &shape))?;
+        let tensor = py.detach(|| Tensor::zeros(dtype, &shape.0))?;
         Ok(Self { tensor })
     }
 
@@ -84,6 +108,9 @@ impl Buffer {
     fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
         let dtype = dtype_from_python(dtype)?;
         let view = PyUntypedBuffer::get(object)?;
+        if view.suboffsets().is_some() {
+            return Err(PyBufferError::new_err("memory that is reached through pointers has no strides").into());
+        }
         let item = dtype.bytes().filter(|&item| item == view.item_size());
         let Some(item) = item else {
             return Err(PyValueError::new_err(format!("items of {} bytes cannot be {dtype}", view.item_size())).into());
@@ -102,7 +129,11 @@ impl Buffer {
         }
         let len = if shape.contains(&0) { 0 } else { (after - before) as usize + item };
         let first = view.buf_ptr().cast::<u8>().wrapping_offset(before as isize);
-        let start = NonNull::new(first).unwrap_or(NonNull::dangling());
+        let start = match NonNull::new(first) {
+            Some(start) => start,
+            None if len == 0 => NonNull::dangling(),
+            None => return Err(PyBufferError::new_err(format!("{len} bytes at no address")).into()),
+        };
         let writable = !view.readonly();
         // SAFETY: the exporter vouches for every element of the view, which `view` keeps alive; these are the bytes from the lowest element
         // to the highest.
@@ -190,6 +221,11 @@ impl Buffer {
         Ok((Self { tensor: bytes }, self.tensor.offset()))
     }
 
+    /// An error if this is a view of a file that is known to have been truncated.
+    fn _require_file(&self) -> PyResult<()> {
+        Exported::new(&self.tensor, ffi::PyBUF_STRIDES)?.require_file(&self.tensor)
+    }
+
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         door(slf.py(), &DOOR, "to_numpy")?.call1((slf,))
@@ -237,14 +273,12 @@ impl Buffer {
         let dtype = dtype_from_python(dtype)?;
         let tensor = &slf.get().tensor;
         if let Some(out) = out {
-            let out = writable(out)?;
+            let (out, exclusive) = writable(out)?;
             if out.get().tensor.dtype() != dtype {
                 let found = out.get().tensor.dtype();
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
             }
             let target = &out.get().tensor;
-            // SAFETY: the caller gave `out` to be written to, and the core refuses memory that it reads as well.
-            let exclusive = unsafe { Exclusive::promised() };
             py.detach(|| tensor.astype_into(target, exclusive, saturate, &interrupt))?;
             return Ok(out);
         }
@@ -266,8 +300,9 @@ impl Buffer {
     }
 
     #[pyo3(signature = (dtype, shape=None))]
-    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Vec<i64>>) -> Outcome<Self> {
-        Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape.as_deref())? })
+    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Listed<i64>>) -> Outcome<Self> {
+        let shape = shape.as_ref().map(|shape| &*shape.0);
+        Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape)? })
     }
 
     fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -278,6 +313,27 @@ impl Buffer {
         // Out of a copy, which answers a truncated file with an error.
         let copy = Bound::new(slf.py(), slf.get().copy(slf.py()).map_err(PyErr::from)?)?;
         Self::to_numpy(&copy)?.call_method0(intern!(slf.py(), "item"))
+    }
+
+    fn __int__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().get_type::<PyInt>().call1((Self::scalar(slf)?,))
+    }
+
+    fn __float__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().get_type::<PyFloat>().call1((Self::scalar(slf)?,))
+    }
+
+    fn __complex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().get_type::<PyComplex>().call1((Self::scalar(slf)?,))
+    }
+
+    fn __index__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let value = Self::scalar(slf)?;
+        if !value.is_exact_instance_of::<PyInt>() {
+            let dtype = slf.get().tensor.dtype();
+            return Err(PyTypeError::new_err(format!("only a tensor of integers can be an index, not one of {dtype}")));
+        }
+        Ok(value)
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
@@ -301,6 +357,16 @@ impl Buffer {
             ));
         }
         Self::item(slf)?.is_truthy()
+    }
+
+    /// Leaves equality to identity, and takes the hash away, as from everything that changes.
+    fn __eq__(&self, py: Python<'_>, _other: &Bound<'_, PyAny>) -> Py<PyAny> {
+        py.NotImplemented()
+    }
+
+    fn __contains__<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        door(slf.py(), &DOOR, "contains")?.call1((slf, value))?.extract()
     }
 
     fn __repr__(&self) -> String {
@@ -347,22 +413,31 @@ impl Buffer {
         let Some(mut view) = NonNull::new(view) else {
             return Err(PyBufferError::new_err("the view is null"));
         };
-        let tensor = slf.get().tensor.clone();
-        let exported = Exported::new(&tensor, flags)?;
         // SAFETY: Python passes a view that is ours to fill.
         let view = unsafe { view.as_mut() };
+        view.obj = std::ptr::null_mut(); // stays so where the request is refused
+        let tensor = &slf.get().tensor;
+        let exported = Exported::new(tensor, flags)?;
         let asked = |flag: c_int| flags & flag == flag;
+        // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
+        if asked(ffi::PyBUF_FORMAT) {
+            exported.require_file(tensor)?;
+        }
+        let exported = Box::leak(Box::new(exported));
         view.buf = tensor.as_ptr().cast::<c_void>();
         view.len = tensor.size() as isize;
         view.readonly = c_int::from(!tensor.storage().is_writable());
-        view.itemsize = tensor.dtype().bytes().unwrap_or(1) as isize;
+        view.itemsize = exported.item;
         view.ndim = if asked(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
         // The protocol's `format` is not written to; its type lacks the const.
         let format = tensor.dtype().buffer_format().filter(|_| asked(ffi::PyBUF_FORMAT));
         view.format = format.map_or(std::ptr::null_mut(), |format| format.as_ptr().cast_mut());
-        let exported = Box::leak(Box::new(exported));
-        view.shape = if asked(ffi::PyBUF_ND) { exported.shape.as_mut_ptr() } else { std::ptr::null_mut() };
-        view.strides = if asked(ffi::PyBUF_STRIDES) { exported.strides.as_mut_ptr() } else { std::ptr::null_mut() };
+        // A scalar has neither, says the protocol.
+        let pointer = |asked: bool, values: &mut [isize]| {
+            if asked && !values.is_empty() { values.as_mut_ptr() } else { std::ptr::null_mut() }
+        };
+        view.shape = pointer(asked(ffi::PyBUF_ND), &mut exported.shape);
+        view.strides = pointer(asked(ffi::PyBUF_STRIDES), &mut exported.strides);
         view.suboffsets = std::ptr::null_mut();
         view.internal = std::ptr::from_mut(exported).cast();
         view.obj = slf.into_any().into_ptr();
@@ -375,15 +450,17 @@ impl Buffer {
     }
 }
 
-/// The arrays that a view of the buffer protocol points to.
+/// What a view of the buffer protocol says of a tensor. Packed elements go as bytes.
 struct Exported {
+    /// Bytes of one element.
+    item: isize,
     shape: Box<[isize]>,
     /// In bytes.
     strides: Box<[isize]>,
 }
 
 impl Exported {
-    /// Refuses what the consumer asks for and this tensor is not.
+    /// Refuses what the consumer asks for and this tensor is not, as NumPy does for its arrays.
     fn new(tensor: &Tensor, flags: c_int) -> PyResult<Self> {
         let dtype = tensor.dtype();
         let asked = |flag: c_int| flags & flag == flag;
@@ -395,87 +472,88 @@ impl Exported {
         if asked(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
             return Err(PyBufferError::new_err("this memory is read-only"));
         }
-        let fortran = asked(ffi::PyBUF_F_CONTIGUOUS) && tensor.shape().len() > 1;
-        if fortran || (!asked(ffi::PyBUF_STRIDES) || asked(ffi::PyBUF_C_CONTIGUOUS)) && !tensor.is_contiguous() {
+        let (item, shape): (isize, Box<[isize]>) = match dtype.bytes() {
+            Some(item) => (item as isize, tensor.shape().iter().map(|&dim| dim as isize).collect()),
+            None => (1, [tensor.size() as isize].into()),
+        };
+        if asked(ffi::PyBUF_ND) && shape.len() > MAX_RANK {
+            let rank = shape.len();
+            return Err(PyBufferError::new_err(format!("rank {rank}; the buffer protocol has {MAX_RANK} dimensions")));
+        }
+        let (forward, backward) = (tensor.is_contiguous(), first_index_runs_fastest(tensor));
+        // Without strides, the consumer takes the elements to lie in C order.
+        let met = (forward || asked(ffi::PyBUF_STRIDES) && !asked(ffi::PyBUF_C_CONTIGUOUS))
+            && (backward || !asked(ffi::PyBUF_F_CONTIGUOUS))
+            && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
+        if !met {
             return Err(PyBufferError::new_err(
                 "the tensor does not lie in the order that was asked for; call contiguous() first",
             ));
         }
-        let item = dtype.bytes().unwrap_or(1) as isize;
-        let shape = match dtype.bytes() {
-            Some(_) => tensor.shape().iter().map(|&dim| dim as isize).collect(),
-            None => [tensor.size() as isize].into(), // packed elements go as bytes
+        // Where nothing lies between the elements, those of the order: an axis of one element may have any other.
+        let strides = if backward && (asked(ffi::PyBUF_F_CONTIGUOUS) || !forward) {
+            running_products(shape.iter(), item)
+        } else if forward {
+            running_products(shape.iter().rev(), item).into_iter().rev().collect()
+        } else {
+            tensor.strides().iter().map(|&stride| (stride as isize).saturating_mul(item)).collect()
         };
-        let strides = match dtype.bytes() {
-            Some(_) => tensor.strides().iter().map(|&stride| stride as isize * item).collect(),
-            None => [1].into(),
-        };
-        Ok(Self { shape, strides })
+        Ok(Self { item, shape, strides })
+    }
+
+    /// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
+    fn require_file(&self, tensor: &Tensor) -> PyResult<()> {
+        let Some(origin) = tensor.storage().origin().filter(|_| !self.shape.contains(&0)) else { return Ok(()) };
+        let axes = self.shape.iter().zip(&self.strides);
+        let reach: isize = axes.map(|(&dim, &stride)| (dim - 1) * stride.max(0)).sum();
+        origin.require((tensor.offset() as isize + reach + self.item) as u64).map_err(to_python)
     }
 }
 
-/// The tensor to write to: a Buffer, an array, or any other DLPack producer.
-fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Buffer>> {
+/// The size of an element, and of all dimensions up to each but the last.
+fn running_products<'a>(shape: impl Iterator<Item = &'a isize>, item: isize) -> Box<[isize]> {
+    shape.scan(item, |size, &dim| Some(std::mem::replace(size, size.saturating_mul(dim)))).collect()
+}
+
+/// True if the elements lie in Fortran order without gaps.
+fn first_index_runs_fastest(tensor: &Tensor) -> bool {
+    let shape = tensor.shape();
+    if shape.contains(&0) || tensor.dtype().bytes().is_none() {
+        return true;
+    }
+    let mut expected = 1;
+    shape.iter().zip(tensor.strides()).all(|(&dim, &stride)| {
+        let fits = dim == 1 || stride == expected;
+        expected *= dim;
+        fits
+    })
+}
+
+/// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
+pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive)> {
     static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    match out.cast::<Buffer>() {
-        Ok(own) => Ok(own.clone()),
-        Err(_) => Ok(door(out.py(), &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>().map_err(PyErr::from)?),
-    }
-}
-
-/// `data × scale of its block`, on all cores.
-#[pyfunction]
-#[pyo3(signature = (data, scales, *, block, dtype, saturate=false))]
-pub(crate) fn scale_blocks(
-    py: Python<'_>,
-    data: &Buffer,
-    scales: &Buffer,
-    block: (usize, usize),
-    dtype: &Bound<'_, PyAny>,
-    saturate: bool,
-) -> Outcome<Buffer> {
-    let dtype = dtype_from_python(dtype)?;
-    let scale = || max_weights::buffer::scale_blocks(&data.tensor, &scales.tensor, block, dtype, saturate, &interrupt);
-    Ok(Buffer { tensor: py.detach(scale)? })
-}
-
-/// The elements of packed blocks as a float dtype, on all cores.
-#[pyfunction]
-#[pyo3(signature = (blocks, encoding, dtype, shape, *, out=None))]
-pub(crate) fn dequantize(
-    py: Python<'_>,
-    blocks: &Buffer,
-    encoding: &Bound<'_, PyAny>,
-    dtype: &Bound<'_, PyAny>,
-    shape: Vec<i64>,
-    out: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Buffer> {
-    let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
-    let out = out.map(writable).transpose()?.map(|out| out.get().tensor.clone());
-    let blocks = &blocks.tensor;
-    let decode = || {
-        // SAFETY: the caller gave `out` to be written to, and the core refuses memory that it reads as well.
-        let out = out.as_ref().map(|out| (out, unsafe { Exclusive::promised() }));
-        max_weights::buffer::dequantize(blocks, encoding, dtype, &shape, out, &interrupt)
+    let py = out.py();
+    let found = match door(py, &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>() {
+        Ok(own) => own,
+        Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
     };
-    Ok(Buffer { tensor: py.detach(decode)? })
-}
-
-/// Float32 values as packed blocks, on all cores.
-#[pyfunction]
-pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyAny>) -> Outcome<Buffer> {
-    let encoding = encoding_from_python(encoding)?;
-    let encode = || max_weights::buffer::quantize(&values.tensor, encoding, &interrupt);
-    Ok(Buffer { tensor: py.detach(encode)? })
-}
-
-/// Gives the memory of released large tensors back to the system; returns how many bytes that were.
-#[pyfunction]
-pub(crate) fn release_memory(py: Python<'_>) -> usize {
-    py.detach(max_weights::storage::release_memory)
+    // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
+    Ok((found, unsafe { Exclusive::promised() }))
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     imported(device.py(), &FUNCTION, "max_weights.driver.device", "require_cpu")?.call1((device,)).map(drop)
+}
+
+/// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would
+/// outlive the interpreter that it came from.
+pub(crate) fn require_main_interpreter() -> PyResult<()> {
+    // SAFETY: the calling thread is attached to an interpreter, as it runs a module's initialisation.
+    match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
+        0 => Ok(()),
+        _ => Err(PyImportError::new_err(
+            "max_weights works in the main interpreter of a process only, not in a subinterpreter; use a process of its own (multiprocessing)",
+        )),
+    }
 }

@@ -10,6 +10,20 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
 
+/// A sequence, read item by item: it may lie about its length, for which `Vec` would make room.
+pub(crate) struct Listed<T>(pub(crate) Vec<T>);
+
+impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("a sequence is needed, not a str"));
+        }
+        object.try_iter()?.map(|item| item?.extract().map_err(Into::into)).collect::<PyResult<_>>().map(Self)
+    }
+}
+
 /// A function or class of the package's Python side, imported when it is first needed.
 pub(crate) fn imported<'py>(
     py: Python<'py>,
@@ -105,9 +119,16 @@ fn not_basic(part: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 
 /// A slice's bound may be any integer; what does not fit into 64 bits is beyond every axis anyway.
 fn clamped(value: &Bound<'_, PyAny>) -> PyResult<i64> {
-    let integer = value.call_method0(intern!(value.py(), "__index__"))?;
-    match integer.extract() {
-        Ok(number) => Ok(number),
-        Err(_) => Ok(if integer.lt(0)? { i64::MIN } else { i64::MAX }),
+    let py = value.py();
+    match value.extract::<i64>() {
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+            let integer = value.call_method0(intern!(py, "__index__"))?;
+            Ok(if integer.lt(0)? { i64::MIN } else { i64::MAX })
+        }
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(PyTypeError::new_err(format!(
+            "a slice's start, stop and step are integers or None, not {}",
+            value.get_type().name()?
+        ))),
+        found => found,
     }
 }

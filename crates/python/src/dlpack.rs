@@ -1,10 +1,12 @@
 //! DLPack: tensors out of and into this package without a copy (specification version 1.1, and the older unversioned capsules).
 //!
 //! A capsule owns a heap block with the C struct, the shape, the strides and an `Arc` to the storage. Whoever takes the capsule renames it
-//! to `used_…` and calls the deleter when done; a capsule that nobody took is freed by its own destructor.
+//! to `used_…` and calls the deleter when done; a capsule that nobody took is freed by its own destructor. Deleters run on any thread, and
+//! when Python has ended: nothing here may panic then.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,8 +15,11 @@ use max_weights::dtype::DType;
 use max_weights::storage::Storage;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
+
+use crate::convert::imported;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -29,6 +34,8 @@ const FLAG_IS_COPIED: u64 = 2;
 const FLAG_SUBBYTE_TYPE_PADDED: u64 = 4;
 const MAJOR: u32 = 1;
 const MINOR: u32 = 1;
+/// Dimensions of an imported tensor: as many as NumPy's and the buffer protocol's have.
+const MAX_RANK: usize = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -165,7 +172,18 @@ type DlLayout = (Box<[i64]>, Box<[i64]>, u16);
 /// The layout as DLPack says it. Four-bit elements go in pairs, as torch's `float4_e2m1fn_x2` has them.
 fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
     if tensor.dtype().bytes().is_some() {
-        return Ok((tensor.shape().into(), tensor.strides().into(), 1));
+        if tensor.is_contiguous() {
+            return Ok((tensor.shape().into(), max_weights::buffer::row_major(tensor.shape()), 1));
+        }
+        let axes = || tensor.shape().iter().zip(tensor.strides());
+        if axes().any(|(&dim, &stride)| dim > 1 && stride < 0) {
+            return Err(PyBufferError::new_err(
+                "the tensor has negative strides, which torch and JAX do not take (torch may abort); call contiguous() first, or use to_numpy()",
+            ));
+        }
+        // Along an axis of one element nobody steps.
+        let strides = axes().map(|(&dim, &stride)| if dim > 1 { stride } else { stride.max(0) }).collect();
+        return Ok((tensor.shape().into(), strides, 1));
     }
     if tensor.dtype() == DType::Float4E2M1Fn
         && let Some((last, rest)) = tensor.shape().split_last()
@@ -182,10 +200,17 @@ fn layout(tensor: &Tensor) -> PyResult<DlLayout> {
     )))
 }
 
+/// Lets no panic out to a caller in C, where it would end the process.
+fn contained(work: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        std::mem::forget(payload); // dropping it might panic, too
+    }
+}
+
 unsafe extern "C" fn delete<H>(managed: *mut H) {
     if !managed.is_null() {
         // SAFETY: `managed` is the head, and so the address, of a `Block<H>` leaked by `export`; a deleter is called once.
-        drop(unsafe { Box::from_raw(managed.cast::<Block<H>>()) });
+        contained(|| drop(unsafe { Box::from_raw(managed.cast::<Block<H>>()) }));
     }
 }
 
@@ -207,15 +232,27 @@ unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// The tensor of another library, by its `__dlpack__`; shares its memory.
-pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let py = object.py();
-    let device: (i32, i32) = object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
-    if !matches!(device.0, CPU | CUDA_HOST) {
-        return Err(PyBufferError::new_err(format!(
-            "the tensor lies on DLPack device {device:?}, and this build reads host memory only; move it to the CPU first"
-        )));
+/// What the memory is imported for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// The caller names it as the place of a result.
+    Write,
+}
+
+fn require_host(device: (i32, i32)) -> PyResult<()> {
+    if matches!(device.0, CPU | CUDA_HOST) {
+        return Ok(());
     }
+    Err(PyBufferError::new_err(format!(
+        "the tensor lies on DLPack device {device:?}, and this build reads host memory only; move it to the CPU first"
+    )))
+}
+
+/// The tensor of another library, by its `__dlpack__`; shares its memory.
+pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tensor> {
+    let py = object.py();
+    require_host(object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?)?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
@@ -244,14 +281,31 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
                 "elements of less than a byte that are padded to a byte are not supported",
             ));
         }
+        if access == Access::Write && flags & FLAG_IS_COPIED != 0 {
+            return Err(PyBufferError::new_err(
+                "out is handed over as a copy of itself, so nothing can be written to it",
+            ));
+        }
         // SAFETY: as above.
         return unsafe { borrowed(tensor, flags & FLAG_READ_ONLY == 0, owner) };
     }
+    if !capsule.is_valid_checked(Some(LEGACY)) {
+        return Err(PyBufferError::new_err(
+            "the capsule's name is not that of a DLPack tensor, or it was taken before",
+        ));
+    }
+    let writable = access == Access::Write || writable_unsaid(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
     let owner = Taken(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
-    unsafe { borrowed(&(*managed.as_ptr()).tensor, true, owner) }
+    unsafe { borrowed(&(*managed.as_ptr()).tensor, writable, owner) }
+}
+
+/// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
+fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    imported(producer.py(), &DOOR, "max_weights.driver.doors", "writable_unsaid")?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
@@ -295,8 +349,8 @@ impl Managed for ManagedVersioned {
 
 impl<M: Managed> Drop for Taken<M> {
     fn drop(&mut self) {
-        // The deleters of Python libraries release Python objects.
-        Python::attach(|_| {
+        // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending takes them with it.
+        Python::try_attach(|_| {
             // SAFETY: the struct was taken from its capsule, and this is its only owner.
             unsafe { M::delete(self.0) }
         });
@@ -311,6 +365,8 @@ unsafe impl<M: Managed> Sync for Taken<M> {}
 /// # Safety
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
 unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Taken<M>) -> PyResult<Tensor> {
+    // What `__dlpack_device__` said need not be true.
+    require_host((tensor.device.device_type, tensor.device.device_id))?;
     let DlDataType { code, bits, lanes } = tensor.dtype;
     let unsupported =
         || PyBufferError::new_err(format!("DLPack dtype (code {code}, {bits} bits, {lanes} lanes) is not supported"));
@@ -319,7 +375,10 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     if !pairs && (lanes != 1 || dtype.bytes().is_none()) {
         return Err(unsupported());
     }
-    let rank = usize::try_from(tensor.ndim).map_err(|_| PyBufferError::new_err("a negative rank"))?;
+    let rank = usize::try_from(tensor.ndim).ok().filter(|&rank| rank <= MAX_RANK);
+    let rank = rank.ok_or_else(|| {
+        PyBufferError::new_err(format!("a DLPack tensor of rank {}; 0 to {MAX_RANK} are supported", tensor.ndim))
+    })?;
     // SAFETY: DLPack gives `ndim` entries in each; a null pointer means no entries (shape) or C order (strides).
     let slice =
         |start: *mut i64| unsafe { if start.is_null() { &[][..] } else { std::slice::from_raw_parts(start, rank) } };
@@ -344,8 +403,9 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     }
     let len =
         if empty { 0 } else { after.checked_sub(before).and_then(|len| len.checked_add(item)).ok_or_else(overflow)? };
-    let first = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize).wrapping_offset(before as isize);
-    let start = NonNull::new(first).unwrap_or(NonNull::dangling());
+    let start = start(tensor, before, len).ok_or_else(|| {
+        PyBufferError::new_err(format!("a DLPack tensor of {len} bytes at no valid address (data {:?})", tensor.data))
+    })?;
     // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
     let storage = unsafe { Storage::foreign(start, len as usize, writable, Box::new(owner)) };
     let made = if pairs {
@@ -357,5 +417,18 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     } else {
         Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)
     };
-    made.map_err(crate::error::to_python)
+    made.map_err(|error| PyBufferError::new_err(format!("a DLPack tensor that cannot be: {error}")))
+}
+
+/// The lowest byte of a tensor of `len` bytes, of which `before` (zero or less) lie in front of the first element; none if they are nowhere.
+fn start(tensor: &DlTensor, before: i64, len: i64) -> Option<NonNull<u8>> {
+    if len == 0 {
+        return Some(NonNull::new(tensor.data.cast()).unwrap_or(NonNull::dangling()));
+    }
+    let data = NonNull::new(tensor.data)?.addr().get();
+    let first = data
+        .checked_add(usize::try_from(tensor.byte_offset).ok()?)?
+        .checked_add_signed(isize::try_from(before).ok()?)?;
+    first.checked_add(usize::try_from(len).ok()?)?;
+    NonNull::new(tensor.data.cast::<u8>().with_addr(first))
 }

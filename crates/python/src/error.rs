@@ -90,11 +90,13 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
 }
 
 /// What long work asks on the thread that called it: has Ctrl-C been pressed? The exception of the handler is left in place for `to_python`.
+/// Where Python is ending, the answer is the same: this thread will not get back to it.
 pub(crate) fn interrupt() -> Result<(), Error> {
-    Python::attach(|py| {
+    Python::try_attach(|py| {
         py.check_signals().map_err(|error| {
             error.restore(py);
             Error::Interrupted
         })
     })
+    .unwrap_or(Err(Error::Interrupted))
 }

@@ -1,6 +1,7 @@
 //! The binding: it converts arguments, results and errors, and does nothing else. One small file per subject.
 #![allow(clippy::unused_self)] // Python's methods take `self`, whether they look at it or not
 
+mod blocks;
 mod buffer;
 mod convert;
 mod dlpack;
@@ -16,34 +17,39 @@ mod values;
 mod weights;
 
 use pyo3::prelude::*;
+use pyo3::wrap_pyfunction as function;
 
 /// The compiled part of `max_weights`. Its names are re-exported where people look for them.
 #[pymodule(gil_used = false)]
-mod _core {
-    #[pymodule_export]
-    use crate::buffer::{Buffer, dequantize, quantize, release_memory, scale_blocks};
-    #[pymodule_export]
-    use crate::formats::{GGUFWeights, PytorchWeights, SafetensorWeights};
-    #[pymodule_export]
-    use crate::infos::{WeightInfo, WeightInfos};
-    #[pymodule_export]
-    use crate::metadata::Metadata;
-    #[pymodule_export]
-    use crate::objects::{Objects, Placeholder};
-    #[pymodule_export]
-    use crate::open::open_weights;
-    #[pymodule_export]
-    use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
-    #[pymodule_export]
-    use crate::torch::{TorchFile, torch_globals};
-    #[pymodule_export]
-    use crate::weights::{WeightsNode, buffers, export_dlpack, files, rename_weights, tree};
-
-    use super::{Bound, PyModule, PyModuleMethods, PyResult};
-
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("RESERVED", crate::weights::RESERVED)
-    }
+#[pyo3(name = "_core")]
+fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    buffer::require_main_interpreter()?; // before anything is made that stays
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("RESERVED", weights::RESERVED)?;
+    module.add_class::<buffer::Buffer>()?;
+    module.add_class::<formats::GGUFWeights>()?;
+    module.add_class::<formats::PytorchWeights>()?;
+    module.add_class::<formats::SafetensorWeights>()?;
+    module.add_class::<infos::WeightInfo>()?;
+    module.add_class::<infos::WeightInfos>()?;
+    module.add_class::<metadata::Metadata>()?;
+    module.add_class::<objects::Objects>()?;
+    module.add_class::<objects::Placeholder>()?;
+    module.add_class::<torch::TorchFile>()?;
+    module.add_class::<weights::WeightsNode>()?;
+    module.add_function(function!(blocks::dequantize, module)?)?;
+    module.add_function(function!(blocks::quantize, module)?)?;
+    module.add_function(function!(blocks::release_memory, module)?)?;
+    module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(open::open_weights, module)?)?;
+    module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
+    module.add_function(function!(pickle::remap_buffer, module)?)?;
+    module.add_function(function!(pickle::reopen_weights, module)?)?;
+    module.add_function(function!(torch::torch_globals, module)?)?;
+    module.add_function(function!(weights::buffers, module)?)?;
+    module.add_function(function!(weights::export_dlpack, module)?)?;
+    module.add_function(function!(weights::files, module)?)?;
+    module.add_function(function!(weights::rename_weights, module)?)?;
+    module.add_function(function!(weights::tree, module)?)?;
+    Ok(())
 }

@@ -60,5 +60,8 @@ def require_cpu(device: object) -> None:
     Raises:
         DeviceError: this build reads host memory only.
     """
-    if not str(device).startswith("cpu"):
-        raise DeviceError(f"no device {device}: this version places tensors in host memory (cpu) only")
+    if str(device) not in ("cpu", "cpu:0"):
+        shown = ascii(device) if isinstance(device, str) else str(device)
+        raise DeviceError(
+            f"no device {shown:.60}: this version places tensors in host memory only, the device 'cpu' (or 'cpu:0')"
+        )

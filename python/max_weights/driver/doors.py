@@ -1,10 +1,14 @@
-"""The doors between `Buffer` and NumPy. NumPy and ml_dtypes are imported when one is opened."""
+"""The doors between `Buffer` and NumPy. NumPy and ml_dtypes are imported when one is opened.
+
+What reads all elements of a mapped file does so from a copy that `Buffer` makes: that one answers a truncated file with
+an error, where NumPy's reading would kill the process.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import Buffer
+from max_weights._core import Buffer, WeightsNode
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 
@@ -37,8 +41,12 @@ def to_numpy(buffer: Buffer) -> Array:
         memory = buffer
         return np.ndarray(buffer.shape, numpy_dtype, memory)
     memory, offset = buffer._memory()
-    strides = tuple(stride * numpy_dtype.itemsize for stride in buffer.strides)
-    return np.ndarray(buffer.shape, numpy_dtype, memory, offset, strides)
+    item = numpy_dtype.itemsize
+    # Along an axis of one element nobody steps, and its stride may be larger than NumPy takes.
+    axes = zip(buffer.shape, buffer.strides, strict=True)
+    return np.ndarray(
+        buffer.shape, numpy_dtype, memory, offset, tuple(stride * item if dim > 1 else item for dim, stride in axes)
+    )
 
 
 def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -47,12 +55,14 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
     Raises:
         ValueError: `copy=False` with another dtype.
     """
-    found = to_numpy(buffer.copy() if copy else buffer)
-    if dtype is not None and found.dtype != dtype:
-        if copy is False:
-            raise ValueError(f"converting {found.dtype} to {dtype} needs a copy, and copy=False forbids it")
-        return found.astype(dtype)
-    return found
+    converts = dtype is not None and buffer.dtype.to_numpy() != dtype
+    if converts and copy is False:
+        raise ValueError(f"converting {buffer.dtype} to {dtype} needs a copy, and copy=False forbids it")
+    copied = copy or (converts and buffer.is_mapped)
+    if not copied:
+        buffer._require_file()  # NumPy 1 does not say that it will copy, and copies
+    found = to_numpy(buffer.copy() if copied else buffer)
+    return found.astype(dtype) if converts else found
 
 
 def from_numpy(array: Any) -> Buffer:
@@ -71,17 +81,27 @@ def from_numpy(array: Any) -> Buffer:
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
+    if not _whole_elements_apart(array):
+        array = array.copy()
+    return _over(array)
+
+
+def _whole_elements_apart(array: Array) -> bool:
+    """False for fields of a record array, such as a float32 beside a byte."""
+    item = array.dtype.itemsize
+    return not any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1)
+
+
+def _over(array: Array) -> Buffer:
+    """The tensor over the memory of an array whose elements lie as a `Buffer` can say it."""
     dtype = DType.from_numpy(array.dtype)
     if dtype in _PACKED:
         raise ValueError(f"NumPy holds {dtype!r} one element a byte, not packed; convert it to uint8 bytes yourself")
-    item = array.dtype.itemsize
     if array.ndim == 0:
-        return from_numpy(array.reshape(1))[0]  # the buffer protocol gives a scalar no shape to read
+        return _over(array.reshape(1))[0]  # the buffer protocol gives a scalar no shape to read
     if array.dtype.kind == "c":
         return Buffer._from_memory(array, dtype)
-    if any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1):
-        array = array.copy()  # fields of a record array: not a whole number of elements apart
-    return Buffer._from_memory(array.view(f"u{item}"), dtype)
+    return Buffer._from_memory(array.view(f"u{array.dtype.itemsize}"), dtype)
 
 
 def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
@@ -102,16 +122,55 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
 
 
-def writable(array: Any) -> Buffer:
-    """A tensor over the memory of an array or another DLPack producer, to write to."""
+def writable_unsaid(producer: Any) -> bool:
+    """True for those whose DLPack capsules from before version 1 are all of memory that may be written: torch knows no
+    other, and NumPy refuses to make them.
+    """
     import sys
 
-    numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
-    if numpy is not None and isinstance(array, numpy.ndarray):
-        if not array.dtype.isnative:
-            raise ValueError(f"out has bytes in the other order ({array.dtype})")
-        return from_numpy(array)
-    return Buffer.from_dlpack(array)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the producer has been imported
+    return (numpy is not None and isinstance(producer, numpy.ndarray)) or (
+        torch is not None and isinstance(producer, torch.Tensor)
+    )
+
+
+def writable(out: Any) -> Any:
+    """The tensor over the memory of `out`, to write to; `out` itself, if it is to be asked for by DLPack.
+
+    Raises:
+        ValueError: what is written would not arrive in `out`.
+    """
+    import sys
+
+    if isinstance(out, Buffer):
+        return out
+    if isinstance(out, WeightsNode):
+        out = out.data()
+    held = getattr(out, "data", None) if hasattr(out, "to_buffer") else None
+    if held is not None:
+        return writable(held)  # a WeightData, which may hold anything
+    numpy, jax = sys.modules.get("numpy"), sys.modules.get("jax")  # what made `out` has been imported
+    if jax is not None and isinstance(out, jax.Array):
+        raise ValueError("out is a JAX array, which is immutable")
+    if numpy is None or not isinstance(out, numpy.ndarray | numpy.generic):
+        return out
+    problem = None
+    if not isinstance(out, numpy.ndarray):
+        problem = f"is a NumPy scalar ({type(out).__name__})"
+    elif not out.dtype.isnative:
+        problem = f"has bytes in the other order ({out.dtype})"
+    elif not out.flags.writeable:
+        problem = "is read-only"
+    elif not _whole_elements_apart(out):
+        problem = f"has strides {out.strides} that are not whole elements of {out.dtype.itemsize} bytes"
+    if problem is not None:
+        raise ValueError(f"out {problem} and cannot be written in place; give an array of its own")
+    return _over(numpy.asarray(out))
+
+
+def contains(buffer: Buffer, value: Any) -> bool:
+    """True if an element equals the value, as in NumPy."""
+    return value in to_numpy(buffer.copy() if buffer.is_mapped else buffer)
 
 
 def assign(buffer: Buffer, key: Any, value: Any) -> None:

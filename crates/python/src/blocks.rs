@@ -1,0 +1,56 @@
+//! Elements in blocks that share scales: packed and unpacked, and the memory of large tensors given back.
+
+use pyo3::prelude::*;
+
+use crate::buffer::{Buffer, writable};
+use crate::convert::{Listed, dtype_from_python, encoding_from_python};
+use crate::error::{Outcome, interrupt};
+
+/// `data × scale of its block`, on all cores.
+#[pyfunction]
+#[pyo3(signature = (data, scales, *, block, dtype, saturate=false))]
+pub(crate) fn scale_blocks(
+    py: Python<'_>,
+    data: &Buffer,
+    scales: &Buffer,
+    block: (usize, usize),
+    dtype: &Bound<'_, PyAny>,
+    saturate: bool,
+) -> Outcome<Buffer> {
+    let dtype = dtype_from_python(dtype)?;
+    let scale =
+        || max_weights::buffer::scale_blocks(data.tensor(), scales.tensor(), block, dtype, saturate, &interrupt);
+    Ok(Buffer::new(py.detach(scale)?))
+}
+
+/// The elements of packed blocks as a float dtype, on all cores.
+#[pyfunction]
+#[pyo3(signature = (blocks, encoding, dtype, shape, *, out=None))]
+pub(crate) fn dequantize(
+    py: Python<'_>,
+    blocks: &Buffer,
+    encoding: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyAny>,
+    shape: Listed<i64>,
+    out: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Buffer> {
+    let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
+    let out = out.map(writable).transpose()?.map(|(out, exclusive)| (out.get().tensor().clone(), exclusive));
+    let blocks = blocks.tensor();
+    let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape.0, out, &interrupt);
+    Ok(Buffer::new(py.detach(decode)?))
+}
+
+/// Float32 values as packed blocks, on all cores.
+#[pyfunction]
+pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyAny>) -> Outcome<Buffer> {
+    let encoding = encoding_from_python(encoding)?;
+    let encode = || max_weights::buffer::quantize(values.tensor(), encoding, &interrupt);
+    Ok(Buffer::new(py.detach(encode)?))
+}
+
+/// Gives the memory of released large tensors back to the system; returns how many bytes that were.
+#[pyfunction]
+pub(crate) fn release_memory(py: Python<'_>) -> usize {
+    py.detach(max_weights::storage::release_memory)
+}
