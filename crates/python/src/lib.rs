@@ -11,6 +11,7 @@ mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod text;
 mod torch;
 mod values;
 mod weights;
@@ -34,6 +35,8 @@ mod _core {
     use crate::open::open_weights;
     #[pymodule_export]
     use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
+    #[pymodule_export]
+    use crate::text::{printable, shown};
     #[pymodule_export]
     use crate::torch::{TorchFile, torch_globals};
     #[pymodule_export]

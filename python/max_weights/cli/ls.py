@@ -20,8 +20,8 @@ from rich.highlighter import RegexHighlighter
 from rich.text import Text
 from rich.theme import Theme
 
-from max_weights._core import files, tree
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
+from max_weights._core import files, printable, tree
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights.load import load_weights
 
@@ -99,7 +99,7 @@ class Highlighter(RegexHighlighter):
 
 def write_tree(weights: WeightsNode, lines: int | None, fold: bool) -> None:
     """Write the tree of all weights."""
-    rows = [printable(row) for row in tree(weights, lines=lines, fold=fold).split("\n")]
+    rows = tree(weights, lines=lines, fold=fold).split("\n")
     screen = console()
     if screen.is_terminal and len(rows) <= COLOURED_LINES:
         colour = Highlighter()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from max_weights._core import PytorchWeights, tree
+from max_weights._core import PytorchWeights, printable, tree
 from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
 from max_weights.dtype import DType
 from max_weights.errors import FileChangedError
 from max_weights.graph.weights.load import load_weights
@@ -41,7 +41,7 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
             parent = incomplete.rpartition(".")[0]
             node = weights[parent] if parent else weights
             names = [f"{parent}.{child}" if parent else child for child in node._ipython_key_completions_()]
-            names = [name for name in names if name.startswith(incomplete) and name.isprintable()][:COMPLETIONS]
+            names = [name for name in names if name.startswith(incomplete) and printable(name) == name][:COMPLETIONS]
             # A branch is offered with its dot, so that the next press of the key goes on below it.
             return [name if weights[name].exists() else name + "." for name in names]
     except Exception:
@@ -80,7 +80,7 @@ def show(
         elif not below:
             node.data()  # raises the error that names the nearest weights
         if below:
-            sys.stdout.writelines(printable(row) + "\n" for row in tree(node).split("\n"))
+            sys.stdout.write(tree(node) + "\n")
         sys.stdout.flush()
         for message in weights.warnings:
             warn(message)

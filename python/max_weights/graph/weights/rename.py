@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import GGUFWeights, _rename_weights
+from max_weights._core import GGUFWeights, _rename_weights, shown
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are the model's own already")
     if node.name:
-        raise ArgumentError(f"renamed() is for a whole tree, not for '{node.name}' in it; call it at the root")
+        raise ArgumentError(f"renamed() is for a whole tree, not for '{shown(node.name)}' in it; call it at the root")
     if node._scheme == scheme:
         return node
     architecture = node.metadata.get("general.architecture")
