@@ -44,8 +44,8 @@ class NoData:
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape but no data; "
-            "convert it outside to read it"
+            f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
+            "but no data; convert it outside to read it"
         )
 
     def __dlpack__(self, **_: Any) -> NoReturn:

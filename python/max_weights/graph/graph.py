@@ -190,7 +190,8 @@ class Graph:
             if other is not None and other.name == weight.name:  # it may have been renamed since
                 raise problem(
                     "add_weight",
-                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, and is another object: {other!r}. "
+                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, and is another object: "
+                    f"{other!r}. "
                     "Weights of one model get names of their own from Module.state_dict() or load_state_dict()",
                 )
             kind = TensorType(weight.dtype, weight.shape, weight.device)

@@ -202,8 +202,8 @@ class Weight(TensorValue):
         if graph is None:
             place = user_place()
             error = GraphError(
-                f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it inside "
-                f"`with Graph(...)`, or load the data and compute with that (at {place})"
+                f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it "
+                f"inside `with Graph(...)`, or load the data and compute with that (at {place})"
             )
             error.tensor, error.place = self.name, place
             raise error
@@ -217,6 +217,6 @@ class Weight(TensorValue):
     def _require_free(self, attribute: str) -> None:
         if self._joined is not None:
             raise ValueError(
-                f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight as it "
-                f"is. Set it before, or make another Weight"
+                f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the "
+                f"weight as it is. Set it before, or make another Weight"
             )

@@ -125,7 +125,8 @@ class WeightShard(Weight):
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:
             raise ValueError(
-                f"the {what} of shard '{shown(self.name)}' is that of its part of '{shown(self.whole.name)}'; change the whole weight"
+                f"the {what} of shard '{shown(self.name)}' is that of its part of '{shown(self.whole.name)}'; "
+                "change the whole weight"
             )
 
 
@@ -133,8 +134,8 @@ def shards(weight: Weight, devices: Iterable[DeviceRef | str]) -> list[WeightSha
     """What `Weight.shard` gives."""
     if isinstance(weight, WeightShard):
         raise ValueError(
-            f"weight '{shown(weight.name)}' is a shard already and cannot be sharded again; shard '{shown(weight.whole.name)}' over "
-            "all the devices instead"
+            f"weight '{shown(weight.name)}' is a shard already and cannot be sharded again; shard "
+            f"'{shown(weight.whole.name)}' over all the devices instead"
         )
     strategy, devices = weight.sharding_strategy, list(devices)
     if strategy is None:

@@ -91,7 +91,8 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
             values[name] = _zeros(name, weight)
         else:
             raise ArgumentError(
-                f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives it zeros"
+                f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives "
+                "it zeros"
             )
     hand_over(list(weights.values()), list(values.values()), list(weights))
     return values
@@ -128,7 +129,7 @@ def hand_over(
 def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
-            f"weight '{shown(name)}' has the symbolic shape [{', '.join(map(str, weight.shape))}], so there are no zeros "
-            "of its size: load a value for it"
+            f"weight '{shown(name)}' has the symbolic shape [{', '.join(map(str, weight.shape))}], so there are "
+            "no zeros of its size: load a value for it"
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)

@@ -84,8 +84,8 @@ class DeclaredWeights:
             WeightNotFoundError: a KeyError, always.
         """
         error = WeightNotFoundError(
-            f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not loaded; "
-            "open a checkpoint with load_weights for data"
+            f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
+            "loaded; open a checkpoint with load_weights for data"
         )
         error.tensor = self._name
         raise error
