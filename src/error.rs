@@ -145,7 +145,10 @@ pub enum Error {
     #[error("{}", text::cut(.0, SENTENCE))]
     Index(String),
     /// The checkpoint was closed.
-    #[error("{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open", text::path(path))]
+    #[error(
+        "{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open",
+        text::path(path)
+    )]
     Closed {
         /// The (first) file.
         path: PathBuf,

@@ -236,7 +236,11 @@ fn nothing(path: &Path, names: &[Entry]) -> Error {
             .help("Give the file that is meant")
             .unsupported();
     }
-    let what = if names.is_empty() { "it is empty".to_owned() } else { format!("it holds {}", listed(&names.iter().collect::<Vec<_>>())) };
+    let what = if names.is_empty() {
+        "it is empty".to_owned()
+    } else {
+        format!("it holds {}", listed(&names.iter().collect::<Vec<_>>()))
+    };
     let cause = format!("the directory holds no weights: {what}");
     let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
     Fault::new("directory.empty", cause).path(path).help(help).format()

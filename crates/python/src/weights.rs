@@ -199,7 +199,11 @@ impl WeightsNode {
             return Ok(self.data(py)?.getattr(key)?);
         }
         if key.starts_with('_') && self.catalog().range(&join(&self.name, key)).is_empty() {
-            return Err(PyAttributeError::new_err(format!("no attribute '{}', and no weight of that name", text::shown(key))).into());
+            return Err(PyAttributeError::new_err(format!(
+                "no attribute '{}', and no weight of that name",
+                text::shown(key)
+            ))
+            .into());
         }
         if RESERVED.contains(&key) {
             let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
