@@ -158,6 +158,10 @@ impl WeightsNode {
         }
         let heads = self.shared.renaming.as_ref().and_then(|renaming| renaming.heads.get(&number));
         let Some(&heads) = heads else { return Ok(Buffer::new(tensor)) };
+        if heads == 0 {
+            let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
+            return Err(self.at_weight(number, Error::Argument(cause)).into());
+        }
         let restored = py.detach(|| tensor.pairs_to_halves(heads));
         Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
     }
