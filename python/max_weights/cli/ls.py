@@ -169,7 +169,7 @@ def write_json(
     by_dtype = {name: {"weights": number, "bytes": part} for name, (number, part, _) in totals.items()}
     head = {
         "files": [os.fspath(path) for path in files(weights)],
-        "metadata": {key: plain(weights.metadata[key]) for key in weights.metadata},
+        "metadata": {key: plain(value) for key, value in weights.metadata.items()},
         "warnings": weights.warnings,
         "totals": {"weights": len(infos), "bytes": sum(part for _, part, _ in totals.values())},
         "dtypes": by_dtype,
