@@ -2,9 +2,15 @@
 //!
 //! Every error says where (path, tensor, byte offset), what was expected against what was found, and what to do. A parser knows neither
 //! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
+//! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::text;
+
+/// Characters of a cause or of advice that a message shows: what quotes names may quote many.
+const SENTENCE: usize = 10_000;
 
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -75,31 +81,21 @@ impl fmt::Display for Fault {
     /// `PATH: tensor 'NAME': CAUSE (at byte N) [rule]. HELP`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(path) = &self.path {
-            write!(f, "{}: ", path.display())?;
+            write!(f, "{}: ", text::path(path))?;
         }
         if let Some(tensor) = &self.tensor {
-            write!(f, "tensor '{}': ", shorten(tensor))?;
+            write!(f, "tensor '{}': ", text::shown(tensor))?;
         }
-        f.write_str(&self.cause)?;
+        f.write_str(&text::cut(&self.cause, SENTENCE))?;
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset})")?;
         }
         write!(f, " [{}]", self.rule)?;
         if let Some(help) = &self.help {
-            write!(f, ". {help}")?;
+            write!(f, ". {}", text::cut(help, SENTENCE))?;
         }
         Ok(())
     }
-}
-
-/// A name as it is shown in a message: a hostile file may name a tensor with megabytes, or with control characters.
-fn shorten(name: &str) -> String {
-    const SHOWN: usize = 200;
-    let mut shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if name.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// Everything that can go wrong. Each variant is one Python exception class.
@@ -115,7 +111,7 @@ pub enum Error {
     #[error("{0}")]
     FileChanged(Box<Fault>),
     /// No weight of this name.
-    #[error("no weight named '{}'{}", shorten(name), suggestion(near, *below, note.as_deref()))]
+    #[error("no weight named '{}'{}", text::shown(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
         /// The name asked for.
         name: String,
@@ -127,13 +123,13 @@ pub enum Error {
         note: Option<String>,
     },
     /// A path that does not exist.
-    #[error("{}: no such file or directory", path.display())]
+    #[error("{}: no such file or directory", text::path(path))]
     MissingFile {
         /// The path asked for.
         path: PathBuf,
     },
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}", text::path(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -143,13 +139,16 @@ pub enum Error {
         source: std::io::Error,
     },
     /// An argument that makes no sense.
-    #[error("{0}")]
+    #[error("{}", text::cut(.0, SENTENCE))]
     Argument(String),
     /// An index beyond an axis.
-    #[error("{0}")]
+    #[error("{}", text::cut(.0, SENTENCE))]
     Index(String),
     /// The checkpoint was closed.
-    #[error("{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open", path.display())]
+    #[error(
+        "{}: the checkpoint was closed; tensors already taken from it stay valid, new ones need it open",
+        text::path(path)
+    )]
     Closed {
         /// The (first) file.
         path: PathBuf,
@@ -193,7 +192,7 @@ fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {
         text.push_str(&format!("; it is a prefix: there {verb} {below} {noun} below it (items() walks them)"));
     }
     if !near.is_empty() {
-        let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", shorten(name))).collect();
+        let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
         text.push_str(&format!("; did you mean {}?", quoted.join(", ")));
     }
     if let Some(note) = note {

@@ -14,4 +14,5 @@ pub mod names;
 pub mod quant;
 pub mod storage;
 pub mod tensor;
+pub mod text;
 pub mod workers;

@@ -46,9 +46,11 @@ __all__ = [
     "export_dlpack",
     "files",
     "open_weights",
+    "printable",
     "quantize",
     "release_memory",
     "scale_blocks",
+    "shown",
     "torch_globals",
     "tree",
 ]
@@ -594,6 +596,14 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""
+
+def printable(text: object) -> str:
+    """A text of a file or path as it can be printed: an escape stands for each character that could steer a terminal or
+    mislead the eye (controls, line ends, changes of direction, what is not seen).
+    """
+
+def shown(text: object) -> str:
+    """A name, key or value of a file as a message quotes it: as it can be printed, and cut where it is very long."""
 
 def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str:
     """The tree below a node as text; `lines` none for all of it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import PytorchWeights, TorchFile, export_dlpack
+from max_weights._core import PytorchWeights, TorchFile, export_dlpack, printable
 from max_weights.errors import UnsupportedError
 from max_weights.graph.weights.load import load_weights
 
@@ -261,5 +261,5 @@ def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStor
         moved: torch.UntypedStorage
         moved = torch.serialization.default_restore_location(storage, location)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        raise UnsupportedError(f"a storage cannot be put on {location!r}: {error}") from error
+        raise UnsupportedError(f"a storage cannot be put on {location!r}: {printable(error)}") from error
     return moved

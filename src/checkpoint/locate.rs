@@ -1,9 +1,11 @@
 //! Which files a path stands for: a file, a directory, or an index.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault, Result};
+use crate::text;
 
 /// What ends the name of an index.
 const INDEX_SUFFIX: &str = ".index.json";
@@ -66,15 +68,43 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
     // A file of a GGUF split set stands for the set: the metadata is in the first file only.
     let name = name_of(path);
     if let Some(shard) = ShardName::of(&name).filter(|shard| name.ends_with(GGUF_SUFFIX) && shard.count <= MAX_SPLIT) {
-        let (stem, count) = (shard.stem, shard.count);
-        let sibling = |number| path.with_file_name(format!("{stem}-{number:05}-of-{count:05}{GGUF_SUFFIX}"));
+        let (own, count, end) = (path.file_name().unwrap_or_default(), shard.count, name.len() - shard.stem.len());
+        let end_of = |number| format!("-{number:05}-of-{count:05}{GGUF_SUFFIX}");
+        let sibling = |number| path.with_file_name(with_other_end(own, end, &end_of(number)));
         return Ok(Located::Files((1..=count).map(sibling).collect()));
     }
     Ok(Located::Files(vec![path.to_path_buf()]))
 }
 
+/// The name of the file, as it can be printed; endings and numbers stand in it as they are.
 pub(super) fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    text::path(Path::new(path.file_name().unwrap_or_default()))
+}
+
+/// The name with its last `len` bytes, which are ASCII, replaced. What stands before them need not be UTF-8.
+fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
+    let bytes = name.as_encoded_bytes();
+    let mut made = bytes[..bytes.len().saturating_sub(len)].to_vec();
+    made.extend_from_slice(end.as_bytes());
+    #[cfg(unix)]
+    return std::os::unix::ffi::OsStringExt::from_vec(made);
+    #[cfg(not(unix))]
+    return String::from_utf8_lossy(&made).into_owned().into();
+}
+
+/// A file of a directory. Its name need not be UTF-8: it is looked at, sorted and shown as it can be printed.
+#[derive(Debug)]
+struct Entry {
+    name: OsString,
+    text: String,
+}
+
+impl std::ops::Deref for Entry {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// `model-00002-of-00004.safetensors` is shard 2 of the 4 of `model`.
@@ -108,14 +138,15 @@ fn directory(path: &Path) -> Result<Located> {
     let mut has_distributed_metadata = false;
     let failed = |source| Error::io(path, "list the directory", source);
     for entry in std::fs::read_dir(path).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-        has_distributed_metadata |= name == DISTRIBUTED_METADATA;
-        if !name.starts_with('.') {
-            names.push(name);
+        let name = entry.map_err(failed)?.file_name();
+        let text = name_of(Path::new(&name));
+        has_distributed_metadata |= text == DISTRIBUTED_METADATA;
+        if !text.starts_with('.') {
+            names.push(Entry { name, text });
         }
     }
-    names.sort_unstable();
-    let ending = |suffix: &str| -> Vec<&String> { names.iter().filter(|name| name.ends_with(suffix)).collect() };
+    names.sort_unstable_by(|a, b| a.text.cmp(&b.text));
+    let ending = |suffix: &str| -> Vec<&Entry> { names.iter().filter(|name| name.ends_with(suffix)).collect() };
 
     let indices = ending(&format!("{SUFFIX}{INDEX_SUFFIX}"));
     if !indices.is_empty() {
@@ -131,10 +162,10 @@ fn directory(path: &Path) -> Result<Located> {
         if !indices.is_empty() {
             return choose(path, &indices, &format!("{stem}{suffix}{INDEX_SUFFIX}")).map(Located::Index);
         }
-        let is_torch = |name: &&String| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
-        files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.as_str())).collect();
+        let is_torch = |name: &&Entry| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.text.as_str())).collect();
     }
-    let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &String>> = BTreeMap::new();
+    let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &Entry>> = BTreeMap::new();
     for name in &files {
         if let Some(shard) = ShardName::of(name) {
             sets.entry((shard.stem, shard.count)).or_default().insert(shard.number, name);
@@ -144,7 +175,7 @@ fn directory(path: &Path) -> Result<Located> {
         if shards.len() < *count {
             return Err(incomplete(path, (of, suffix), *count, shards));
         }
-        return Ok(Located::Files(shards.values().map(|name| path.join(name)).collect()));
+        return Ok(Located::Files(shards.values().map(|file| path.join(&file.name)).collect()));
     }
     if !files.is_empty() {
         return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
@@ -156,10 +187,10 @@ fn directory(path: &Path) -> Result<Located> {
 }
 
 /// The only candidate, or the one of the usual name.
-fn choose(path: &Path, candidates: &[&String], usual: &str) -> Result<PathBuf> {
+fn choose(path: &Path, candidates: &[&Entry], usual: &str) -> Result<PathBuf> {
     match candidates {
-        [only] => Ok(path.join(only)),
-        _ if candidates.iter().any(|name| *name == usual) => Ok(path.join(usual)),
+        [only] => Ok(path.join(&only.name)),
+        _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
             Err(Fault::new("directory.ambiguous", cause)
@@ -170,7 +201,7 @@ fn choose(path: &Path, candidates: &[&String], usual: &str) -> Result<PathBuf> {
     }
 }
 
-fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &BTreeMap<usize, &String>) -> Error {
+fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &BTreeMap<usize, &Entry>) -> Error {
     let missing: Vec<String> = (1..=count)
         .filter(|number| !shards.contains_key(number))
         .take(LISTED)
@@ -183,8 +214,8 @@ fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &
     Fault::new("directory.missing-shards", cause).path(path).help(help).format()
 }
 
-fn nothing(path: &Path, names: &[String]) -> Error {
-    let ending = |suffixes: &[&str]| -> Vec<&String> {
+fn nothing(path: &Path, names: &[Entry]) -> Error {
+    let ending = |suffixes: &[&str]| -> Vec<&Entry> {
         names.iter().filter(|name| suffixes.iter().any(|suffix| name.ends_with(suffix))).collect()
     };
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
@@ -205,7 +236,11 @@ fn nothing(path: &Path, names: &[String]) -> Error {
             .help("Give the file that is meant")
             .unsupported();
     }
-    let what = if names.is_empty() { "it is empty".to_owned() } else { format!("it holds {}", listed(names)) };
+    let what = if names.is_empty() {
+        "it is empty".to_owned()
+    } else {
+        format!("it holds {}", listed(&names.iter().collect::<Vec<_>>()))
+    };
     let cause = format!("the directory holds no weights: {what}");
     let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
     Fault::new("directory.empty", cause).path(path).help(help).format()
@@ -217,13 +252,13 @@ fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let help = format!(
         "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",
-        folder.display()
+        text::path(folder)
     );
     Fault::new("torch.distributed", cause).path(path).help(help).unsupported()
 }
 
-fn listed<S: AsRef<str>>(names: &[S]) -> String {
-    let mut text = names.iter().take(LISTED).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+fn listed(names: &[&Entry]) -> String {
+    let mut text = names.iter().take(LISTED).map(|name| name.text.as_str()).collect::<Vec<_>>().join(", ");
     if names.len() > LISTED {
         text.push_str(&format!(" and {} more", names.len() - LISTED));
     }

@@ -132,7 +132,8 @@ impl Catalog {
             table.push(&TensorInfo { name: name.as_deref().unwrap_or(info.name), ..info })?;
         }
         let names = NameIndex::new(&table).map_err(|(a, b)| {
-            let cause = format!("'{}' and '{}' would both get this name", self.table.name(a), self.table.name(b));
+            let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
+            let cause = format!("'{first}' and '{second}' would both get this name");
             let fault = Fault::new("names.collision", cause).tensor(table.name(b));
             let path = &self.paths[self.table.get(b).file as usize];
             fault.path(path).help("use the names of the file").unsupported()

@@ -13,6 +13,7 @@ use crate::format::{self, Header, Kind, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::storage::SourceFile;
 use crate::tensor::TensorTable;
+use crate::text;
 
 /// The first read of a file: the whole header of a small checkpoint, and enough to recognise what is none.
 const FIRST_READ: usize = 16 << 10;
@@ -278,7 +279,7 @@ fn misnamed(path: &Path, kind: Kind) -> Option<String> {
 
 fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
-    let [first_path, second_path] = [first, second].map(|info| paths[info.file as usize].display());
+    let [first_path, second_path] = [first, second].map(|info| text::path(&paths[info.file as usize]));
     let cause = format!("the same name stands in {first_path} and in {second_path}");
     let fault = Fault::new("checkpoint.duplicate", cause).tensor(second.name).path(&paths[second.file as usize]);
     fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Catalog;
-use crate::format::shown;
+use crate::format::shown_shape;
 use crate::names::{Child, join};
+use crate::text;
 
 /// Children of one branch that are shown, after folding.
 const SHOWN_CHILDREN: usize = 24;
@@ -124,7 +125,7 @@ fn branch(
         detail: own.map(|entry| {
             let info = table.get(entry);
             // The name of an unknown dtype is the file's own.
-            [shown(&info.element.to_string()), format!("{:?}", info.shape), size(info.bytes())]
+            [text::shown(&info.element.to_string()), shown_shape(info.shape), size(info.bytes())]
         }),
         weights: range.len(),
         bytes,
@@ -201,7 +202,7 @@ struct Row {
 
 impl Row {
     fn of(node: &Node, indent: String) -> Self {
-        let label = indent + &printable(&node.label);
+        let label = indent + &text::shown(&node.label);
         match &node.detail {
             Some(detail) => Self { label, columns: detail.clone(), is_weight: true },
             None => Self {
@@ -235,9 +236,9 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
         return;
     }
     *left -= 1;
-    let label = escape(&printable(&node.label));
+    let label = text::html(&text::shown(&node.label));
     let detail = match &node.detail {
-        Some([dtype, shape, size]) => format!("{} {shape} <small>{size}</small>", escape(dtype)),
+        Some([dtype, shape, size]) => format!("{} {shape} <small>{size}</small>", text::html(dtype)),
         None => format!("<small>{}, {}</small>", plural(node.weights, "weight"), size(node.bytes)),
     };
     if node.children.is_empty() {
@@ -253,15 +254,6 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
         let _ = write!(html, "<div style=\"margin-left: 1.2em\">{omitted}</div>");
     }
     html.push_str("</details>");
-}
-
-/// A name as it can be printed: control characters of a hostile file do not reach the terminal.
-fn printable(name: &str) -> String {
-    name.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn plural(count: usize, noun: &str) -> String {

@@ -16,6 +16,7 @@ pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
 use crate::error::{Fault, Result};
 use crate::tensor::TensorTable;
+pub(crate) use crate::text::shown;
 use crate::workers::uninterrupted;
 
 /// The longest header that is read: the limit of the safetensors format itself.
@@ -84,16 +85,6 @@ pub struct Header {
     pub data_start: u64,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
-}
-
-/// A text from a file as it is shown in a message: it may be megabytes long, or hold control characters.
-pub(crate) fn shown(text: &str) -> String {
-    const SHOWN: usize = 100;
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// A shape as it is shown in a message: it may have many dimensions.

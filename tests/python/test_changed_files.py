@@ -116,11 +116,12 @@ print(array[-1, -1])
 
 
 def test_show_of_a_weight_whose_file_is_truncated_meanwhile_gives_an_error(path: Path) -> None:
-    from max_weights.cli.show import chunks_of
+    from max_weights.cli.chunks import chunks_of
 
     with max_weights.load_weights(path) as weights:
         (info,) = weights.infos()
-        chunks = chunks_of(weights.w, info, DType.float32)
+        chunks, repeats, elements = chunks_of(weights.w, info, DType.float32)
+        assert (repeats, elements) == (1, ROWS * 64)
         assert sum(chunk.size for chunk in chunks()) == ROWS * 64
         os.truncate(path, 8192)
         with pytest.raises(FileChangedError, match="truncated"):

@@ -22,9 +22,9 @@ OPS = {f"graph.ops.{path.stem}" for path in (PACKAGE / "graph" / "ops").glob("[a
 # Lower may not import higher. What is not listed stands on top and may import everything.
 LAYERS = [
     {"_lazy", "errors", "graph.record"},
-    {"dtype", "driver.device", "driver.tensor", "driver.virtual"},
+    {"dtype", "driver.device", "driver.tensor"},
     {"_core"},
-    {"driver.doors", "driver", "graph.dim", "graph.device", "graph.quantization"},
+    {"driver.virtual", "driver.doors", "driver", "graph.dim", "graph.device", "graph.quantization"},
     {"graph.shape", "graph.place"},
     {"graph.pieces"},
     {"graph.shape_only", "graph.sharding_rules"},

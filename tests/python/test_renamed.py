@@ -161,6 +161,50 @@ def test_heads_that_do_not_fit_are_an_error_for_that_weight_alone(write: Write) 
         hf.model.layers[0].self_attn.q_proj.weight.data()
 
 
+@pytest.mark.parametrize(
+    "count",
+    [None, -4, 0, float("nan"), 2.0, "two", [2, 2], [-1], [float("nan")], [], ["two"], 1 << 63],
+    ids=lambda count: str(count),
+)
+def test_what_is_no_number_of_heads_is_an_error_for_that_weight_alone(tmp_path: Path, count: Any) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    key = "llama.attention.head_count"
+    if isinstance(count, list):
+        writer.add_array(key, count or [1])
+    elif isinstance(count, float):
+        writer.add_float32(key, count)
+    elif isinstance(count, str):
+        writer.add_string(key, count)
+    elif count is not None:
+        (writer.add_uint64 if count >= 0 else writer.add_int32)(key, count)
+    number = 1 if count in ([], [2, 2]) else 0
+    names = [f"blk.{number + 1 if count == [2, 2] else number}.attn_{side}.weight" for side in "qv"]
+    for name in names:
+        writer.add_tensor(name, np.zeros((8, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    attention: Any = load_weights(tmp_path / "model.gguf").renamed("hf").model.layers[names[0].split(".")[1]].self_attn
+    assert attention.v_proj.weight.data().shape == [8, 4]
+    with pytest.raises(FormatError, match="no number of heads") as caught:
+        attention.q_proj.weight.data()
+    assert caught.value.rule == "gguf.heads"
+
+
+def test_an_architecture_that_is_no_text_has_no_names(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    del writer.kv_data[0]["general.architecture"]
+    writer.add_array("general.architecture", [1, 2])
+    writer.add_tensor("blk.0.attn_q.weight", np.zeros((8, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match="no names for the architecture array"):
+        load_weights(tmp_path / "model.gguf").renamed("hf")
+
+
 def test_names_of_bert_and_names_that_nobody_knows(write: Write, models: Path) -> None:
     new = {
         "token_embd.weight": "embeddings.word_embeddings.weight",

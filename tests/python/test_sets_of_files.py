@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from safetensors import safe_open
 
 import max_weights
+from conftest import safetensors_bytes
 from max_weights import FormatError, MissingFileError, load_weights
 
 Make = Callable[..., Path]
@@ -255,3 +258,50 @@ def test_no_paths_is_an_error() -> None:
         load_weights([])
     with pytest.raises(max_weights.MissingFileError):
         load_weights(["/nonexistent/a.safetensors", "/nonexistent/b.safetensors"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_folders_and_sets_whose_names_are_not_utf8_open(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    content = safetensors_bytes({"w": ("F32", [1], bytes(4))})
+    for number, name in ((1, "a"), (2, "b")):
+        with open(folder + b"/m\xfe-%05d-of-00002.safetensors" % number, "wb") as shard:
+            shard.write(safetensors_bytes({name: ("F32", [1], bytes(4))}))
+    weights = max_weights.load_weights(os.fsdecode(folder))
+    assert sorted(info.name for info in weights.infos()) == ["a", "b"]
+    for info in weights.infos():
+        assert os.path.exists(info.file)
+        assert weights[info.name].data().shape == [1]
+
+    alone = folder + b"/alone"
+    os.mkdir(alone)
+    with open(alone + b"/m\xfe.safetensors", "wb") as single:
+        single.write(content)
+    assert max_weights.load_weights(os.fsdecode(alone)).w.exists()
+    with open(alone + b"/n\xfe.safetensors", "wb") as other:
+        other.write(content[:-1])
+    with pytest.raises(max_weights.FormatError, match=r"m\\xfe.safetensors, n\\xfe.safetensors"):
+        max_weights.load_weights(os.fsdecode(alone))
+    with pytest.raises(max_weights.FormatError, match=r"n\\xfe") as caught:
+        max_weights.load_weights(os.fsdecode(alone + b"/n\xfe.safetensors"))
+    assert caught.value.path is not None
+    assert os.path.exists(caught.value.path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_a_split_set_whose_name_is_not_utf8_opens_by_any_of_its_files(tmp_path: Path) -> None:
+    paths = [os.fsencode(tmp_path) + b"/m\xff-%05d-of-00002.gguf" % number for number in (1, 2)]
+    for number, path in enumerate(paths):
+        text = [
+            struct.pack("<Q", len(key)) + key
+            for key in (b"split.no", b"split.count", b"split.tensors.count", b"w%d" % number)
+        ]
+        header = b"GGUF" + struct.pack("<IQQ", 3, 1, 3)
+        header += text[0] + struct.pack("<IH", 2, number) + text[1] + struct.pack("<IH", 2, 2)
+        header += text[2] + struct.pack("<Ii", 5, 2) + text[3] + struct.pack("<IQIQ", 1, 8, 0, 0)
+        with open(path, "wb") as file:
+            file.write(header + bytes(-len(header) % 32) + bytes(32))
+    for opened in paths:
+        weights = max_weights.load_weights(os.fsdecode(opened))
+        assert [info.name for info in weights.infos()] == ["w0", "w1"]

@@ -1,6 +1,7 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
 use max_weights::error::{Error, Fault};
+use max_weights::text;
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -78,13 +79,13 @@ pub(crate) fn to_python(error: Error) -> PyErr {
 fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
     Python::attach(|py| {
         let value = error.value(py);
-        let path = fault.path.as_deref().map(std::path::Path::to_string_lossy);
+        let path = fault.path.as_deref().map(std::path::Path::as_os_str);
         // An attribute that cannot be set must not hide the error itself.
         let _ = value.setattr("rule", fault.rule);
         let _ = value.setattr("path", path);
         let _ = value.setattr("tensor", fault.tensor.as_deref());
         let _ = value.setattr("offset", fault.offset);
-        let _ = value.setattr("help", fault.help.as_deref());
+        let _ = value.setattr("help", fault.help.as_deref().map(text::printable));
     });
     error
 }

@@ -1,11 +1,13 @@
 //! The light listing: what weights are and where they lie, without making a tensor. The listing is a sequence that makes a record when it is
 //! asked for one, so that a quarter of a million weights cost a megabyte.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use max_weights::checkpoint::Catalog;
 use max_weights::tensor::{Element, TensorInfo};
+use max_weights::text;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PySlice, PyTuple};
@@ -136,8 +138,8 @@ impl WeightInfo {
     }
 
     #[getter]
-    fn file(&self) -> std::borrow::Cow<'_, str> {
-        self.catalog.paths()[self.info().file as usize].to_string_lossy()
+    fn file(&self) -> &OsStr {
+        self.catalog.paths()[self.info().file as usize].as_os_str()
     }
 
     #[getter]
@@ -165,9 +167,9 @@ impl WeightInfo {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let info = self.info();
         Ok(format!(
-            "WeightInfo(name={}, dtype={}, shape={}, bytes={}, offset={}, aligned={})",
-            pyo3::types::PyString::new(py, info.name).repr()?,
-            info.element,
+            "WeightInfo(name='{}', dtype={}, shape={}, bytes={}, offset={}, aligned={})",
+            text::shown(info.name),
+            text::shown(&info.element.to_string()),
             self.shape(py)?.repr()?,
             info.bytes(),
             info.span.start(),

@@ -12,6 +12,7 @@ mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod text;
 mod torch;
 mod values;
 mod weights;
@@ -45,6 +46,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;
     module.add_function(function!(pickle::reopen_weights, module)?)?;
+    module.add_function(function!(text::printable, module)?)?;
+    module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
     module.add_function(function!(weights::buffers, module)?)?;
     module.add_function(function!(weights::export_dlpack, module)?)?;

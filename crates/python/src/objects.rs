@@ -6,6 +6,7 @@ use max_weights::checkpoint::Catalog;
 use max_weights::format::pickle::{Leaf, Object, ObjectId, Pickled};
 use max_weights::format::torch::Torch;
 use max_weights::names::join;
+use max_weights::text;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -284,10 +285,8 @@ impl Placeholder {
         items.iter().map(|(key, item)| Ok((self.value(py, *key)?, self.value(py, Some(*item))?))).collect()
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let name = PyString::new(py, &self.global_name()).repr()?.to_string();
-        let name = name.get(1..name.len() - 1).unwrap_or_default().to_owned();
+    fn __repr__(&self) -> String {
         let place = self.position().map(|position| format!(" at byte {position}")).unwrap_or_default();
-        Ok(format!("<{name}{place}, not built>"))
+        format!("<{}{place}, not built>", text::shown(&self.global_name()))
     }
 }

@@ -1,6 +1,7 @@
 //! What the Python side needs of PyTorch files beside weights: the globals of a pickle, and the nested values as torch would load them.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
 };
 use max_weights::format::torch::Torch;
+use max_weights::text;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple};
@@ -44,7 +46,7 @@ impl TorchFile {
 
     fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
         let what = if dangerous { "can run code or reach files" } else { "is none of those that tensors are made of" };
-        let cause = format!("the pickle names {name}, which {what}; objects of it are not built");
+        let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
         let help = "load_weights reads the tensors all the same, and objects() shows the rest as placeholders";
         let fault = Fault { offset: position, ..Fault::new("torch.global", cause) };
         fault.path(self.path()).help(help).unsupported().into()
@@ -252,7 +254,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 
 /// Every global that the pickles of a checkpoint name, as (file, name, offset, verdict).
 #[pyfunction]
-pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(String, String, u64, &'static str)> {
+pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();
     let mut found = Vec::new();
     for (file, path) in catalog.paths().iter().enumerate() {
@@ -263,7 +265,7 @@ pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(String, Strin
                 Verdict::Unknown => "unknown",
                 Verdict::Dangerous => "dangerous",
             };
-            (path.to_string_lossy().into_owned(), global.full_name(), global.offset, verdict)
+            (path.clone().into_os_string(), global.full_name(), global.offset, verdict)
         }));
     }
     found

@@ -9,6 +9,7 @@ use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::{Error, Fault};
 use max_weights::names::join;
 use max_weights::tensor::Element;
+use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -150,13 +151,17 @@ impl WeightsNode {
             && let Some((path, reason)) = checkpoint.mapping_refused(number)
             && !self.shared.refusal_logged.swap(true, Ordering::Relaxed)
         {
-            let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", path.display());
+            let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", text::path(path));
             py.import("logging")?
                 .call_method1("getLogger", ("max_weights",))?
                 .call_method1("warning", ("%s", message))?;
         }
         let heads = self.shared.renaming.as_ref().and_then(|renaming| renaming.heads.get(&number));
         let Some(&heads) = heads else { return Ok(Buffer::new(tensor)) };
+        if heads == 0 {
+            let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
+            return Err(self.at_weight(number, Error::Argument(cause)).into());
+        }
         let restored = py.detach(|| tensor.pairs_to_halves(heads, &interrupt));
         Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
     }
@@ -176,7 +181,7 @@ impl WeightsNode {
     /// The name below which the node's methods work, for messages.
     fn title(&self) -> String {
         let files = self.catalog().paths();
-        let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        let first = files.first().map(|path| text::path(path)).unwrap_or_default();
         let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
         format!("{first}{more}")
     }
@@ -198,7 +203,11 @@ impl WeightsNode {
             return Ok(self.data(py)?.getattr(key)?);
         }
         if key.starts_with('_') && self.catalog().range(&join(&self.name, key)).is_empty() {
-            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight of that name")).into());
+            return Err(PyAttributeError::new_err(format!(
+                "no attribute '{}', and no weight of that name",
+                text::shown(key)
+            ))
+            .into());
         }
         if RESERVED.contains(&key) {
             let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
@@ -278,7 +287,7 @@ impl WeightsNode {
         }
         let value = class.call1((buffer, &self.name, dtype, shape))?;
         if let Element::Unknown(name) = info.element {
-            let cause = format!("its elements are of the type '{}', which is not known here", name.escape_debug());
+            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
             let fault = Fault::new("tensor.unknown-type", cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().paths()[info.file as usize]).help(help).unsupported();

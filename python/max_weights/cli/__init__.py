@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from max_weights._core import printable
 from max_weights.cli.ls import ls
 from max_weights.cli.pickle_globals import list_globals
 from max_weights.cli.show import show
@@ -19,8 +23,35 @@ from max_weights.versions import show_versions
 
 __all__ = ["app", "main"]
 
+
+class Commands(TyperGroup):
+    """The commands. What is said of a wrong command line quotes it, and a shell puts names of files into it."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the command line up to the command."""
+        with safe_messages():
+            return super().make_context(*args, **options)
+
+    def invoke(self, *args: Any, **options: Any) -> Any:
+        """Read the rest, and run the command."""
+        with safe_messages():
+            return super().invoke(*args, **options)
+
+
+@contextmanager
+def safe_messages() -> Iterator[None]:
+    """Make the message of an error of the command line safe to print."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message)  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
     name="max-weights",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # a help text is not markup: `[ab]` stands for itself

@@ -20,8 +20,8 @@ from rich.highlighter import RegexHighlighter
 from rich.text import Text
 from rich.theme import Theme
 
-from max_weights._core import files, tree
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
+from max_weights._core import files, printable, tree
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weights.load import load_weights
 
@@ -99,7 +99,7 @@ class Highlighter(RegexHighlighter):
 
 def write_tree(weights: WeightsNode, lines: int | None, fold: bool) -> None:
     """Write the tree of all weights."""
-    rows = [printable(row) for row in tree(weights, lines=lines, fold=fold).split("\n")]
+    rows = tree(weights, lines=lines, fold=fold).split("\n")
     screen = console()
     if screen.is_terminal and len(rows) <= COLOURED_LINES:
         colour = Highlighter()
@@ -169,7 +169,7 @@ def write_json(
     by_dtype = {name: {"weights": number, "bytes": part} for name, (number, part, _) in totals.items()}
     head = {
         "files": [os.fspath(path) for path in files(weights)],
-        "metadata": {key: plain(weights.metadata[key]) for key in weights.metadata},
+        "metadata": {key: plain(value) for key, value in weights.metadata.items()},
         "warnings": weights.warnings,
         "totals": {"weights": len(infos), "bytes": sum(part for _, part, _ in totals.values())},
         "dtypes": by_dtype,

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from max_weights._core import PytorchWeights, tree
-from max_weights.cli.statistics import CHUNK_ELEMENTS, Statistics, statistics
-from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, printable, size, warn
+from max_weights._core import PytorchWeights, printable, tree
+from max_weights.cli.chunks import chunks_of, decoded
+from max_weights.cli.statistics import Statistics, statistics
+from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
 from max_weights.dtype import DType
-from max_weights.errors import FileChangedError
 from max_weights.graph.weights.load import load_weights
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from max_weights._core import WeightInfo, WeightsNode
-
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 BAR = 40
 """Columns of the longest bar."""
@@ -41,7 +35,7 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
             parent = incomplete.rpartition(".")[0]
             node = weights[parent] if parent else weights
             names = [f"{parent}.{child}" if parent else child for child in node._ipython_key_completions_()]
-            names = [name for name in names if name.startswith(incomplete) and name.isprintable()][:COMPLETIONS]
+            names = [name for name in names if name.startswith(incomplete) and printable(name) == name][:COMPLETIONS]
             # A branch is offered with its dot, so that the next press of the key goes on below it.
             return [name if weights[name].exists() else name + "." for name in names]
     except Exception:
@@ -80,7 +74,7 @@ def show(
         elif not below:
             node.data()  # raises the error that names the nearest weights
         if below:
-            sys.stdout.writelines(printable(row) + "\n" for row in tree(node).split("\n"))
+            sys.stdout.write(tree(node) + "\n")
         sys.stdout.flush()
         for message in weights.warnings:
             warn(message)
@@ -163,11 +157,21 @@ def values_of(node: WeightsNode, info: WeightInfo, bins: int) -> tuple[Statistic
         return None, {"values": f"not read: elements of {dtype.size_in_bits} bits are packed"}
     if not info.bytes:
         return None, {"values": "none: the tensor is empty"}
+    more = {}
     try:
-        found = statistics(chunks_of(node, info, dtype), bins)
+        if info.encoding is None:
+            chunks, repeats, taken = chunks_of(node, info, dtype)
+            if taken < prod(info.shape):
+                more["values"] = (
+                    f"{taken:,} of them: the tensor lies over the same elements of the file again and again"
+                )
+        else:
+            chunks, repeats = decoded(node, info.encoding), 1
+        found = statistics(chunks, bins)
     except ImportError as error:
         return None, {"values": f"not read: {error}"}
-    return found, value_rows(found, dtype if info.encoding is None else DType.float32)
+    found.repeat(repeats)
+    return found, more | value_rows(found, dtype if info.encoding is None else DType.float32)
 
 
 def value_rows(found: Statistics, dtype: DType) -> dict[str, str]:
@@ -221,51 +225,3 @@ def bar(share: float, eighths: bool) -> str:
         return "#" * max(round(BAR * share), 1 if share else 0)
     parts = max(round(BAR * 8 * share), 1 if share else 0)
     return "█" * (parts // 8) + " ▏▎▍▌▋▊▉"[parts % 8].strip()
-
-
-def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> Callable[[], Iterator[Array]]:
-    """The elements of a weight a chunk at a time, as often as asked for: copied out of the mapping, or, where the file
-    has the weight at an odd place and `data()` would copy all of it, read piece by piece. Both answer a file that was
-    truncated meanwhile with an error; a look at the mapping itself would end the process.
-    """
-    import numpy as np
-
-    if info.encoding is not None:
-        return lambda: decoded(node)
-    kind = np.dtype(np.uint8) if dtype is DType.bool else dtype.to_numpy()
-    # Those of a PyTorch file may have strides, or be compressed.
-    in_one_piece = info.bytes == prod(info.shape) * kind.itemsize and not isinstance(node, PytorchWeights)
-
-    def mapped() -> Iterator[Array]:
-        flat = node.data().to_buffer().contiguous().view(DType.uint8, [info.bytes])
-        step = CHUNK_ELEMENTS * kind.itemsize
-        for start in range(0, info.bytes, step):
-            yield real(flat[start : start + step].copy().to_numpy().view(kind))
-
-    def read() -> Iterator[Array]:
-        step = CHUNK_ELEMENTS * kind.itemsize
-        with open(info.file, "rb", buffering=0) as file:
-            for start in range(0, info.bytes, step):
-                wanted = min(step, info.bytes - start)
-                part = os.pread(file.fileno(), wanted, info.offset + start)
-                if len(part) < wanted:
-                    raise FileChangedError(f"{info.file}: the file became shorter while it was read; open it again")
-                yield real(np.frombuffer(part, kind))
-
-    return read if in_one_piece and not info.aligned else mapped
-
-
-def decoded(node: WeightsNode) -> Iterator[Array]:
-    """The values of packed blocks."""
-    import numpy as np
-
-    flat = np.asarray(node.data().astype(DType.float32)).reshape(-1)
-    for start in range(0, flat.size, CHUNK_ELEMENTS):
-        yield flat[start : start + CHUNK_ELEMENTS]
-
-
-def real(chunk: Array) -> Array:
-    """The magnitudes of complex numbers; other numbers as they are."""
-    import numpy as np
-
-    return np.abs(chunk) if chunk.dtype.kind == "c" else chunk

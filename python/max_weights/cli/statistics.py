@@ -46,6 +46,14 @@ class Statistics:
         """How many values are neither NaN nor infinite."""
         return self.count - self.nans - self.infinities
 
+    def repeat(self, times: int) -> None:
+        """Count each value so many times; what is no count stays."""
+        self.count *= times
+        self.zeros *= times
+        self.nans *= times
+        self.infinities *= times
+        self.bins = [(low, high, count * times) for low, high, count in self.bins]
+
 
 def statistics(chunks: Chunks, bins: int) -> Statistics:
     """The statistics of a tensor.

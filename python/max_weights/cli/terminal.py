@@ -1,4 +1,4 @@
-"""What all commands share: names and sizes as they are printed, the console, and errors as one line."""
+"""What all commands share: sizes as they are printed, the console, and errors as one line."""
 
 from __future__ import annotations
 
@@ -11,17 +11,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from max_weights._core import printable
 from max_weights.errors import WeightsError
 
 CHECKPOINT = "A file, a directory, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache."
 """The help of every argument that names a checkpoint; it is passed on as text, because not all of these are paths."""
-
-
-def printable(text: str) -> str:
-    """The text with every character escaped that could steer a terminal: controls, line ends, changes of direction."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def size(count: int) -> str:

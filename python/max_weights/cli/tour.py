@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from max_weights.cli.terminal import console, printable
+from max_weights._core import printable
+from max_weights.cli.terminal import console
 from max_weights.errors import WeightsError
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "tour.safetensors"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from max_weights._core import shown
 from max_weights.errors import UnsupportedError
 
 _VIRTUAL: ContextVar[bool] = ContextVar("max_weights_virtual_devices", default=False)
@@ -43,8 +44,8 @@ class NoData:
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            f"weight '{self._name}' was converted inside virtual_devices(), which keeps dtype and shape but no data; "
-            "convert it outside to read it"
+            f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
+            "but no data; convert it outside to read it"
         )
 
     def __dlpack__(self, **_: Any) -> NoReturn:

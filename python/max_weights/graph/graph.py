@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from max_weights._core import shown
 from max_weights.errors import UnsupportedError
 from max_weights.graph.place import problem, user_place
 from max_weights.graph.stack import current, enter, leave
@@ -189,7 +190,8 @@ class Graph:
             if other is not None and other.name == weight.name:  # it may have been renamed since
                 raise problem(
                     "add_weight",
-                    f"weight '{weight.name}' already exists in graph {self.name!r}, and is another object: {other!r}. "
+                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, and is another object: "
+                    f"{other!r}. "
                     "Weights of one model get names of their own from Module.state_dict() or load_state_dict()",
                 )
             kind = TensorType(weight.dtype, weight.shape, weight.device)
@@ -209,7 +211,7 @@ class Graph:
         found: dict[str, Weight] = {}
         for weight in self._by_weight:
             if found.setdefault(weight.name, weight) is not weight:
-                raise problem("parameters", f"two weights of graph {self.name!r} are named '{weight.name}'")
+                raise problem("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
         return found
 
     def weights(self) -> DeclaredWeights:

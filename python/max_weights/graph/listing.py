@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.graph.dim import Dim
 from max_weights.graph.place import listed
 
@@ -26,7 +27,7 @@ def listing(graph: Graph) -> str:
             numbers[value] = f"%{len(numbers)}"
         made = ", ".join(numbers[value] for value in node.outputs)
         operands = [numbers[value] for value in node.inputs]
-        call = f"{node.op}({', '.join(operands + _shown(node.attributes))})"
+        call = f"{node.op}({', '.join(operands + _listed(node.attributes))})"
         types = ", ".join(_type(value.type) for value in node.outputs)
         rows.append((f"{made} = {call}" if made else call, types, os.path.basename(node.place)))
     left = max((len(row[0]) for row in rows), default=0)
@@ -42,20 +43,20 @@ def _type(kind: TensorType) -> str:
     return f"{kind.dtype!r} {listed(kind.shape)} {kind.device}"
 
 
-def _shown(attributes: Mapping[str, Any]) -> list[str]:
-    shown = []
+def _listed(attributes: Mapping[str, Any]) -> list[str]:
+    texts = []
     for name, value in attributes.items():
         if name in ("at_least", "message") and not value:
             continue
         if name == "weight":
-            shown.append(f"'{value.name}'")
+            texts.append(f"'{shown(value.name)}'")
         elif name == "index" and isinstance(value, tuple):
-            shown.append(f"[{', '.join(map(_entry, value))}]")
+            texts.append(f"[{', '.join(map(_entry, value))}]")
         elif name == "at_least":
-            shown.append(" and ".join(f"{large} >= {small}" for large, small in value))
+            texts.append(" and ".join(f"{large} >= {small}" for large, small in value))
         else:
-            shown.append(f"{name}={_text(value)}")
-    return shown
+            texts.append(f"{name}={_text(value)}")
+    return texts
 
 
 def _entry(entry: Any) -> str:

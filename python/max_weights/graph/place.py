@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from max_weights._core import printable
 from max_weights.errors import GraphError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def problem(op: str, cause: str) -> GraphError:
     line.
     """
     place = user_place()
-    error = GraphError(f"{op}: {cause} (at {place})")
+    error = GraphError(f"{op}: {cause} (at {printable(place)})")
     error.op, error.place = op, place
     return error
 

@@ -10,7 +10,7 @@ import math
 import sys
 from typing import Any, Protocol
 
-from max_weights._core import Buffer, WeightsNode
+from max_weights._core import Buffer, WeightsNode, shown
 from max_weights.dtype import DType
 from max_weights.graph.pieces import Pieces
 from max_weights.graph.quantization import QuantizationEncoding
@@ -56,7 +56,7 @@ def _of_weight_data(weight: _Declared, pieces: Pieces, value: WeightData, name: 
     encoding = value.quantization_encoding
     if encoding is not weight.quantization_encoding:
         raise ValueError(
-            f"the value of weight '{weight.name}' is packed as {encoding}, and the weight was declared as "
+            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, and the weight was declared as "
             f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
     pieces = pieces.of_shape(_sizes(weight, value))
@@ -72,7 +72,7 @@ def _sizes(weight: _Declared, value: Any) -> list[int]:
     found = Shape(value.shape)
     if not matches(weight.shape, found):
         raise ValueError(
-            f"the value of weight '{weight.name}' has the shape {_text(found)}, and the weight has "
+            f"the value of weight '{shown(weight.name)}' has the shape {_text(found)}, and the weight has "
             f"{_text(weight.shape)}; give the value of the whole weight"
         )
     return found.static_dims

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+from max_weights._core import shown
 from max_weights.graph.dim import StaticDim
 from max_weights.graph.pieces import Pieces, Size
 from max_weights.graph.quantization import QuantizationEncoding
@@ -341,5 +342,5 @@ def _described(weight_or_shape: Any) -> tuple[str, Shape, QuantizationEncoding |
     name: object = getattr(weight_or_shape, "name", None)
     encoding = getattr(weight_or_shape, "quantization_encoding", None)
     sizes = ", ".join(map(str, shape))
-    what = f"weight '{name}' of shape [{sizes}]" if isinstance(name, str) else f"the shape [{sizes}]"
+    what = f"weight '{shown(name)}' of shape [{sizes}]" if isinstance(name, str) else f"the shape [{sizes}]"
     return what, shape, encoding if isinstance(encoding, QuantizationEncoding) else None

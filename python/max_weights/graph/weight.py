@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.errors import GraphError
 from max_weights.graph.device import DeviceRef
@@ -142,7 +143,7 @@ class Weight(TensorValue):
         if align is not None:
             align = operator.index(align)
             if align <= 0 or align & (align - 1):
-                raise ValueError(f"the alignment of weight '{self._name}' is a power of two; found {align}")
+                raise ValueError(f"the alignment of weight '{shown(self._name)}' is a power of two; found {align}")
         self._align = align
 
     @property
@@ -179,7 +180,7 @@ class Weight(TensorValue):
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
-        return f"Weight({self.name}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
+        return f"Weight({shown(self.name)}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Weight) or current_or_none() is None:
@@ -201,8 +202,8 @@ class Weight(TensorValue):
         if graph is None:
             place = user_place()
             error = GraphError(
-                f"there is no parent graph: weight '{self.name}' has no value to compute with here. Use it inside "
-                f"`with Graph(...)`, or load the data and compute with that (at {place})"
+                f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it "
+                f"inside `with Graph(...)`, or load the data and compute with that (at {place})"
             )
             error.tensor, error.place = self.name, place
             raise error
@@ -216,6 +217,6 @@ class Weight(TensorValue):
     def _require_free(self, attribute: str) -> None:
         if self._joined is not None:
             raise ValueError(
-                f"the {attribute} of weight '{self.name}' cannot change: graph {self._joined!r} uses the weight as it "
-                f"is. Set it before, or make another Weight"
+                f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the "
+                f"weight as it is. Set it before, or make another Weight"
             )

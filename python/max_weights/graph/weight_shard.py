@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.dim import DimLike
@@ -95,7 +96,7 @@ class WeightShard(Weight):
         """Which part of the whole weight this is, as plain numbers."""
         strategy = self.sharding_strategy
         if strategy is None:
-            raise ValueError(f"the sharding strategy of shard '{self.name}' was taken away: give it back")
+            raise ValueError(f"the sharding strategy of shard '{shown(self.name)}' was taken away: give it back")
         whole = self.whole
         key = strategy, tuple(whole.shape), whole.quantization_encoding
         if self._known is None or self._known[0] != key:
@@ -124,7 +125,8 @@ class WeightShard(Weight):
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:
             raise ValueError(
-                f"the {what} of shard '{self.name}' is that of its part of '{self.whole.name}'; change the whole weight"
+                f"the {what} of shard '{shown(self.name)}' is that of its part of '{shown(self.whole.name)}'; "
+                "change the whole weight"
             )
 
 
@@ -132,18 +134,18 @@ def shards(weight: Weight, devices: Iterable[DeviceRef | str]) -> list[WeightSha
     """What `Weight.shard` gives."""
     if isinstance(weight, WeightShard):
         raise ValueError(
-            f"weight '{weight.name}' is a shard already and cannot be sharded again; shard '{weight.whole.name}' over "
-            "all the devices instead"
+            f"weight '{shown(weight.name)}' is a shard already and cannot be sharded again; shard "
+            f"'{shown(weight.whole.name)}' over all the devices instead"
         )
     strategy, devices = weight.sharding_strategy, list(devices)
     if strategy is None:
         raise ValueError(
-            f"weight '{weight.name}' has no sharding strategy: set sharding_strategy, such as "
+            f"weight '{shown(weight.name)}' has no sharding strategy: set sharding_strategy, such as "
             f"ShardingStrategy.rowwise({max(1, len(devices))}), then shard it"
         )
     if len(devices) != strategy.num_devices:
         raise ValueError(
-            f"weight '{weight.name}' is sharded over {strategy.num_devices} devices by {strategy!r}; "
+            f"weight '{shown(weight.name)}' is sharded over {strategy.num_devices} devices by {strategy!r}; "
             f"{len(devices)} were given"
         )
     return [WeightShard(weight, index, device) for index, device in enumerate(devices)]

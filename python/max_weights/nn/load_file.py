@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.graph.weights.load import load_weights
@@ -73,7 +74,7 @@ def _renamed(
         if new is None:
             continue
         if new in found:
-            raise ArgumentError(f"rename gives '{old_names[new]}' and '{name}' one name, '{new}'")
+            raise ArgumentError(f"rename gives '{shown(old_names[new])}' and '{shown(name)}' one name, '{shown(new)}'")
         found[new], old_names[new] = value, name
     return found
 

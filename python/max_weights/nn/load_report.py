@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from max_weights._core import shown
 from max_weights.errors import ArgumentError
 from max_weights.nn.near_names import NearNames, suggestion
 
@@ -34,10 +35,12 @@ def misfit(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentE
     lines = [f"the state dict does not fit {model}, of which nothing was changed: {', '.join(counts)}"]
     if report.missing:
         near = NearNames(report.unexpected)
-        listed = (f"'{name}'{suggestion(near.of(name))}" for name in report.missing[:_LISTED])
+        listed = (f"'{shown(name)}'{suggestion(near.of(name))}" for name in report.missing[:_LISTED])
         lines += _listed("missing", listed, len(report.missing))
     if report.unexpected:
-        lines += _listed("unexpected", map(repr, report.unexpected[:_LISTED]), len(report.unexpected))
+        lines += _listed(
+            "unexpected", (f"'{shown(name)}'" for name in report.unexpected[:_LISTED]), len(report.unexpected)
+        )
     if problems:
         lines += _listed("does not fit", problems[:_LISTED], len(problems))
     if report.missing or report.unexpected:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import WeightsNode
+from max_weights._core import WeightsNode, shown
 from max_weights.dtype import DType
 from max_weights.graph.shape import Shape
 from max_weights.nn.load_report import LoadReport, misfit
@@ -149,7 +149,7 @@ class _Loading:
                 self._packed(weight, value)
             return self._placed(weight, value)
         except Misfit as problem:
-            self.problems.append(f"'{name}': {problem}")
+            self.problems.append(f"'{shown(name)}': {problem}")
             return None
 
     def _same(self, value: Value, dtype: DType, shape: Shape) -> None:
@@ -249,4 +249,4 @@ def _commit(
 
 def _some(names: Iterable[str]) -> str:
     listed = list(names)
-    return ", ".join(listed[:5]) + (", ..." if len(listed) > 5 else "")
+    return ", ".join(map(shown, listed[:5])) + (", ..." if len(listed) > 5 else "")

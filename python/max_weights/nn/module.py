@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from max_weights._core import shown
 from max_weights.errors import UnsupportedError
 from max_weights.graph.weight import Weight
 from max_weights.nn.named_weights import NamedWeights, layer_weights, state_dict
@@ -226,7 +227,7 @@ class Module(ModuleNode):
             )
         if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
             raise TypeError(f"input_types is a list of types or values, not {input_types!r}")
-        raise UnsupportedError(f"this version cannot build subgraphs, so not '{name}' of {type(self).__name__}")
+        raise UnsupportedError(f"this version cannot build subgraphs, so not '{shown(name)}' of {type(self).__name__}")
 
     def trace(self, *types: Any) -> Any:
         """The graph of a call with inputs of these types; this version cannot make it.

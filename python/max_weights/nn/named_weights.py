@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from max_weights._core import Buffer
+from max_weights._core import Buffer, shown
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
@@ -72,7 +72,7 @@ def _require_one_each(root: ModuleNode, found: Walk) -> None:
 
 def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> ArgumentError:
     return ArgumentError(
-        f"two weights of {type(root).__name__} have the name '{name}': {first} and {second}; name one of them "
+        f"two weights of {type(root).__name__} have the name '{shown(name)}': {first} and {second}; name one of them "
         "differently, or make the same Weight of both"
     )
 
@@ -91,7 +91,8 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
             values[name] = _zeros(name, weight)
         else:
             raise ArgumentError(
-                f"weight '{name}' has no value: load_state_dict gives it one, auto_initialize=True gives it zeros"
+                f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives "
+                "it zeros"
             )
     hand_over(list(weights.values()), list(values.values()), list(weights))
     return values
@@ -128,7 +129,7 @@ def hand_over(
 def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
-            f"weight '{name}' has the symbolic shape [{', '.join(map(str, weight.shape))}], so there are no zeros "
-            "of its size: load a value for it"
+            f"weight '{shown(name)}' has the symbolic shape [{', '.join(map(str, weight.shape))}], so there are "
+            "no zeros of its size: load a value for it"
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)

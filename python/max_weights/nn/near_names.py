@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
+from max_weights._core import shown
+
 # On each side of the place where the name would stand, how many neighbours are looked at.
 _NEIGHBOURS = 24
 _MOST = 3
@@ -37,7 +39,7 @@ def suggestion(near: list[str]) -> str:
     """What a message says about near names; nothing, if there are none."""
     if not near:
         return ""
-    quoted = [f"'{name}'" for name in near]
+    quoted = [f"'{shown(name)}'" for name in near]
     return f" (did you mean {' or '.join(filter(None, [', '.join(quoted[:-1]), quoted[-1]]))}?)"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.nn.walk import ModuleNode, walk
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ def replace(root: ModuleNode, name: str, module: ModuleNode) -> None:
         KeyError: there is no module of this path.
     """
     if not isinstance(module, ModuleNode):
-        raise TypeError(f"'{name}' is replaced by a Module, not by a {type(module).__name__}")
+        raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
     setter = _find(root, name) if isinstance(name, str) and name else None
     if setter is None:
         from max_weights.errors import WeightNotFoundError
         from max_weights.nn.near_names import NearNames, suggestion
 
         near = NearNames(path for path, _ in walk(root) if path).of(str(name))
-        raise WeightNotFoundError(f"{type(root).__name__} has no module '{name}' to replace{suggestion(near)}")
+        raise WeightNotFoundError(f"{type(root).__name__} has no module '{shown(name)}' to replace{suggestion(near)}")
     setter(module)
 
 

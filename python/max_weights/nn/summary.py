@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from max_weights._core import shown
 from max_weights.nn.census import Census
 from max_weights.nn.walk import ModuleNode
 
@@ -32,7 +33,7 @@ def table(root: ModuleNode, depth: int | None = None) -> Table:
         count = counts.get(path)
         if count is not None:
             found.add_row(
-                path or "(all)",
+                shown(path) or "(all)",
                 type(module).__name__,
                 count.text,
                 f"{count.bytes / 1e6:,.1f}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from max_weights._core import shown
 from max_weights.graph.weight import Weight
 from max_weights.nn.census import Census, Count, elements_shape
 from max_weights.nn.places import places
@@ -90,7 +91,7 @@ def _write(entries: list[_Entry], indent: str, lines: list[str]) -> None:
         name, times = entry.name, ""
         if entry.times > 1:
             name, times = f"{entry.name} to {entry.last.rpartition('.')[2]}", f"{entry.times} x "
-        lines.append(f"{indent}{'└─ ' if last else '├─ '}{name}: {times}{entry.text}")
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{shown(name)}: {times}{shown(entry.text)}")
         _write(entry.below, indent + ("   " if last else "│  "), lines)
 
 

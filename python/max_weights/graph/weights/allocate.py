@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.shape import Shape, matches
@@ -33,7 +34,9 @@ def allocate(
     if encoding is not None and encoding != value.quantization_encoding:
         stored = value.quantization_encoding
         found = "is not quantized" if stored is None else f"is stored as {stored.value}"
-        raise ValueError(f"weight '{node.name}' {found}, but quantization_encoding={encoding.value} was asked for")
+        raise ValueError(
+            f"weight '{shown(node.name)}' {found}, but quantization_encoding={encoding.value} was asked for"
+        )
     if shape is not None:
         _require_shape(node.name, Shape(shape), value.logical_shape)
     dtype = value.dtype if dtype is None else DType(dtype)
@@ -59,7 +62,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     """
     value = node.data()
     if dtype is not None and DType(dtype) != value.dtype:
-        raise ValueError(f"weight '{node.name}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
+        raise ValueError(f"weight '{shown(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
     buffer = value.to_buffer()
     raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))
     weight = Weight(node.name, DType.uint8, raw.shape, DeviceRef.CPU(), align=_alignment(raw))
@@ -70,7 +73,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
 def _require_shape(name: str, asked: Shape, found: Shape) -> None:
     if not matches(asked, found):
         raise ValueError(
-            f"weight '{name}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
+            f"weight '{shown(name)}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
         )
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from max_weights._core import shown
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph.device import DeviceRef
 from max_weights.graph.place import listed, problem
@@ -83,8 +84,8 @@ class DeclaredWeights:
             WeightNotFoundError: a KeyError, always.
         """
         error = WeightNotFoundError(
-            f"weight '{self._name}' of graph {self._declarations.graph!r} has no data: it is declared, not loaded; "
-            "open a checkpoint with load_weights for data"
+            f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
+            "loaded; open a checkpoint with load_weights for data"
         )
         error.tensor = self._name
         raise error
@@ -109,11 +110,15 @@ class DeclaredWeights:
         """
         if dtype is None or shape is None:
             missing = " and ".join(name for name, value in (("dtype", dtype), ("shape", shape)) if value is None)
-            raise problem("allocate", f"weight '{self._name}' needs a {missing}: there is no file to take it from")
+            raise problem(
+                "allocate", f"weight '{shown(self._name)}' needs a {missing}: there is no file to take it from"
+            )
         weight = Weight(self._name, dtype, shape, DeviceRef.CPU() if device is None else device, quantization_encoding)
         with self._declarations.lock:
             if self._declarations.weights.setdefault(self._name, weight) is not weight:
-                raise problem("allocate", f"weight '{self._name}' already exists in graph {self._declarations.graph!r}")
+                raise problem(
+                    "allocate", f"weight '{shown(self._name)}' already exists in graph {self._declarations.graph!r}"
+                )
         return weight
 
     def __contains__(self, name: object) -> bool:
@@ -139,12 +144,12 @@ class DeclaredWeights:
         return self  # a node is a name in the tree of its graph, and a copy would be the same name in the same tree
 
     def __repr__(self) -> str:
-        shown = f"'{self._name}'" if self._name else "the root"
+        title = f"'{shown(self._name)}'" if self._name else "the root"
         below = self._below()
-        lines = [f"DeclaredWeights({shown} of graph {self._declarations.graph!r}, {len(below)} allocated)"]
+        lines = [f"DeclaredWeights({title} of graph {self._declarations.graph!r}, {len(below)} allocated)"]
         for name in below[:_LISTED]:
             weight = self._declarations.weights[name]
-            lines.append(f"  {name}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
+            lines.append(f"  {shown(name)}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
         if len(below) > _LISTED:
             lines.append(f"  and {len(below) - _LISTED:,} more")
         return "\n".join(lines)

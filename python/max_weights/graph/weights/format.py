@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from enum import Enum
 
+from max_weights._core import printable
 from max_weights.errors import ArgumentError
 
 __all__ = ["WeightsFormat", "weights_format"]
@@ -59,4 +60,4 @@ def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[st
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return ", ".join(map(printable, names[:_NAMED])) + more

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from max_weights._core import printable, shown
 from max_weights.errors import MissingFileError
 
 _NAME = re.compile(r"(?P<repo>[\w][\w.-]*(?:/[\w][\w.-]*)?)(?:@(?P<revision>[\w][\w./-]*))?", re.ASCII)
@@ -40,7 +41,7 @@ def find_in_cache(name: str) -> str | None:
     cache = cache_folder()
     model = os.path.join(cache, "models--" + repo.replace("/", "--"))
     if not os.path.isdir(model):
-        raise _miss(name, repo, match["revision"], f"neither a file nor a model in the cache {cache}")
+        raise _miss(name, repo, match["revision"], f"neither a file nor a model in the cache {printable(cache)}")
     commit = revision
     try:
         with open(os.path.join(model, "refs", *revision.split("/")), encoding="ascii") as file:
@@ -49,7 +50,7 @@ def find_in_cache(name: str) -> str | None:
         pass  # a commit stands for itself
     snapshot = os.path.join(model, "snapshots", commit)
     if not _COMMIT.fullmatch(commit) or not os.path.isdir(snapshot):
-        found = ", ".join(_revisions(model)) or "none"
+        found = ", ".join(map(shown, _revisions(model))) or "none"
         raise _miss(
             name, repo, match["revision"], f"the cache has no revision {revision!r} of the model (it has: {found})"
         )

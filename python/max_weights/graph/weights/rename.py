@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import GGUFWeights, _rename_weights
+from max_weights._core import GGUFWeights, _rename_weights, shown
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("renamed('hf') is for GGUF files; the names in other files are the model's own already")
     if node.name:
-        raise ArgumentError(f"renamed() is for a whole tree, not for '{node.name}' in it; call it at the root")
+        raise ArgumentError(f"renamed() is for a whole tree, not for '{shown(node.name)}' in it; call it at the root")
     if node._scheme == scheme:
         return node
     architecture = node.metadata.get("general.architecture")
@@ -149,9 +149,11 @@ def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
         import gguf
     except ImportError as error:
         raise ImportError("renamed('hf') takes the names from the package gguf: pip install gguf") from error
-    arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
+    arch = None
+    if isinstance(architecture, str):
+        arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
     if arch is None:
-        raise UnsupportedError(f"the package gguf has no names for the architecture {architecture!r}")
+        raise UnsupportedError(f"the package gguf has no names for the architecture {shown(repr(architecture))}")
     known: dict[str, list[_Candidate]] = {}
     for name, (_, base) in gguf.get_tensor_name_map(arch, 1).mapping.items():
         if name == base or name.endswith((".weight", ".bias")):
@@ -214,7 +216,9 @@ def _parent(name: str) -> str:
 
 
 def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, int]:
-    """{name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes."""
+    """{name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes; 0 where what the
+    metadata say is no number of heads, which spoils that weight alone.
+    """
     if architecture not in _PERMUTED:
         return {}
     queries = node.metadata.get(f"{architecture}.attention.head_count")
@@ -222,14 +226,13 @@ def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, 
     found = {}
     for name in names:
         if match := _ROTARY.fullmatch(name):
-            count = _of_block(queries if match["side"] == "q" else keys, int(match["number"]))
-            if count:
-                found[name] = count
+            found[name] = _of_block(queries if match["side"] == "q" else keys, match["number"])
     return found
 
 
-def _of_block(count: Any, number: int) -> int | None:
+def _of_block(count: Any, number: str) -> int:
     """A count that is the same for all blocks, or an array with one for each."""
-    if isinstance(count, int):
-        return count
-    return int(count[number]) if hasattr(count, "dtype") and number < len(count) else None
+    if hasattr(count, "dtype"):
+        at = int(number) if len(number) < 10 else len(count)
+        count = count[at].item() if at < len(count) else 0
+    return count if isinstance(count, int) and 0 < count < 1 << 63 else 0

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import shown
 from max_weights.driver.virtual import NoData, devices_are_virtual
 from max_weights.dtype import DType
 from max_weights.graph.dim import DimLike
@@ -128,7 +129,7 @@ class WeightData:
         elif hasattr(data, "__dlpack__"):
             buffer = Buffer.from_dlpack(data)
         else:
-            raise TypeError(f"the data of weight '{self.name}' speaks no DLPack: {type(data).__name__}")
+            raise TypeError(f"the data of weight '{shown(self.name)}' speaks no DLPack: {type(data).__name__}")
         self.data = buffer
         return buffer
 
@@ -192,7 +193,7 @@ class WeightData:
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
         shape = ", ".join(map(str, self.shape))
-        return f"WeightData({self.name!r}, {self.dtype!s}, [{shape}]{encoding}, {self._size()})"
+        return f"WeightData('{shown(self.name)}', {self.dtype!s}, [{shape}]{encoding}, {self._size()})"
 
     def _size(self) -> str:
         shape = self.shape

@@ -1,0 +1,26 @@
+//! What makes text safe for people's eyes, for the messages that the Python side writes.
+
+use max_weights::text;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// The text of any object; halves of surrogate pairs, which Rust's text cannot hold, come as `\udcff`.
+fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let value: Bound<'_, PyString> = value.str()?;
+    match value.to_str() {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => value.call_method1("encode", ("utf-8", "backslashreplace"))?.call_method0("decode")?.extract(),
+    }
+}
+
+/// A text of a file or path as it can be printed: an escape stands for each character that could steer a terminal or mislead the eye.
+#[pyfunction]
+pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(text::printable(&text_of(text)?).into_owned())
+}
+
+/// A name, key or value of a file as a message quotes it: as it can be printed, and cut where it is very long.
+#[pyfunction]
+pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(text::shown(&text_of(text)?))
+}

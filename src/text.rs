@@ -1,0 +1,135 @@
+//! Text of files and paths, made safe for people's eyes: the one place that decides what reaches a terminal or a page.
+//!
+//! Names, keys, values and paths are chosen by whoever made the file. Printed as they are, escape sequences would steer the terminal, a
+//! right-to-left override would show another name, and one of megabytes would bury the message. Whatever is made for people (messages,
+//! trees, `repr`) passes through here; what a program asks for stays as it is. What is safe already is not changed again.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Characters of a name that a message shows.
+const SHOWN: usize = 200;
+
+/// The text with an escape, spelled as Python's, for each character that is not printed as a sign of its own: controls, ends of lines,
+/// changes of direction and other format characters, separators but the space, and what Unicode has not assigned.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let Some(first) = text.find(|c| !is_printable(c)) else { return Cow::Borrowed(text) };
+    let mut safe = String::with_capacity(text.len() + 16);
+    safe.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        if is_printable(c) {
+            safe.push(c);
+        } else {
+            escape(u32::from(c), &mut safe);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// The text as [`printable`] has it, of at most `most` characters before escaping; `…` stands for the rest.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => Cow::Owned(format!("{}…", printable(&text[..end]))),
+        None => printable(text),
+    }
+}
+
+/// A name, key or value as a message quotes it.
+pub fn shown(text: &str) -> String {
+    cut(text, SHOWN).into_owned()
+}
+
+/// A path as a message names it. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
+pub fn path(path: &Path) -> String {
+    let mut safe = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        safe.push_str(&printable(chunk.valid()));
+        chunk.invalid().iter().for_each(|byte| escape(u32::from(*byte), &mut safe));
+    }
+    safe
+}
+
+/// The text as [`printable`] has it, in HTML.
+pub fn html(text: &str) -> String {
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    // The standard library keeps its table to itself, but escapes by it. It escapes a mark that combines with the character before it, too,
+    // unless there is one.
+    let mut both = String::from("a");
+    both.push(c);
+    both.escape_debug().nth(1) == Some(c)
+}
+
+fn escape(code: u32, safe: &mut String) {
+    // Writing to a string cannot fail.
+    let _ = match code {
+        0x09 => write!(safe, "\\t"),
+        0x0a => write!(safe, "\\n"),
+        0x0d => write!(safe, "\\r"),
+        0..=0xff => write!(safe, "\\x{code:02x}"),
+        0x100..=0xffff => write!(safe, "\\u{code:04x}"),
+        _ => write!(safe, "\\U{code:08x}"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped() {
+        for (raw, safe) in [
+            ("\u{1b}]0;owned\u{7}", "\\x1b]0;owned\\x07"),
+            ("a\u{9b}31mb", "a\\x9b31mb"),
+            ("line\nline\r\t\0", "line\\nline\\r\\t\\x00"),
+            ("\u{7f}\u{85}\u{ad}", "\\x7f\\x85\\xad"),
+            ("x\u{202e}y\u{2066}z", "x\\u202ey\\u2066z"),
+            ("\u{200b}\u{200e}\u{feff}\u{61c}", "\\u200b\\u200e\\ufeff\\u061c"),
+            ("\u{2028}\u{2029}\u{a0}", "\\u2028\\u2029\\xa0"),
+            ("\u{e0041}\u{e000}", "\\U000e0041\\ue000"),
+        ] {
+            assert_eq!(printable(raw), safe);
+        }
+    }
+
+    #[test]
+    fn what_is_printable_in_any_script_stays_and_is_not_copied() {
+        for text in ["", "a 'b' \\ \"c\"", "Größe", "नमस्ते", "é e\u{301}", "\u{301}", "层.权重", "тензор", "שם", "😀"]
+        {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_safe_is_not_changed_again() {
+        let once = printable("a\n\u{202e}\\").into_owned();
+        assert_eq!(printable(&once), once);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(cut("ééé", 2), "éé…");
+        assert_eq!(cut("éé", 2), "éé");
+        assert_eq!(cut("\n\n\n", 1), "\\n…");
+        assert_eq!(shown(&"x".repeat(1 << 20)).chars().count(), SHOWN + 1);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn bytes_of_a_path_that_are_not_utf8_are_escaped() {
+        use std::os::unix::ffi::OsStrExt;
+        let raw = std::ffi::OsStr::from_bytes(b"a\xffb\xe2\x80\xae/\x1bc");
+        assert_eq!(path(Path::new(raw)), "a\\xffb\\u202e/\\x1bc");
+    }
+
+    #[test]
+    fn html_has_no_markup_of_the_text() {
+        assert_eq!(html("<b a=\"1\">&\u{1b}"), "&lt;b a=&quot;1&quot;&gt;&amp;\\x1b");
+    }
+}
