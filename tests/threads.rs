@@ -14,7 +14,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::quant::{self, Encoding};
 use max_weights::storage::release_memory;
-use max_weights::workers::WORKERS;
+use max_weights::workers::{WORKERS, uninterrupted};
 
 const THREADS: usize = 6;
 const ROUNDS: usize = 3;
@@ -83,15 +83,16 @@ fn together(work: impl Fn(usize, usize) + Sync) {
 
 fn check(buffer: &Buffer, (bytes, narrow, blocks): &(Vec<u8>, Vec<u8>, Option<Vec<u8>>)) {
     assert!(buffer.bytes() == Some(bytes), "taken");
-    assert!(buffer.copy().unwrap().bytes() == Some(bytes), "copied");
-    assert!(buffer.astype(DType::BFloat16, false, &|| Ok(())).unwrap().bytes() == Some(narrow), "cast");
-    let backwards = buffer.index(&[Index::Slice { start: None, stop: None, step: -1 }]).unwrap().copy().unwrap();
+    assert!(buffer.copy(&uninterrupted).unwrap().bytes() == Some(bytes), "copied");
+    assert!(buffer.astype(DType::BFloat16, false, &uninterrupted).unwrap().bytes() == Some(narrow), "cast");
+    let backwards =
+        buffer.index(&[Index::Slice { start: None, stop: None, step: -1 }]).unwrap().copy(&uninterrupted).unwrap();
     let turned = backwards.bytes().unwrap().chunks(2).rev().flatten();
     assert!(turned.eq(bytes), "backwards");
     if let Some(values) = blocks {
         let raw = buffer.view(DType::UInt8, None).unwrap();
         let shape = [values.len() as i64 / 4];
-        let found = dequantize(&raw, Encoding::Q8_0, DType::Float32, &shape, None, &|| Ok(())).unwrap();
+        let found = dequantize(&raw, Encoding::Q8_0, DType::Float32, &shape, None, &uninterrupted).unwrap();
         assert!(found.bytes() == Some(values), "dequantised");
     }
 }
@@ -129,7 +130,7 @@ fn every_part_of_work_from_many_threads_is_done_once() {
     let done = AtomicUsize::new(0);
     together(|_, _| {
         WORKERS
-            .each((0..64).collect(), |part: usize| {
+            .each((0..64).collect(), &uninterrupted, |part: usize, _| {
                 done.fetch_add(part, Ordering::Relaxed);
                 Ok(())
             })

@@ -12,6 +12,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Error;
 use max_weights::format::Options;
 use max_weights::tensor::{Element, TensorInfo, View};
+use max_weights::workers::uninterrupted;
 
 use super::folder::in_folder;
 use super::open::{check_catalog, check_error, open};
@@ -104,7 +105,7 @@ fn elements(
     if buffer.elements() > LOOKED_AT || buffer.shape().iter().any(|dim| *dim as usize > LOOKED_AT) {
         return None;
     }
-    let copied = buffer.copy().expect("memory");
+    let copied = buffer.copy(&uninterrupted).expect("memory");
     *taken += copied.size();
     let bytes = copied.bytes().expect("contiguous").to_vec();
     let View { strides, storage, inflated, start } = info.view.expect("a tensor that was taken");

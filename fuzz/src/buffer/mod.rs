@@ -13,7 +13,8 @@ use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group, is_supp
 use max_weights::dtype::DType;
 use max_weights::error::Error;
 use max_weights::quant::{self, Encoding};
-use max_weights::storage::{SourceFile, Storage};
+use max_weights::storage::{Exclusive, SourceFile, Storage};
+use max_weights::workers::uninterrupted;
 
 use self::model::Model;
 use self::program::Program;
@@ -86,15 +87,15 @@ fn make(program: &mut Program<'_>, storage: &Arc<Storage>) -> Option<(Buffer, Mo
     };
     assert!(expected, "{dtype} of {shape:?}, {strides:?} at {offset} is outside of {} bytes", storage.len());
     // No element is touched here: the answer is at once, whatever the shape.
-    buffer.prefetch();
+    buffer.prefetch(&uninterrupted).expect("advice");
     if !is_small(&shape) {
         let last = vec![Index::At(-1); shape.len()];
         if let Ok(last) = buffer.index(&last) {
-            assert_eq!(last.copy().expect("one element").size(), dtype.bits() / 8);
+            assert_eq!(last.copy(&uninterrupted).expect("one element").size(), dtype.bits() / 8);
         }
         return None;
     }
-    let model = Model::new(storage.bytes(), offset, dtype, &shape, strides.as_deref());
+    let model = Model::new(all(storage), offset, dtype, &shape, strides.as_deref());
     compare(&buffer, &model);
     Some((buffer, model))
 }
@@ -111,7 +112,7 @@ fn compare(buffer: &Buffer, model: &Model) {
     assert_eq!(buffer.elements(), model.count());
     assert_eq!(buffer.is_contiguous(), model.is_contiguous(), "{buffer:?}");
     let elements = model.elements();
-    assert_eq!(buffer.copy().expect("memory").bytes(), Some(&elements[..]), "{buffer:?}");
+    assert_eq!(buffer.copy(&uninterrupted).expect("memory").bytes(), Some(&elements[..]), "{buffer:?}");
     if buffer.is_contiguous() {
         assert_eq!(buffer.bytes(), Some(&elements[..]), "{buffer:?}");
     }
@@ -152,22 +153,19 @@ fn view(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
 fn copied(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
     let elements = model.elements();
     if program.one_in(3) {
-        let same = buffer.contiguous().expect("memory");
+        let same = buffer.contiguous(&uninterrupted).expect("memory");
         assert_eq!(same.bytes(), Some(&elements[..]));
         assert_eq!(same.as_ptr() == buffer.as_ptr(), buffer.is_contiguous() && buffer.is_aligned());
-        return Some((
-            same.clone(),
-            Model::new(same.storage().bytes(), same.offset(), model.dtype, &model.shape, None),
-        ));
+        return Some((same.clone(), Model::new(all(same.storage()), same.offset(), model.dtype, &model.shape, None)));
     }
     if program.one_in(2) {
-        let swapped = buffer.swap_bytes().expect("memory");
+        let swapped = buffer.swap_bytes(&uninterrupted).expect("memory");
         let unit = if model.dtype == DType::Complex64 { 4 } else { model.dtype.bytes().unwrap_or(1) };
         let expected: Vec<u8> = elements.chunks(unit).flat_map(|unit| unit.iter().rev().copied()).collect();
         assert_eq!(swapped.bytes(), Some(&expected[..]));
         return Some((swapped, Model::new(&expected, 0, model.dtype, &model.shape, None)));
     }
-    Some((buffer.copy().expect("memory"), Model::new(&elements, 0, model.dtype, &model.shape, None)))
+    Some((buffer.copy(&uninterrupted).expect("memory"), Model::new(&elements, 0, model.dtype, &model.shape, None)))
 }
 
 /// The elements as another dtype, each by itself by the oracle; none where the pair has no meaning, or the elements end within a byte.
@@ -194,7 +192,7 @@ fn is_ragged(model: &Model, dtype: DType) -> bool {
 
 fn converted(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
     let (dtype, saturate) = (program.dtype(), program.one_in(2));
-    let found = buffer.astype(dtype, saturate, &|| Ok(()));
+    let found = buffer.astype(dtype, saturate, &uninterrupted);
     if dtype == model.dtype {
         assert_eq!(found.expect("itself").as_ptr(), buffer.as_ptr());
         return None;
@@ -210,6 +208,20 @@ fn converted(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next 
         }
         Err(error) => panic!("{buffer:?} to {dtype}: {error}"),
     }
+}
+
+/// For a call that writes to memory which may be that of its source: it has to see that itself.
+fn exclusive() -> Exclusive {
+    // SAFETY: this thread has the memory for itself, and holds no reference to its bytes: what the model knows is a copy.
+    #[allow(unsafe_code)]
+    unsafe {
+        Exclusive::promised()
+    }
+}
+
+/// All bytes of a storage.
+fn all(storage: &Storage) -> &[u8] {
+    storage.slice(0, storage.len())
 }
 
 /// A tensor to write to: over the storage of the source, wherever that leads, or over another.
@@ -236,13 +248,13 @@ fn converted_into(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> 
     let (dtype, saturate) = (program.dtype(), program.one_in(2));
     let out = out_of(program, buffer, dtype, &model.shape)?;
     let expected = cast_by_model(model, dtype, saturate);
-    let done = buffer.astype_into(&out, saturate, &|| Ok(()));
+    let done = buffer.astype_into(&out, exclusive(), saturate, &uninterrupted);
     match expected {
         Some(expected) => check_out(buffer, model, &out, done, &expected),
         None => assert!(is_ragged(model, dtype) || done.is_err(), "{} to {dtype}", model.dtype),
     }
     // What was there may have been written over.
-    let bytes = buffer.storage().bytes();
+    let bytes = all(buffer.storage());
     Some((buffer.clone(), model.over(bytes)))
 }
 
@@ -261,12 +273,12 @@ fn dequantized(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Nex
         quant::dequantize(encoding, block, dtype, out).expect("a whole block");
     }
     if program.one_in(3) {
-        let found = dequantize(buffer, encoding, dtype, &shape, None, &|| Ok(())).expect("whole blocks");
+        let found = dequantize(buffer, encoding, dtype, &shape, None, &uninterrupted).expect("whole blocks");
         assert_eq!(found.bytes(), Some(&expected[..]), "{encoding}");
         return None;
     }
     let out = out_of(program, buffer, dtype, &shape)?;
-    let done = dequantize(buffer, encoding, dtype, &shape, Some(&out), &|| Ok(())).map(drop);
+    let done = dequantize(buffer, encoding, dtype, &shape, Some((&out, exclusive())), &uninterrupted).map(drop);
     check_out(buffer, model, &out, done, &expected);
-    Some((buffer.clone(), model.over(buffer.storage().bytes())))
+    Some((buffer.clone(), model.over(all(buffer.storage()))))
 }
