@@ -5,6 +5,8 @@
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
 #   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
 #   FUZZ    fuzz targets to run                            (all)
+#   SANITIZER  what they are built with: none or address   (none: fastest)
+#   JOBS    fuzz targets that run at a time                (1)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
 SHELL := /bin/bash
@@ -20,7 +22,9 @@ VENV ?= .venv
 MODELS ?= .models
 BENCH ?=
 SECONDS ?= 60
-FUZZ ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ ?=
+SANITIZER ?= none
+JOBS ?= 1
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
@@ -37,7 +41,7 @@ export RUSTDOCFLAGS ?= -D warnings
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 
@@ -149,14 +153,10 @@ need-c++:
 	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and libFuzzer is built with it:" \
 		"on Debian and Ubuntu install g++"; exit 1; } >&2
 
-# New inputs go to the first folder, beside what was built; the second has the committed ones.
 .PHONY: fuzz
 fuzz: need-cargo need-c++ $(cargo_fuzz) ## run every fuzz target for SECONDS, with limits on time and memory
-	@for target in $(FUZZ); do \
-		echo "fuzzing $$target for $(SECONDS) s"; \
-		mkdir -p fuzz/target/corpus/$$target; \
-		dict=fuzz/$${target%%_*}.dict; test -f $$dict || dict=fuzz/safetensors.dict; \
-		PATH="$(venv)/cargo/bin:$$PATH" cargo fuzz run --sanitizer none $$target \
-			fuzz/target/corpus/$$target fuzz/corpus/$$target -- -dict=$$dict \
-			-timeout=1 -rss_limit_mb=2048 -max_total_time=$(SECONDS) -print_final_stats=1 -verbosity=0; \
-	done
+	@PATH="$(venv)/cargo/bin:$$PATH" python tools/fuzz.py --seconds $(SECONDS) --jobs $(JOBS) --sanitizer $(SANITIZER) $(FUZZ)
+
+.PHONY: fuzz-table
+fuzz-table: $(stamps)/venv ## how often each fuzz target was run at this commit
+	@python tools/fuzz.py --table

@@ -75,7 +75,7 @@ fn imports_run_one_way() {
 }
 
 #[test]
-fn unsafe_stays_in_its_rooms_and_every_block_says_why_it_holds() {
+fn unsafe_stays_in_its_rooms() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files);
@@ -89,5 +89,49 @@ fn unsafe_stays_in_its_rooms_and_every_block_says_why_it_holds() {
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");
     assert!(manifest.contains("unsafe_code = \"deny\""), "unsafe code is denied everywhere else");
-    assert!(manifest.contains("undocumented_unsafe_blocks"), "clippy asks for a SAFETY note at each block");
+}
+
+/// The lint that asks for a note at each `unsafe` block, and the groups that it can be silenced with.
+const NOTES: &str = "undocumented_unsafe_blocks";
+const SILENCERS: [&str; 3] = [NOTES, "clippy::restriction", "warnings"];
+/// A note stands at most so many lines above what it is about: itself, the rest of a statement, attributes.
+const NOTE_WITHIN: usize = 6;
+
+#[test]
+fn every_unsafe_block_says_why_it_holds_and_no_file_silences_the_lint_that_asks() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for manifest in ["Cargo.toml", "crates/python/Cargo.toml"] {
+        let text = fs::read_to_string(root.join(manifest)).expect("a manifest");
+        assert!(text.contains("[lints]\nworkspace = true"), "{manifest} takes the lints of the workspace");
+    }
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");
+    let asks = [format!("\n{NOTES} = \"warn\"\n"), format!("\n{NOTES} = \"deny\"\n")];
+    assert!(asks.iter().any(|line| manifest.contains(line)), "the lint is on in the workspace");
+
+    let mut files = Vec::new();
+    for folder in ["src", "crates", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"] {
+        sources(&root.join(folder), &mut files);
+    }
+    let (mut blocks, this) = (0, root.join(file!()));
+    for path in files.iter().filter(|path| **path != this) {
+        let name = relative(path);
+        let text = fs::read_to_string(path).expect("a source file");
+        for attribute in text.match_indices("#[").chain(text.match_indices("#![")).map(|(at, _)| &text[at..]) {
+            let attribute = &attribute[..attribute.find(']').unwrap_or(attribute.len())];
+            let silences = attribute.contains("allow(") || attribute.contains("expect(");
+            let silenced = SILENCERS.iter().find(|lint| silences && attribute.contains(*lint));
+            assert!(silenced.is_none(), "{name}: `{attribute}]` hides unsafe blocks that do not say why they hold");
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let mut before = 0;
+        for (number, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if code.contains("unsafe {") || code.contains("unsafe impl") {
+                let above = &lines[number.saturating_sub(NOTE_WITHIN).max(before)..number];
+                assert!(above.iter().any(|line| line.contains("// SAFETY: ")), "{name}:{}: no note", number + 1);
+                (blocks, before) = (blocks + 1, number);
+            }
+        }
+    }
+    assert!(blocks > 100, "{blocks} blocks were looked at");
 }

@@ -117,6 +117,21 @@ fn torch_legacy_keeps_its_promises() {
 }
 
 #[test]
+fn torch_open_keeps_its_promises() {
+    replay("torch_open", 2_000);
+}
+
+#[test]
+fn names_keep_their_promises() {
+    replay("names", 4_000);
+}
+
+#[test]
+fn buffer_keeps_its_promises() {
+    replay("buffer", 20_000);
+}
+
+#[test]
 fn every_target_is_built_by_cargo_fuzz() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");

@@ -1,22 +1,27 @@
 """Make the seeds of the fuzz targets that come from real files: `python tools/make_fuzz_seeds.py .models`.
 
 They are small: headers without their data, the same tensors with every dimension cut to 2, GGUF files of a few blocks
-of each type, and first bytes. The other seeds in `fuzz/corpus` are the cases of `tests/safetensors_hostile.rs` and
-`tests/gguf_hostile`, each under the name of its test.
+of each type, and first bytes. Those of `torch_open`, `names` and `buffer` come from nothing. The other seeds in
+`fuzz/corpus` are the cases of `tests/safetensors_hostile.rs` and `tests/gguf_hostile`, each under the name of its test.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import random
 import struct
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
 SNIFFED = 512
 """Bytes of a file that its format is recognised by."""
+SHORT = 8192
+"""Bytes of a whole file that is still short enough."""
 
 
 def read_header(path: Path) -> tuple[bytes, int]:
@@ -82,10 +87,71 @@ def write(target: str, name: str, *parts: bytes) -> None:
     (folder / name).write_bytes(b"".join(parts))
 
 
+def packed(archive: bytes) -> bytes:
+    """The same archive with every member compressed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), old.read(name), zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def torch_seeds() -> None:
+    """What torch.save writes, in each form, and compressed."""
+    import torch
+
+    row = torch.arange(24.0)
+    values = {
+        "plain": {"a.weight": row, "b": torch.ones(3, dtype=torch.int8)},
+        "views": {"whole": row, "part": row[4:8], "turned": row.reshape(4, 6).t(), "one": row[5].expand(3, 2)},
+        "wide": {"x": torch.ones(1).expand(1 << 20, 1 << 20)},
+        "dtypes": {str(dtype): torch.ones(4).to(dtype) for dtype in (torch.bfloat16, torch.float64, torch.bool)},
+        "complex": {"c": torch.ones(2, dtype=torch.complex128), "i": torch.ones(2, dtype=torch.int64)},
+        "nested": {"a": [row[:2], (row[2:4], {"b": row[4:6]})], "text": "x" * 40},
+        "parameter": torch.nn.Linear(2, 3).state_dict(),
+        "large": {"zeros": torch.zeros(300_000)},
+    }
+    for name, value in values.items():
+        for form in ("zip", "legacy"):
+            out = io.BytesIO()
+            torch.save(value, out, _use_new_zipfile_serialization=form == "zip")
+            if form == "legacy" or len(out.getvalue()) <= SHORT:
+                write("torch_open", f"{name}-{form}", out.getvalue()[:SHORT])
+            if form == "zip":
+                write("torch_open", f"{name}-packed", packed(out.getvalue()))
+
+
+def name_seeds() -> None:
+    """Names of each kind, as files of each format."""
+    names = {
+        "plain": [b"file", b"encoder.0.weight", b"encoder.0.bias", b"encoder.1.weight"],
+        "escapes": [b"a\x1b[31mb", b"\x1b]0;x\x07.weight", b"x\ry", b"\xc2\x9b2J"],
+        "directions": ["a\u202eb".encode(), "\u2066x.y".encode(), "\u200f".encode(), "z\u061c".encode()],
+        "markup": [b"<b>", b"<script>alert(1)</script>.w", b'"><img src=x>', b"&amp;"],
+        "bytes": [b"\xc3\x28", b"\xe2\x80.x", b"\xf0\x9f", b"a\x80b"],
+        "hidden": ["\u200b".encode(), "a\u00adb".encode(), "\ufeff.x".encode(), "\U000e0041".encode()],
+        "scripts": ["模型.权重".encode(), "שם".encode(), "e\u0301".encode(), "नमस्ते".encode()],
+    }
+    for name, texts in names.items():
+        for kind in range(3):
+            first = bytes([kind, 2 if kind == 2 else kind]) + texts[0]
+            write("names", f"{name}-{kind}", b"\xff".join([first, *texts]))
+
+
+def program_seeds() -> None:
+    """Rows of choices, each as good as another."""
+    choose = random.Random(11)
+    for number in range(40):
+        write("buffer", f"{number:02}", choose.randbytes(20 + 4 * number))
+
+
 def main() -> None:
     """Write the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path, help="the folder that tools/get_models.py fills")
+    torch_seeds()
+    name_seeds()
+    program_seeds()
     models: Path = parser.parse_args().models
     for name in ("minilm", "silero_vad_16k"):
         header, data = read_header(models / f"{name}.safetensors")

@@ -17,22 +17,31 @@ pub enum Layout {
     Pickle,
     /// A whole file of PyTorch.
     Torch,
+    /// The same, changed member by member where it is an archive.
+    Archive,
+    /// Names, as the target `names` takes them apart.
+    Names,
+    /// A row of choices.
+    Program,
 }
 
 impl Layout {
+    /// True if an input begins with a length, of its header or of its data.
+    fn has_length(self) -> bool {
+        matches!(self, Self::File | Self::Header | Self::GgufHeader)
+    }
+
     /// The header in an input, as far as it is there.
     pub fn header(self, input: &[u8]) -> &[u8] {
-        if matches!(self, Self::Index | Self::Gguf | Self::Pickle | Self::Torch) {
+        if !self.has_length() {
             return input;
         }
         let Some((length, rest)) = input.split_first_chunk::<8>() else { return &[] };
-        match self {
-            Self::Header | Self::GgufHeader | Self::Index | Self::Gguf | Self::Pickle | Self::Torch => rest,
-            Self::File => {
-                let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-                &rest[..length.min(rest.len())]
-            }
+        if self != Self::File {
+            return rest;
         }
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        &rest[..length.min(rest.len())]
     }
 
     /// The bytes of data in an input, or that it declares.
@@ -40,13 +49,13 @@ impl Layout {
         match (self, input.first_chunk::<8>()) {
             (Self::Header | Self::GgufHeader, Some(length)) => u64::from_le_bytes(*length),
             (Self::File, Some(_)) => (input.len() - 8 - self.header(input).len()) as u64,
-            (Self::Index | Self::Gguf | Self::Pickle | Self::Torch, _) | (_, None) => 0,
+            _ => 0,
         }
     }
 
     /// An input of at most `most` bytes with this header, for `data` bytes of data.
     pub fn input(self, header: &[u8], data: u64, most: usize) -> Vec<u8> {
-        if matches!(self, Self::Index | Self::Gguf | Self::Pickle | Self::Torch) {
+        if !self.has_length() {
             return header[..header.len().min(most)].to_vec();
         }
         let header = &header[..header.len().min(most.saturating_sub(8))];

@@ -3,6 +3,8 @@
 //!
 //! A function panics if a promise is broken. What is promised is said at each of them and in docs/security.md.
 
+pub mod archive;
+pub mod buffer;
 pub mod folder;
 pub mod gguf;
 pub mod header;
@@ -11,13 +13,17 @@ pub mod json;
 pub mod layout;
 pub mod memory;
 pub mod mutate;
+pub mod names;
 pub mod open;
 pub mod pickle;
+pub mod printing;
 pub mod random;
 pub mod sniff;
 pub mod torch;
+pub mod torch_open;
 
 use layout::Layout;
+use printing::check_message;
 
 /// One fuzz target.
 #[derive(Clone, Copy)]
@@ -31,7 +37,7 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "safetensors_header", check: header::check, layout: Layout::Header },
     Target { name: "safetensors_open", check: open::check, layout: Layout::File },
     Target { name: "gguf_header", check: gguf::header::check, layout: Layout::GgufHeader },
@@ -41,11 +47,7 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "pickle", check: pickle::check, layout: Layout::Pickle },
     Target { name: "torch_zip", check: torch::check_zip, layout: Layout::Torch },
     Target { name: "torch_legacy", check: torch::check_legacy, layout: Layout::Torch },
+    Target { name: "torch_open", check: torch_open::check, layout: Layout::Archive },
+    Target { name: "names", check: names::check, layout: Layout::Names },
+    Target { name: "buffer", check: buffer::check, layout: Layout::Program },
 ];
-
-/// A message about a hostile file is short, and holds no character that a terminal obeys.
-fn check_message(message: &str) {
-    const LONGEST: usize = 4000;
-    assert!(message.len() <= LONGEST, "a message of {} bytes", message.len());
-    assert!(!message.contains(char::is_control), "{message:?} holds a control character");
-}

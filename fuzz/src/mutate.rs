@@ -4,8 +4,8 @@ use max_weights::dtype::DType;
 
 use super::json::Json;
 use super::layout::Layout;
-use super::pickle;
 use super::random::Random;
+use super::{archive, names, pickle};
 
 /// Texts that a header, or the words about it, are made of.
 const COMPONENTS: [&str; 16] = [
@@ -74,8 +74,13 @@ pub fn mutate(input: &[u8], layout: Layout, most: usize, random: &mut Random) ->
     if layout == Layout::Pickle {
         return pickle::change(input, most, random);
     }
-    if layout == Layout::Torch {
-        return super::torch::overwrite(input, random);
+    match layout {
+        Layout::Torch => return super::torch::overwrite(input, random),
+        Layout::Archive if random.one_in(4) => return super::torch::overwrite(input, random),
+        Layout::Archive => return archive::change(input, most, random).unwrap_or_else(|| bytes(input, most, random)),
+        Layout::Names => return names::change(input, most, random),
+        Layout::Program => return bytes(input, most, random),
+        _ => {}
     }
     let header = layout.header(input);
     let text = std::str::from_utf8(header).unwrap_or_default();

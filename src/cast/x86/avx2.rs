@@ -1,7 +1,6 @@
 //! Sixteen lanes in two registers of AVX2.
 
 #![allow(unsafe_code)] // vector intrinsics
-#![allow(clippy::undocumented_unsafe_blocks)] // one note for all: see `Lanes`, whose contract every block here relies on and nothing else
 
 use std::arch::x86_64::*;
 
@@ -14,6 +13,7 @@ macro_rules! lanes {
     ($($op:ident($a:ident, $b:ident) => $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
+            // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`.
             unsafe {
                 let first = { let ($a, $b) = (self.0, other.0); $e };
                 let second = { let ($a, $b) = (self.1, other.1); $e };
@@ -28,14 +28,17 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn splat(value: u32) -> Self {
+        // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, as in every block here.
         unsafe { Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32)) }
     }
     #[inline(always)]
     unsafe fn load_32(src: *const u8) -> Self {
+        // SAFETY: 64 bytes are readable: sixteen elements of 32 bits.
         unsafe { Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast())) }
     }
     #[inline(always)]
     unsafe fn load_16(src: *const u8) -> Self {
+        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
         unsafe {
             Self(
                 _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),
@@ -45,6 +48,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_8(src: *const u8) -> Self {
+        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
         unsafe {
             Self(
                 _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.cast())),
@@ -54,6 +58,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_8_signed(src: *const u8) -> Self {
+        // SAFETY: as above.
         unsafe {
             Self(
                 _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.cast())),
@@ -63,6 +68,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
+        // SAFETY: 8 bytes are readable: sixteen elements of 4 bits; the table has sixteen values, two registers of eight.
         unsafe {
             let bytes = _mm_loadl_epi64(src.cast());
             let nibbles = _mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes));
@@ -72,6 +78,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_f16(src: *const u8) -> Self {
+        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
         unsafe {
             Self(
                 _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.cast()))),
@@ -81,6 +88,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
+        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
         unsafe {
             let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
             let words = if ZERO_BIT {
@@ -95,6 +103,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
+        // SAFETY: 128 bytes are readable, four quarters of 32: sixteen elements of 64 bits.
         unsafe {
             let first = _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(32)), quarter_from_f64::<SATURATE>(src));
             let second =
@@ -105,6 +114,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 128 bytes are writable, two halves of 64; where `STREAM`, `dst` is a multiple of 64, and so each of these of 32.
         unsafe {
             for (index, half) in [self.0, self.1].into_iter().enumerate() {
                 let half = _mm256_castsi256_ps(half);
@@ -117,6 +127,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 64 bytes are writable; where `STREAM`, `dst` is a multiple of 64.
         unsafe {
             store_256::<STREAM>(dst, self.0);
             store_256::<STREAM>(dst.add(32), self.1);
@@ -124,10 +135,12 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
         unsafe { store_256::<STREAM>(dst, self.words()) }
     }
     #[inline(always)]
     unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 16 bytes are writable; where `STREAM`, `dst` is a multiple of 16.
         unsafe {
             let words = self.words();
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
@@ -141,6 +154,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
         const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
+        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
         unsafe {
             let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
             let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
@@ -162,6 +176,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn shl<const BITS: u32>(self) -> Self {
         // The AVX2 intrinsic wants a signed constant, which cannot be made of an unsigned one; a count in a register costs the same.
+        // SAFETY: registers alone.
         unsafe {
             let count = _mm_cvtsi32_si128(BITS as i32);
             Self(_mm256_sll_epi32(self.0, count), _mm256_sll_epi32(self.1, count))
@@ -169,6 +184,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn shr<const BITS: u32>(self) -> Self {
+        // SAFETY: registers alone.
         unsafe {
             let count = _mm_cvtsi32_si128(BITS as i32);
             Self(_mm256_srl_epi32(self.0, count), _mm256_srl_epi32(self.1, count))
@@ -176,6 +192,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn to_f32(self) -> Self {
+        // SAFETY: registers alone.
         unsafe {
             Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)))
         }
@@ -183,6 +200,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn replace(self, mask: Self, other: Self) -> Self {
+        // SAFETY: registers alone.
         unsafe { Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1)) }
     }
 }
@@ -192,6 +210,7 @@ impl Avx2 {
     #[inline(always)]
     unsafe fn words(self) -> __m256i {
         // `packus` works on halves of registers; the permutation puts its four quarters in order.
+        // SAFETY: registers alone; called by methods of `Lanes` only, under whose contract the instructions are enabled.
         unsafe { _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(self.0, self.1)) }
     }
 }
@@ -199,6 +218,7 @@ impl Avx2 {
 /// The values of eight nibbles, in the low bytes of `nibbles`.
 #[inline(always)]
 unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
+    // SAFETY: as above.
     unsafe {
         let index = _mm256_cvtepu8_epi32(nibbles);
         // The permutations look at the low three bits of an index; the fourth, moved to the sign, chooses between them.
@@ -210,6 +230,7 @@ unsafe fn lookup_8(low: __m256, high: __m256, nibbles: __m128i) -> __m256i {
 
 #[inline(always)]
 unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
+    // SAFETY: called by `load_f64` only, for 32 bytes that it may read.
     unsafe {
         let mut value = _mm256_loadu_pd(src.cast());
         if SATURATE {
@@ -226,6 +247,7 @@ unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
 
 #[inline(always)]
 unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
+    // SAFETY: called by the stores above only, for 32 bytes that they may write, at a multiple of 32 where `STREAM`.
     unsafe {
         if STREAM {
             _mm256_stream_si256(dst.cast(), value);

@@ -1,7 +1,6 @@
 //! Sixteen lanes in one register of AVX-512.
 
 #![allow(unsafe_code)] // vector intrinsics
-#![allow(clippy::undocumented_unsafe_blocks)] // one note for all: see `Lanes`, whose contract every block here relies on and nothing else
 
 use std::arch::x86_64::*;
 
@@ -15,6 +14,7 @@ macro_rules! lanes {
         #[inline(always)]
         unsafe fn $op(self, other: Self) -> Self {
             let ($a, $b) = (self.0, other.0);
+            // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`.
             unsafe { Self($e) }
         }
     )*};
@@ -25,26 +25,32 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn splat(value: u32) -> Self {
+        // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, as in every block here.
         unsafe { Self(_mm512_set1_epi32(value as i32)) }
     }
     #[inline(always)]
     unsafe fn load_32(src: *const u8) -> Self {
+        // SAFETY: 64 bytes are readable: sixteen elements of 32 bits.
         unsafe { Self(_mm512_loadu_si512(src.cast())) }
     }
     #[inline(always)]
     unsafe fn load_16(src: *const u8) -> Self {
+        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
         unsafe { Self(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src.cast()))) }
     }
     #[inline(always)]
     unsafe fn load_8(src: *const u8) -> Self {
+        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
         unsafe { Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast()))) }
     }
     #[inline(always)]
     unsafe fn load_8_signed(src: *const u8) -> Self {
+        // SAFETY: as above.
         unsafe { Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast()))) }
     }
     #[inline(always)]
     unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
+        // SAFETY: 8 bytes are readable: sixteen elements of 4 bits; the table has sixteen values.
         unsafe {
             let bytes = _mm_loadl_epi64(src.cast());
             // The permutation looks at the low four bits of an index, so only the odd elements need work.
@@ -55,10 +61,12 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn load_f16(src: *const u8) -> Self {
+        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
         unsafe { Self(_mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src.cast())))) }
     }
     #[inline(always)]
     unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
+        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
         unsafe {
             let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
             let words = if ZERO_BIT {
@@ -72,6 +80,7 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
+        // SAFETY: 128 bytes are readable, two halves of 64: sixteen elements of 64 bits.
         unsafe {
             let first = half_from_f64::<SATURATE>(src);
             let second = half_from_f64::<SATURATE>(src.add(64));
@@ -84,6 +93,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 128 bytes are writable, two halves of 64; where `STREAM`, `dst` is a multiple of 64.
         unsafe {
             let first = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_castsi512_si256(self.0)));
             let second = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_extracti64x4_epi64::<1>(self.0)));
@@ -98,6 +108,7 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 64 bytes are writable; where `STREAM`, `dst` is a multiple of 64.
         unsafe {
             if STREAM {
                 _mm512_stream_si512(dst.cast(), self.0);
@@ -108,10 +119,12 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
         unsafe { store_256::<STREAM>(dst, _mm512_cvtepi32_epi16(self.0)) }
     }
     #[inline(always)]
     unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 16 bytes are writable; where `STREAM`, `dst` is a multiple of 16.
         unsafe {
             let bytes = _mm512_cvtepi32_epi8(self.0);
             if STREAM {
@@ -123,6 +136,7 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
+        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
         unsafe {
             let words =
                 _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_castsi512_ps(self.0));
@@ -141,33 +155,40 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn shl<const BITS: u32>(self) -> Self {
+        // SAFETY: registers alone.
         unsafe { Self(_mm512_slli_epi32::<BITS>(self.0)) }
     }
     #[inline(always)]
     unsafe fn shr<const BITS: u32>(self) -> Self {
+        // SAFETY: registers alone.
         unsafe { Self(_mm512_srli_epi32::<BITS>(self.0)) }
     }
     #[inline(always)]
     unsafe fn to_f32(self) -> Self {
+        // SAFETY: registers alone.
         unsafe { Self(_mm512_castps_si512(_mm512_cvtepi32_ps(self.0))) }
     }
 
     #[inline(always)]
     unsafe fn greater(self, other: Self) -> __mmask16 {
+        // SAFETY: registers alone.
         unsafe { _mm512_cmpgt_epi32_mask(self.0, other.0) }
     }
     #[inline(always)]
     unsafe fn equal(self, other: Self) -> __mmask16 {
+        // SAFETY: registers alone.
         unsafe { _mm512_cmpeq_epi32_mask(self.0, other.0) }
     }
     #[inline(always)]
     unsafe fn replace(self, mask: __mmask16, other: Self) -> Self {
+        // SAFETY: registers alone.
         unsafe { Self(_mm512_mask_mov_epi32(self.0, mask, other.0)) }
     }
 }
 
 #[inline(always)]
 unsafe fn half_from_f64<const SATURATE: bool>(src: *const u8) -> __m256 {
+    // SAFETY: called by `load_f64` only, for 64 bytes that it may read.
     unsafe {
         let mut value = _mm512_loadu_pd(src.cast());
         if SATURATE {
@@ -184,6 +205,7 @@ unsafe fn half_from_f64<const SATURATE: bool>(src: *const u8) -> __m256 {
 
 #[inline(always)]
 unsafe fn store_256<const STREAM: bool>(dst: *mut u8, words: __m256i) {
+    // SAFETY: called by the stores above only, for 32 bytes that they may write, at a multiple of 32 where `STREAM`.
     unsafe {
         if STREAM {
             _mm256_stream_si256(dst.cast(), words);

@@ -1,7 +1,6 @@
 //! How sixteen elements of each format become f32, and back: one algorithm for every set of instructions.
 
 #![allow(unsafe_code)] // built on `Lanes`
-#![allow(clippy::undocumented_unsafe_blocks)] // one note for all: every block only passes the contract of `Lanes` on to its own caller
 
 use super::lanes::Lanes;
 
@@ -71,6 +70,7 @@ pub(super) type E5m2Fnuz<const SATURATE: bool> = F8<2, 16, NEGATIVE_ZERO_NAN, SA
 /// NaNs made quiet.
 #[inline(always)]
 unsafe fn quieted<V: Lanes>(value: V) -> V {
+    // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, which is this function's own.
     unsafe {
         let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
         value.replace(nan, value.or(V::splat(QUIET)))
@@ -80,6 +80,7 @@ unsafe fn quieted<V: Lanes>(value: V) -> V {
 /// Finite values beyond `largest` brought back to it; infinities and NaNs as they are.
 #[inline(always)]
 unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
+    // SAFETY: as above.
     unsafe {
         let magnitude = value.and(V::splat(MAGNITUDE));
         let sign = value.and(V::splat(SIGN));
@@ -93,6 +94,7 @@ impl Load for F32 {
     const BITS: usize = 32;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: the caller gives `2 * BITS` bytes, which sixteen lanes of this width take; so in every `load` here.
         unsafe { V::load_32(src) }
     }
 }
@@ -101,6 +103,7 @@ impl Store for F32 {
     const BITS: usize = 32;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: the caller gives room for `2 * BITS` bytes, aligned where `STREAM` asks for it; so in every `store` here.
         unsafe { value.store_32::<STREAM>(dst) }
     }
 }
@@ -109,6 +112,7 @@ impl<const SATURATE: bool> Load for F64<SATURATE> {
     const BITS: usize = 64;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 128 bytes, `2 * BITS`.
         unsafe { V::load_f64::<SATURATE>(src) }
     }
 }
@@ -117,6 +121,7 @@ impl Store for F64<false> {
     const BITS: usize = 64;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: 128 bytes, `2 * BITS`.
         unsafe { value.store_f64::<STREAM>(dst) }
     }
 }
@@ -125,6 +130,7 @@ impl<const SATURATE: bool> Load for Bf16<SATURATE> {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 32 bytes, read by a format of the same width.
         unsafe { quieted(RawBf16::load::<V>(src)) }
     }
 }
@@ -133,6 +139,7 @@ impl Load for RawBf16 {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 32 bytes, `2 * BITS`; the rest is registers.
         unsafe { V::load_16(src).shl::<16>() }
     }
 }
@@ -141,6 +148,7 @@ impl<const SATURATE: bool> Store for Bf16<SATURATE> {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: 32 bytes, `2 * BITS`; the shift leaves the high words zero, as `store_16` wants.
         unsafe {
             let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
             let odd = value.shr::<16>().and(V::splat(1));
@@ -156,6 +164,7 @@ impl Store for ExactBf16 {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: as above.
         unsafe { value.shr::<16>().store_16::<STREAM>(dst) }
     }
 }
@@ -164,6 +173,7 @@ impl<const SATURATE: bool> Load for F16<SATURATE> {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 32 bytes, `2 * BITS`.
         unsafe { V::load_f16(src) }
     }
 }
@@ -172,6 +182,7 @@ impl<const SATURATE: bool> Store for F16<SATURATE> {
     const BITS: usize = 16;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: 32 bytes, `2 * BITS`.
         unsafe {
             let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };
             value.store_f16::<STREAM>(dst);
@@ -198,11 +209,13 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
 
     #[inline(always)]
     unsafe fn shift_up<V: Lanes>(value: V) -> V {
+        // SAFETY: registers alone, under the contract of `Lanes`.
         unsafe { if MANTISSA == 3 { value.shl::<20>() } else { value.shl::<21>() } }
     }
 
     #[inline(always)]
     unsafe fn shift_down<V: Lanes>(value: V) -> V {
+        // SAFETY: as above.
         unsafe { if MANTISSA == 3 { value.shr::<20>() } else { value.shr::<21>() } }
     }
 }
@@ -213,6 +226,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     const BITS: usize = 8;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 16 bytes, `2 * BITS`, read once on each way through; the rest is registers.
         unsafe {
             // By way of f16, whose conversion keeps denormals at full speed. e5m2 is its upper half; e4m3 differs by a factor.
             if KIND == IEEE {
@@ -247,6 +261,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     const BITS: usize = 8;
     #[inline(always)]
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
+        // SAFETY: 16 bytes, `2 * BITS`; a code and its sign fill the low byte and leave the others zero, as `store_8` wants.
         unsafe {
             let all = value.and(V::splat(MAGNITUDE));
             // In each of these formats the code after that of the largest value is what overflow gives, and for all but e5m2 it is NaN
@@ -292,6 +307,7 @@ impl Load for E8m0 {
     const BITS: usize = 8;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 16 bytes, `2 * BITS`; the rest is registers.
         unsafe {
             let code = V::load_8(src);
             let value = code.shl::<23>();
@@ -309,6 +325,7 @@ impl Load for E2m1 {
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
         const VALUES: [f32; 16] =
             [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+        // SAFETY: 8 bytes, `2 * BITS`.
         unsafe { V::lookup_4(src, &VALUES) }
     }
 }
@@ -318,6 +335,7 @@ impl Load for U8 {
     const HAS_NAN: bool = false;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 16 bytes, `2 * BITS`.
         unsafe { V::load_8(src).to_f32() }
     }
 }
@@ -327,6 +345,7 @@ impl Load for I8 {
     const HAS_NAN: bool = false;
     #[inline(always)]
     unsafe fn load<V: Lanes>(src: *const u8) -> V {
+        // SAFETY: 16 bytes, `2 * BITS`.
         unsafe { V::load_8_signed(src).to_f32() }
     }
 }

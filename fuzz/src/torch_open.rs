@@ -1,0 +1,124 @@
+//! Target `torch_open`: a file of PyTorch is opened as a checkpoint, listed, printed, and every tensor of it taken by both backends.
+//!
+//! Its changes rewrite archives (`archive.rs`), so that members are compressed, repeated and lied about, and still found.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::buffer::Buffer;
+use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
+use max_weights::error::Error;
+use max_weights::format::Options;
+use max_weights::tensor::{Element, TensorInfo, View};
+use max_weights::workers::uninterrupted;
+
+use super::folder::in_folder;
+use super::open::{check_catalog, check_error, open};
+use super::{check_message, memory};
+
+/// Elements of a tensor that are looked at; an expanded one can have any number.
+const LOOKED_AT: usize = 1 << 14;
+/// Bytes that the memory of a storage may be longer than the storage.
+const SPARE: usize = 4096;
+
+/// What a file comes to: the bytes of each tensor, none for one that cannot be taken.
+type Outcome = Option<Vec<Option<Vec<u8>>>>;
+
+/// A file that opens gives the same tensors by either backend, each of them where its strides and its storage say; what cannot be taken
+/// says why; and the memory is in proportion to the file and to what was taken.
+pub fn check(input: &[u8]) {
+    in_folder(|folder| {
+        let path = &folder.join("input.pt");
+        fs::write(path, input).expect("room for the input");
+        let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
+        let outcomes = outcomes.map(|(strict, backend)| {
+            let format = Options { strict, ..Options::default() };
+            let options = OpenOptions { backend, format, unnamed: false };
+            memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
+        });
+        assert_eq!(outcomes[0], outcomes[1], "mapped and read");
+        assert_eq!(outcomes[2], outcomes[3], "mapped and read");
+        assert!(outcomes[0].is_none() || outcomes[0] == outcomes[2], "refused only when not strict");
+    });
+}
+
+fn run(input: &[u8], path: &Path, options: &OpenOptions, taken: &mut usize) -> Outcome {
+    let checkpoint = match open(path, options) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            check_error(&error, path);
+            return None;
+        }
+    };
+    if options.backend == Backend::Map && !options.format.strict {
+        check_catalog(&checkpoint);
+        checkpoint.catalog().findings().iter().for_each(|finding| check_message(&finding.to_string()));
+    }
+    Some(take_all(&checkpoint, input, path, taken))
+}
+
+fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usize) -> Vec<Option<Vec<u8>>> {
+    let mut held: Vec<Buffer> = Vec::new();
+    let mut counted = HashSet::new();
+    let mut all = Vec::new();
+    for (number, info) in checkpoint.catalog().table().iter().enumerate() {
+        let claimed = info.view.map_or(0, |View { storage, inflated, .. }| inflated.unwrap_or(storage.len())) as usize;
+        let buffer = match checkpoint.tensor(number) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                check_refused(&error, path);
+                // What was reserved for it, and not touched.
+                *taken += claimed;
+                all.push(None);
+                continue;
+            }
+        };
+        let storage = buffer.storage();
+        assert!(storage.is_mapped() || storage.len() <= claimed + SPARE, "{} bytes for {claimed}", storage.len());
+        if !storage.is_mapped() && counted.insert(Arc::as_ptr(storage)) {
+            *taken += storage.len();
+        }
+        all.push(elements(&buffer, &info, input, checkpoint, taken));
+        held.push(buffer);
+    }
+    all
+}
+
+/// A tensor that cannot be taken: what it is, or what is wrong with its storage.
+fn check_refused(error: &Error, path: &Path) {
+    let fault = error.fault().expect("a fault");
+    assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
+    assert!(fault.help.is_some(), "{fault}");
+    check_message(&error.to_string());
+}
+
+/// The elements of a tensor, which are where its view says; none if there are too many to look at.
+fn elements(
+    buffer: &Buffer,
+    info: &TensorInfo<'_>,
+    input: &[u8],
+    checkpoint: &Checkpoint,
+    taken: &mut usize,
+) -> Option<Vec<u8>> {
+    if buffer.elements() > LOOKED_AT || buffer.shape().iter().any(|dim| *dim as usize > LOOKED_AT) {
+        return None;
+    }
+    let copied = buffer.copy(&uninterrupted).expect("memory");
+    *taken += copied.size();
+    let bytes = copied.bytes().expect("contiguous").to_vec();
+    let View { strides, storage, inflated, start } = info.view.expect("a tensor that was taken");
+    let big_endian = checkpoint.catalog().torch(info.file).is_some_and(|torch| torch.big_endian);
+    if let (Element::Plain(dtype), None, false) = (info.element, inflated, big_endian)
+        && let Some(item) = dtype.bytes()
+    {
+        let mut places = vec![storage.start() + start];
+        for (dim, stride) in info.shape.iter().zip(strides) {
+            places = places.iter().flat_map(|at| (0..*dim).map(move |i| at + i * stride * item as u64)).collect();
+        }
+        let plain: Vec<u8> = places.iter().flat_map(|at| &input[*at as usize..][..item]).copied().collect();
+        assert_eq!(bytes, plain, "{}", info.name);
+    }
+    Some(bytes)
+}
