@@ -101,26 +101,28 @@ def test_what_only_equals_a_dtypes_number_is_no_dtype(value: Any) -> None:
     assert DType(81) is DType.float32
 
 
-class Sizes:
+class Listed:
     """A sequence that lies about its length."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, items: list[Any]) -> None:
+        self.length, self.items = length, items
 
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index: int) -> int:
-        return [2, 3][index]
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
 
 
 @pytest.mark.parametrize("length", [2**62, 2**40, 0, 1])
 def test_a_shape_that_lies_about_its_length_is_read_item_by_item(length: int) -> None:
-    shape: Any = Sizes(length)
+    shape: Any = Listed(length, [2, 3])
     assert Buffer.zeros(shape, "float32").shape == (2, 3)
     assert of(np.zeros(6)).view("float64", shape).shape == (2, 3)
     core: Any = max_weights._core
     blocks = of(np.zeros(34, np.uint8))
+    with pytest.raises(max_weights.MissingFileError):
+        core.open_weights(Listed(length, ["no such file"]))
     with pytest.raises(ValueError, match="elements of shape"):
         core.dequantize(blocks, max_weights.graph.quantization.QuantizationEncoding.Q8_0, "float32", shape)
 

@@ -6,6 +6,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::convert::Listed;
 use crate::error::{Outcome, interrupt};
 use crate::formats::root;
 use crate::weights::WeightsNode;
@@ -62,12 +63,12 @@ pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> 
 #[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None))]
 pub(crate) fn open_weights<'py>(
     py: Python<'py>,
-    paths: Vec<PathBuf>,
+    paths: Listed<PathBuf>,
     backend: &str,
     strict: bool,
     max_header_bytes: Option<u64>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
     let arguments = Arguments::new(backend, strict, max_header_bytes);
-    let checkpoint = open(py, &paths, &arguments)?;
+    let checkpoint = open(py, &paths.0, &arguments)?;
     root(py, checkpoint, arguments)
 }
