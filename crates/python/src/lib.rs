@@ -34,7 +34,7 @@ mod _core {
     #[pymodule_export]
     use crate::open::open_weights;
     #[pymodule_export]
-    use crate::pickle::{buffer_of_bytes, remap_buffer, reopen_weights};
+    use crate::pickle::{PickledFile, buffer_of_bytes, remap_buffer, reopen_weights};
     #[pymodule_export]
     use crate::text::{printable, shown};
     #[pymodule_export]
