@@ -36,6 +36,7 @@ __all__ = [
     "WeightInfo",
     "WeightInfos",
     "WeightsNode",
+    "_PickledFile",
     "__version__",
     "_buffer_of_bytes",
     "_remap_buffer",
@@ -336,7 +337,10 @@ class WeightsNode:
     """One node of the tree of names; see `max_weights.graph.weights.Weights`.
 
     `len(node)` counts the weights at and below it, `name in node` asks for a weight below it, `dir(node)` lists its
-    children.
+    children. Of numbered children, `node[-1]` is the last.
+
+    A hop looks nothing up. What takes the node for an array (`numpy.asarray`, `torch.from_dlpack`) raises
+    WeightNotFoundError where there is no weight of its name, as `data()` does.
     """
 
     @property
@@ -359,6 +363,9 @@ class WeightsNode:
 
     def __getattr__(self, key: str, /) -> Any: ...
     def __getitem__(self, key: int | str, /) -> Self: ...
+    def __array__(self, *args: Any, **kwargs: Any) -> _Array: ...
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
@@ -569,8 +576,13 @@ def open_weights(
 def _reopen_weights(
     paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
 ) -> WeightsNode: ...
+
+@final
+class _PickledFile:
+    def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
+
 def _remap_buffer(
-    path: str, expected: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]
+    file: _PickledFile, reach: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]
 ) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...

@@ -119,25 +119,15 @@ impl Buffer {
         if !self.storage.is_writable() {
             return Err(Error::Argument("out is read-only".into()));
         }
-        let (start, end) = self.addresses();
-        let overlaps = sources.iter().any(|source| {
-            let (first, last) = source.addresses();
-            start < last && first < end
-        });
-        if overlaps {
+        let addresses = |buffer: &Self| {
+            let (base, reach) = (buffer.storage.as_ptr() as usize, buffer.reach());
+            (base + reach.start, base + reach.end)
+        };
+        let (start, end) = addresses(self);
+        let overlaps = |(first, last): (usize, usize)| first < last && start < end && start < last && first < end;
+        if sources.iter().any(|source| overlaps(addresses(source))) {
             return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
         }
         Ok(())
-    }
-
-    /// The addresses between which all elements lie.
-    fn addresses(&self) -> (usize, usize) {
-        let (first, last) = match self.dtype.bytes() {
-            _ if self.elements() == 0 => return (0, 0),
-            Some(_) => strided::reach(self),
-            None => (self.offset, self.offset + self.size()),
-        };
-        let base = self.storage.as_ptr() as usize;
-        (base + first, base + last)
     }
 }

@@ -153,6 +153,16 @@ impl Buffer {
         Some(self.storage.slice(self.offset, self.size()))
     }
 
+    /// The bytes of the storage between which all elements lie.
+    pub fn reach(&self) -> std::ops::Range<usize> {
+        let (first, last) = match self.size() {
+            0 => (self.offset, self.offset),
+            size if self.dtype.bytes().is_none() => (self.offset, self.offset + size),
+            _ => strided::reach(self),
+        };
+        first..last
+    }
+
     /// Starts to read the bytes of this tensor, and no others, if it is a view of a mapped file.
     pub fn prefetch(&self, interrupt: Interrupt<'_>) -> Result<()> {
         match self.dtype.bytes() {

@@ -250,11 +250,6 @@ impl SourceFile {
         Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
     }
 
-    /// The whole file, read into a new aligned block.
-    pub fn read_all(&self) -> Result<Arc<Storage>> {
-        self.read_span(Span::within(self.len(), 0, self.len())?, &crate::workers::uninterrupted, |_| ())
-    }
-
     /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.
     pub fn mapping(&self) -> Result<&Arc<Storage>, &str> {
         let made = self.mapping.get_or_init(|| Box::new(self.map().map_err(|error| error.to_string())));

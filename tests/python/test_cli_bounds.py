@@ -1,4 +1,4 @@
-"""What the command line takes of time and memory, whatever a file says: keys in great number, tensors over few bytes."""
+"""What the command line takes of time and memory, whatever a file says: many keys, tensors over few bytes."""
 
 import json
 import struct

@@ -2,9 +2,13 @@
 
 import concurrent.futures
 import copy
+import json
 import multiprocessing
 import os
 import pickle
+import struct
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -18,8 +22,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import max_weights
-from max_weights import DType, FileChangedError, MissingFileError
+from max_weights import DType, FileChangedError, MissingFileError, nn
 from max_weights.driver import Buffer
+from max_weights.graph import DeviceRef, Weight
 
 Make = Callable[..., Path]
 MEGABYTE = 1 << 20
@@ -33,6 +38,16 @@ def path(make_file: Make) -> Path:
 
 def total(weights: Any) -> float:
     return float(sum(np.asarray(weight.data()).sum(dtype=np.float64) for _, weight in weights.items()))
+
+
+class Written(nn.Module):
+    """One weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Weight("weight", DType.float32, [256, 1024], DeviceRef.CPU())
+
+    def __call__(self) -> None: ...
 
 
 EXPECTED = sum(i * 256 * 1024 for i in range(8))
@@ -74,15 +89,104 @@ def test_a_mapped_tensor_pickles_by_reference_and_another_by_its_bytes(path: Pat
         assert str(pickle.loads(pickle.dumps(small))) == str(small)
 
 
-def test_what_is_unpickled_twice_is_opened_and_mapped_once(path: Path) -> None:
+def mappings(path: Path) -> int:
+    return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_nodes_that_are_unpickled_one_by_one_open_the_file_once(path: Path) -> None:
     weights = max_weights.load_weights(path)
     nodes = [pickle.loads(pickle.dumps(weight)) for _, weight in weights.items()]
-    values = [pickle.loads(pickle.dumps(weight.data())) for _, weight in weights.items()]
     weights.close()
-    assert len(nodes) == len(values) == 8
     del weights
-    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
-    assert len(mapped) == 1, "the nodes have not mapped yet, and the values share one mapping"
+    before = len(os.listdir("/proc/self/fd"))
+    again = [pickle.loads(pickle.dumps(node)) for node in nodes]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [np.asarray(node.data())[0, 0] for node in again] == list(range(8))
+    assert mappings(path) == 1
+
+
+def test_views_in_one_pickle_share_one_mapping_and_those_of_two_share_nothing(path: Path) -> None:
+    weights = max_weights.load_weights(path)
+    values = [weight.data() for _, weight in weights.items()]
+    text = pickle.dumps([*values, values[0]])
+    del weights, values
+    one = pickle.loads(text)
+    assert mappings(path) == 1
+    other = pickle.loads(text)
+    assert mappings(path) == 2
+    np.asarray(one[0])[0, 0] = 99
+    assert np.asarray(one[8])[0, 0] == 99, "the same tensor in the same pickle"
+    assert np.asarray(other[0])[0, 0] == 0
+    assert np.asarray(pickle.loads(text)[0])[0, 0] == 0
+
+
+def test_trees_that_are_unpickled_twice_close_and_allocate_each_by_itself(path: Path) -> None:
+    text = pickle.dumps(max_weights.load_weights(path))
+    one, other = pickle.loads(text), pickle.loads(text)
+    one.layers[0].weight.allocate()
+    assert list(one.allocated_weights) == ["layers.0.weight"]
+    assert list(other.allocated_weights) == []
+    with pickle.loads(text):
+        pass
+    one.close()
+    assert total(other) == EXPECTED
+    with pytest.raises(max_weights.ClosedError):
+        one.layers[0].weight.data()
+
+
+@pytest.mark.parametrize("door", ["numpy", "torch", "index", "out"])
+def test_a_view_that_was_written_to_pickles_with_what_was_written(path: Path, door: str) -> None:
+    weights = max_weights.load_weights(path)
+    value, neighbour = weights.layers[5].weight.data(), weights.layers[7].weight.data()
+    if door == "numpy":
+        np.asarray(value)[3, 4] = 77
+    elif door == "torch":
+        torch.from_dlpack(value)[3, 4] = 77
+    elif door == "index":
+        value.to_buffer()[3, 4] = 77
+    else:
+        changed = value.to_buffer().copy()
+        changed[3, 4] = 77
+        changed.astype("float32", out=value.to_buffer())
+    for again in (pickle.loads(pickle.dumps(value)), pickle.loads(pickle.dumps({"a": [value]}))["a"][0]):
+        assert np.array_equal(np.asarray(again), np.asarray(value))
+        assert np.asarray(again)[3, 4] == 77
+    row = value.to_buffer()[3, ::2]
+    assert np.array_equal(pickle.loads(pickle.dumps(row)).to_numpy(), row.to_numpy())
+    assert len(pickle.dumps(neighbour)) < 1000, "nobody wrote to this one"
+    assert len(pickle.dumps(max_weights.load_weights(path).layers[5].weight.data())) < 1000
+
+
+def test_a_module_whose_views_were_written_to_pickles_with_what_was_written(path: Path) -> None:
+    model = Written()
+    model.load_state_dict(max_weights.load_weights(path).layers[2])
+    values = model.state_dict()
+    np.asarray(values["weight"])[0, 0] = 55
+    again = pickle.loads(pickle.dumps(model))
+    assert np.asarray(again.state_dict()["weight"])[0, 0] == 55
+
+
+def test_a_view_where_mapping_is_refused_is_unpickled_without_the_rest_of_the_file(tmp_path: Path) -> None:
+    size = 1 << 33
+    header = json.dumps(
+        {
+            "big": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
+            "v": {"dtype": "F32", "shape": [2], "data_offsets": [size, size + 8]},
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.seek(8 + len(header) + size)
+        file.write(np.array([1, 2], np.float32).tobytes())
+    text = pickle.dumps(max_weights.load_weights(path).v.data().to_buffer())
+    script = (
+        "import pickle, resource, sys, max_weights; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32)); "
+        "view = pickle.loads(bytes.fromhex(sys.argv[1])); print(view.to_numpy().tolist(), view.is_mapped)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, text.hex()], capture_output=True, text=True)
+    assert done.stdout.strip() == "[1.0, 2.0] False", done.stderr
 
 
 def test_a_file_that_is_another_one_by_now_is_refused(path: Path) -> None:

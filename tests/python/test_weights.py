@@ -1,6 +1,7 @@
 """The tree of names: hops, prefixes, errors, closing, and staying out of the way of tools that probe objects."""
 
 import copy
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import max_weights
+import max_weights.driver
 from max_weights import DType, WeightNotFoundError, Weights
 from max_weights.graph import DeviceRef, Shape
 from max_weights.graph.weights import RESERVED, SafetensorWeights
@@ -142,7 +145,67 @@ def test_tools_that_probe_objects_are_not_answered_with_children(weights: Any) -
             getattr(weights, name)
     assert copy.copy(weights) is weights
     assert copy.deepcopy(weights.model) is not None
-    assert np.asarray(weights).dtype == object
+    for probe in ("__array__", "__dlpack__", "__dlpack_device__"):
+        assert hasattr(weights.nothing, probe), "looking is harmless"
+
+
+@pytest.mark.parametrize(
+    "take", [np.asarray, np.array, torch.from_dlpack, np.from_dlpack, max_weights.driver.Buffer.from_dlpack]
+)
+def test_a_slip_in_a_name_is_an_error_with_near_names(weights: Any, take: Callable[[Any], Any]) -> None:
+    with pytest.raises(WeightNotFoundError, match=r"'lm_head.wieght'; did you mean 'lm_head.weight'"):
+        take(weights.lm_head.wieght)
+    with pytest.raises(WeightNotFoundError, match=r"'model.layers.0'; it is a prefix: there are 2 weights below it"):
+        take(weights.model.layers[0])
+    assert take(weights.lm_head.weight).shape == (2, 3)
+
+
+def test_a_slip_in_a_name_is_printed_with_near_names(weights: Any) -> None:
+    assert repr(weights.lm_head.wieght).endswith("no weight named 'lm_head.wieght'; did you mean 'lm_head.weight'?")
+    assert "did you mean 'lm_head.weight'?" in weights.lm_head.wieght._repr_html_()
+    assert "1 weight" in repr(weights.lm_head)
+
+
+def test_what_an_array_has_is_not_the_name_of_a_child_of_a_weight(make_file: Make, weights: Any) -> None:
+    for name in ("shape", "dtype", "T", "numpy", "to", "size"):
+        with pytest.raises(AttributeError, match=rf"'lm_head.weight' is a weight.*\.data\(\)\.{name}"):
+            getattr(weights.lm_head.weight, name)
+        assert not hasattr(weights.lm_head.weight, name)
+        assert getattr(weights.lm_head, name).name == f"lm_head.{name}"
+    real = max_weights.load_weights(make_file({"norm": np.ones(1, np.float32), "norm.shape": np.ones(2, np.float32)}))
+    assert real.norm.shape.exists()
+
+
+def test_an_index_below_zero_counts_numbered_children_from_the_end(make_file: Make, weights: Any) -> None:
+    assert [weights.model.layers[i].name for i in (-1, -2, -3)] == [f"model.layers.{i}" for i in (10, 1, 0)]
+    assert weights.model.layers[np.int64(-1)].attn.weight.exists()
+    with pytest.raises(IndexError, match=r"'model.layers' has 3 numbered children, so no child \[-4\]"):
+        weights.model.layers[-4]
+    with pytest.raises(IndexError, match=r"'lm_head' has 0 numbered children"):
+        weights.lm_head[-1]
+    with pytest.raises(IndexError):
+        weights[-(10**30)]
+    odd = max_weights.load_weights(make_file({"-1": np.ones(1, np.float32), "2": np.ones(2, np.float32)}))
+    assert odd[-1].name == "-1"
+
+
+def test_probing_a_name_that_is_none_is_harmless(weights: Any) -> None:
+    for node in (weights.nothing, weights.model, weights):
+        for name in (
+            "__array_interface__",
+            "__array_struct__",
+            "__array_ufunc__",
+            "_repr_pretty_",
+            "_ipython_display_",
+        ):
+            assert not hasattr(node, name)
+        assert copy.copy(node) is node
+        assert copy.deepcopy(node) is node
+        assert pickle.loads(pickle.dumps(node)).name == node.name
+        assert "data" in dir(node)
+        assert (node == 1, node != 1) == (False, True)
+        assert isinstance(repr(node) + str(node) + node._repr_html_(), str)
+        assert node.exists() is False
 
 
 def test_iterating_raises_and_does_not_run_forever(weights: Any) -> None:

@@ -36,6 +36,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<metadata::Metadata>()?;
     module.add_class::<objects::Objects>()?;
     module.add_class::<objects::Placeholder>()?;
+    module.add_class::<pickle::PickledFile>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<weights::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;

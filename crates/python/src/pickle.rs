@@ -1,16 +1,22 @@
 //! Pickling by reference: a tree of weights, or a view of a mapped file, goes to another process as path, place and fingerprint, so that
-//! workers share the page cache instead of copying bytes. What is opened or mapped already in a process is used again there.
+//! workers share the page cache instead of copying bytes. A view that was written to goes by its bytes, because the file does not have them.
+//!
+//! What one pickle holds of one file is mapped once, as it was where it was pickled; two pickles, and a pickle that is loaded twice, share
+//! nothing that can be written to or closed, but for the files of trees, which are opened once.
 
 use std::collections::HashMap;
-use std::hash::Hash;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
-use max_weights::storage::{Fingerprint, SourceFile, Storage};
+use max_weights::error::Error;
+use max_weights::storage::{Fingerprint, Origin, SourceFile, Storage};
+use max_weights::tensor::Span;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{dtype_from_python, dtype_to_python};
@@ -25,32 +31,23 @@ fn mark(fingerprint: Fingerprint) -> Mark {
     (fingerprint.len, fingerprint.modified)
 }
 
-/// What is open in this process for the sake of unpickling, as long as somebody holds it.
-struct Opened<K, V>(Mutex<Option<HashMap<K, Weak<V>>>>);
-
-impl<K: Eq + Hash, V> Opened<K, V> {
-    const fn new() -> Self {
-        Self(Mutex::new(None))
-    }
-
-    fn get(&self, key: &K) -> Option<Arc<V>> {
-        let opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.as_ref()?.get(key)?.upgrade()
-    }
-
-    fn put(&self, key: K, value: &Arc<V>) {
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = opened.get_or_insert_default();
-        opened.retain(|_, value| value.strong_count() > 0);
-        opened.insert(key, Arc::downgrade(value));
-    }
-}
-
 /// How a tree is opened again: paths, arguments, and the marks of its files.
 type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
 
-static TREES: Opened<Reopening, Shared> = Opened::new();
-static MAPPINGS: Opened<(PathBuf, Mark), Storage> = Opened::new();
+/// The checkpoints that were opened for the sake of unpickling, as long as somebody holds them.
+static OPENED: Mutex<Option<HashMap<Reopening, Weak<Checkpoint>>>> = Mutex::new(None);
+
+fn opened(key: &Reopening) -> Option<Arc<Checkpoint>> {
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.as_ref()?.get(key)?.upgrade()
+}
+
+fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let opened = opened.get_or_insert_default();
+    opened.retain(|_, checkpoint| checkpoint.strong_count() > 0);
+    opened.insert(key, Arc::downgrade(checkpoint));
+}
 
 /// `__reduce__` of a tree of weights.
 pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
@@ -80,17 +77,17 @@ pub(crate) fn reopen_weights(
     name: String,
 ) -> Outcome<Bound<'_, WeightsNode>> {
     let key = (paths, arguments, marks);
-    let shared = match TREES.get(&key) {
-        Some(shared) if shared.checkpoint().is_ok() => shared,
-        _ => {
-            let checkpoint = open(py, &key.0, &key.1)?;
+    let checkpoint = match opened(&key) {
+        Some(checkpoint) => checkpoint,
+        None => {
+            let checkpoint = Arc::new(open(py, &key.0, &key.1)?);
             require_same(&checkpoint, &key.2)?;
-            let shared = Arc::new(Shared::new(py, checkpoint, key.1.clone()));
-            TREES.put(key, &shared);
-            shared
+            keep(key.clone(), &checkpoint);
+            checkpoint
         }
     };
-    Ok(WeightsNode::at(shared, name).into_python(py)?)
+    let shared = Shared::over(py, checkpoint, key.1);
+    Ok(WeightsNode::at(Arc::new(shared), name).into_python(py)?)
 }
 
 fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
@@ -102,31 +99,136 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
     Err(max_weights::storage::replaced(&path).into())
 }
 
-/// `__reduce__` of a tensor: by reference if it is a view of a mapped file, else by its bytes.
+/// `__reduce__` of a tensor: by reference if it is a view of a mapped file that nobody wrote to, else by its bytes.
 pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bound<'py, PyTuple>> {
     let core = py.import("max_weights._core")?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
-    if let Some(origin) = tensor.storage().origin() {
-        let place = (tensor.offset(), dtype, tensor.shape().to_vec(), tensor.strides().to_vec());
-        let arguments = (origin.absolute.as_path(), mark(origin.fingerprint), place).into_pyobject(py)?;
-        return Ok((core.getattr("_remap_buffer")?, arguments).into_pyobject(py)?);
-    }
-    let tensor = py.detach(|| tensor.contiguous(&interrupt))?;
+    let tensor = match tensor.storage().origin() {
+        Some(origin) if !is_written(py, tensor)? => {
+            let reach = tensor.reach();
+            let place = (tensor.offset(), dtype, tensor.shape().to_vec(), tensor.strides().to_vec());
+            let file = PickledFile::of(py, tensor.storage(), origin)?;
+            let arguments = (file, (reach.start, reach.len()), place).into_pyobject(py)?;
+            return Ok((core.getattr("_remap_buffer")?, arguments).into_pyobject(py)?);
+        }
+        // Out of a copy, which answers a truncated file with an error.
+        Some(_) => py.detach(|| tensor.copy(&interrupt))?,
+        None => py.detach(|| tensor.contiguous(&interrupt))?,
+    };
     let bytes = PyBytes::new(py, tensor.bytes().unwrap_or_default());
     let arguments = (bytes, dtype, tensor.shape().to_vec()).into_pyobject(py)?;
     Ok((core.getattr("_buffer_of_bytes")?, arguments).into_pyobject(py)?)
 }
 
+/// Whether pages of a view of a mapped file may have been written to: the kernel gives a process a page of its own at the first write.
+/// Where it does not tell which pages are the file's, they count as written.
+fn is_written(py: Python<'_>, tensor: &Tensor) -> PyResult<bool> {
+    let page: usize = py.import("mmap")?.getattr("PAGESIZE")?.extract()?;
+    let (start, reach) = (tensor.storage().as_ptr() as usize, tensor.reach());
+    let pages = (start + reach.start) / page..(start + reach.end).div_ceil(page);
+    Ok(!reach.is_empty() && !py.detach(|| are_of_a_file(pages)).unwrap_or(false))
+}
+
+/// Whether what is present of these pages of this process, or swapped out, is a file's.
+fn are_of_a_file(mut pages: std::ops::Range<usize>) -> std::io::Result<bool> {
+    const ENTRY: usize = 8;
+    const OF_FILE: u64 = 1 << 61;
+    const SWAPPED_OR_PRESENT: u64 = 3 << 62;
+    let map = File::open("/proc/self/pagemap")?;
+    let mut entries = vec![0; ENTRY * pages.len().min(1 << 13)];
+    while !pages.is_empty() {
+        let part = &mut entries[..ENTRY * pages.len().min(1 << 13)];
+        read_exact_at(&map, part, (pages.start * ENTRY) as u64)?;
+        let written = |entry: &[u8]| {
+            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+            entry & SWAPPED_OR_PRESENT != 0 && entry & OF_FILE == 0
+        };
+        if part.chunks_exact(ENTRY).any(written) {
+            return Ok(false);
+        }
+        pages.start += part.len() / ENTRY;
+    }
+    Ok(true)
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(not(unix))]
+fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they share a mapping where they arrive, too.
+#[pyclass(frozen, module = "max_weights._core", name = "_PickledFile")]
+pub(crate) struct PickledFile {
+    path: PathBuf,
+    mark: Mark,
+    /// The mapping that it stands for where it is pickled.
+    of: Weak<Storage>,
+    /// The file, where it was unpickled.
+    file: Option<SourceFile>,
+}
+
+impl PickledFile {
+    /// The one that stands for this mapping.
+    fn of<'py>(py: Python<'py>, storage: &Arc<Storage>, origin: &Origin) -> PyResult<Bound<'py, Self>> {
+        static FILES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+        let files = FILES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        // An address is not used again as long as something refers to it weakly.
+        let address = Arc::as_ptr(storage) as usize;
+        if let Some(found) = files.get_item(address)? {
+            return Ok(found.cast_into::<Self>()?);
+        }
+        for (address, file) in files.copy()? {
+            if file.cast::<Self>()?.get().of.strong_count() == 0 {
+                files.del_item(address)?;
+            }
+        }
+        let (path, mark) = (origin.absolute.clone(), mark(origin.fingerprint));
+        let file = Self { path, mark, of: Arc::downgrade(storage), file: None };
+        let file = Bound::new(py, file)?;
+        files.set_item(address, &file)?;
+        Ok(file)
+    }
+}
+
+#[pymethods]
+impl PickledFile {
+    #[new]
+    fn new(path: PathBuf, expected: Mark) -> Outcome<Self> {
+        let file = SourceFile::open(&path)?;
+        if mark(file.origin().fingerprint) != expected {
+            return Err(max_weights::storage::replaced(&path).into());
+        }
+        Ok(Self { path, mark: expected, of: Weak::new(), file: Some(file) })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let file = slf.get();
+        (slf.get_type(), (file.path.as_path(), file.mark)).into_pyobject(slf.py())
+    }
+}
+
 /// Where a tensor lies in its file: offset in bytes, dtype, shape, strides in elements.
 type Place<'py> = (usize, Bound<'py, PyAny>, Vec<i64>, Vec<i64>);
 
-/// Maps a pickled tensor again.
+/// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
 #[pyfunction]
 #[pyo3(name = "_remap_buffer")]
-pub(crate) fn remap_buffer(py: Python<'_>, path: PathBuf, expected: Mark, place: Place<'_>) -> Outcome<Buffer> {
+pub(crate) fn remap_buffer(
+    py: Python<'_>,
+    file: &Bound<'_, PickledFile>,
+    reach: (usize, usize),
+    place: Place<'_>,
+) -> Outcome<Buffer> {
     let (offset, dtype, shape, strides) = place;
     let dtype = dtype_from_python(&dtype)?;
-    let storage = py.detach(|| mapped(&path, expected))?;
+    let not_opened = || Error::Argument("a file that was not unpickled has no tensors".into());
+    let file = file.get().file.as_ref().ok_or_else(not_opened)?;
+    let (storage, offset) = py.detach(|| mapped(file, reach, offset))?;
     let tensor = if dtype.bytes().is_some() {
         Tensor::strided_at(storage, offset, dtype, &shape, &strides)?
     } else {
@@ -135,21 +237,15 @@ pub(crate) fn remap_buffer(py: Python<'_>, path: PathBuf, expected: Mark, place:
     Ok(Buffer::new(tensor))
 }
 
-fn mapped(path: &Path, expected: Mark) -> Result<Arc<Storage>, max_weights::error::Error> {
-    let key = (path.to_path_buf(), expected);
-    if let Some(storage) = MAPPINGS.get(&key) {
-        return Ok(storage);
+/// The memory of a tensor, and where in it the tensor begins.
+fn mapped(file: &SourceFile, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
+    if let Ok(mapping) = file.mapping() {
+        return Ok((mapping.clone(), offset));
     }
-    let file = SourceFile::open(path)?;
-    if mark(file.origin().fingerprint) != expected {
-        return Err(max_weights::storage::replaced(path));
-    }
-    let storage = match file.mapping() {
-        Ok(mapping) => mapping.clone(),
-        Err(_) => file.read_all()?,
-    };
-    MAPPINGS.put(key, &storage);
-    Ok(storage)
+    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| ())?;
+    let offset = offset.checked_sub(start);
+    let outside = || Error::Argument("a pickled tensor begins outside of what it reaches".into());
+    Ok((storage, offset.ok_or_else(outside)?))
 }
 
 /// A tensor of pickled bytes, in memory of its own.

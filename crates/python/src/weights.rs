@@ -1,5 +1,6 @@
 //! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks nothing up.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,33 @@ pub(crate) const RESERVED: [&str; 19] = [
     "warnings",
     "renamed",
 ];
+/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+const OF_ARRAYS: [&str; 24] = [
+    "T",
+    "astype",
+    "bfloat16",
+    "contiguous",
+    "copy",
+    "cpu",
+    "cuda",
+    "detach",
+    "device",
+    "dtype",
+    "flatten",
+    "float",
+    "half",
+    "item",
+    "ndim",
+    "nbytes",
+    "numel",
+    "numpy",
+    "reshape",
+    "shape",
+    "size",
+    "to",
+    "tolist",
+    "view",
+];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
@@ -76,10 +104,6 @@ struct Renaming {
 }
 
 impl Shared {
-    pub(crate) fn new(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
-        Self::over(py, Arc::new(checkpoint), arguments)
-    }
-
     /// A tree of its own over a checkpoint that other trees may hold too, with the names of the file.
     pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: Arguments) -> Self {
         Self {
@@ -117,7 +141,7 @@ pub(crate) struct WeightsNode {
 
 impl WeightsNode {
     pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
-        Self::at(Arc::new(Shared::new(py, checkpoint, arguments)), String::new())
+        Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), String::new())
     }
 
     pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
@@ -186,6 +210,32 @@ impl WeightsNode {
         format!("{first}{more}")
     }
 
+    /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
+    fn from_the_end<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
+        let children = self.catalog().children(&self.name);
+        let mut numbered: Vec<(u64, &str)> = Vec::new();
+        for child in children {
+            if child == key {
+                return Ok(Cow::Borrowed(key));
+            }
+            numbered.extend(child.parse().ok().map(|number| (number, child)));
+        }
+        numbered.sort_unstable();
+        let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
+        at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
+            let name = text::shown(&self.name);
+            Error::Index(format!("'{name}' has {} numbered children, so no child [{key}]", numbered.len()))
+        })
+    }
+
+    /// What to say instead of a tree of nothing.
+    fn missing(&self) -> Option<Error> {
+        if self.name.is_empty() || !self.catalog().range(&self.name).is_empty() {
+            return None; // a checkpoint without weights is one
+        }
+        self.catalog().require(&self.name).err()
+    }
+
     fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
         Tree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
     }
@@ -199,9 +249,6 @@ impl WeightsNode {
     }
 
     fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
-        if matches!(key, "__dlpack__" | "__dlpack_device__" | "__array__") && self.exists() {
-            return Ok(self.data(py)?.getattr(key)?);
-        }
         if key.starts_with('_') && self.catalog().range(&join(&self.name, key)).is_empty() {
             return Err(PyAttributeError::new_err(format!(
                 "no attribute '{}', and no weight of that name",
@@ -213,17 +260,50 @@ impl WeightsNode {
             let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
             return Err(PyAttributeError::new_err(message).into());
         }
+        if OF_ARRAYS.contains(&key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
+            let name = text::shown(&self.name);
+            let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
+            return Err(PyAttributeError::new_err(message).into());
+        }
         Ok(self.child(py, key)?.into_any())
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+    /// What NumPy takes the weight by. That a name is none is said here, not in `__getattr__`, so that looking whether there is a door is
+    /// harmless.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        Ok(self.data(py)?.getattr(intern!(py, "__array__"))?.call(args, kwargs)?)
+    }
+
+    /// What torch, JAX and others take the weight by.
+    #[pyo3(signature = (**kwargs))]
+    fn __dlpack__<'py>(&self, py: Python<'py>, kwargs: Option<&Bound<'py, PyDict>>) -> Outcome<Bound<'py, PyAny>> {
+        Ok(self.data(py)?.getattr(intern!(py, "__dlpack__"))?.call((), kwargs)?)
+    }
+
+    fn __dlpack_device__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        Ok(self.data(py)?.call_method0(intern!(py, "__dlpack_device__"))?)
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Self>> {
         if let Ok(text) = key.cast::<PyString>() {
-            return self.child(py, &text.to_string_lossy());
+            return Ok(self.child(py, &text.to_string_lossy())?);
         }
         if key.is_instance_of::<PyInt>() || key.hasattr(intern!(py, "__index__"))? {
-            return self.child(py, &key.call_method0(intern!(py, "__index__"))?.str()?.to_string_lossy());
+            let number = key.call_method0(intern!(py, "__index__"))?.str()?;
+            let number = number.to_string_lossy();
+            return Ok(match number.strip_prefix('-') {
+                Some(back) => self.child(py, &self.from_the_end(&number, back)?)?,
+                None => self.child(py, &number)?,
+            });
         }
-        Err(PyTypeError::new_err(format!("a child's key is an int or a str, not {}", key.get_type().name()?)))
+        let kind = key.get_type().name()?;
+        Err(PyTypeError::new_err(format!("a child's key is an int or a str, not {kind}")).into())
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -380,11 +460,18 @@ impl WeightsNode {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let node = slf.get();
-        Ok(format!("{} of {}\n{}", slf.get_type().name()?, node.title(), node.tree(Some(TREE_LINES), true).text()))
+        let text = match node.missing() {
+            Some(missing) => missing.to_string(),
+            _ => node.tree(Some(TREE_LINES), true).text(),
+        };
+        Ok(format!("{} of {}\n{text}", slf.get_type().name()?, node.title()))
     }
 
     fn _repr_html_(&self) -> String {
-        self.tree(Some(TREE_LINES * 4), true).html()
+        match self.missing() {
+            Some(missing) => format!("<div>{}</div>", text::html(&missing.to_string())),
+            _ => self.tree(Some(TREE_LINES * 4), true).html(),
+        }
     }
 }
 

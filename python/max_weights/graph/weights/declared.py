@@ -65,6 +65,8 @@ class DeclaredWeights:
     def __getitem__(self, key: int | str) -> DeclaredWeights:
         if isinstance(key, bool) or not isinstance(key, int | str):
             raise TypeError(f"the key of a child is an int or a text, not {key!r}")
+        if isinstance(key, int) and key < 0:
+            raise IndexError(f"a tree of names that are still to be declared has no last child, so no child [{key}]")
         part = str(key)
         return DeclaredWeights(self._declarations, f"{self._name}.{part}" if self._name else part)
 
@@ -89,6 +91,15 @@ class DeclaredWeights:
         )
         error.tensor = self._name
         raise error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self.data()
+
+    def __dlpack__(self, **_: Any) -> NoReturn:
+        self.data()
+
+    def __dlpack_device__(self) -> NoReturn:
+        self.data()
 
     def allocate(
         self,
