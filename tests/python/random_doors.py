@@ -1,8 +1,8 @@
 """Random DLPack capsules and random requests for memory, made with ctypes, against the doors of `Buffer`.
 
 The answer is always an error that is promised, or the right tensor; what is right is worked out here in Python's
-integers, or asked of NumPy. `python tests/python/random_doors.py SECONDS [SEED]` runs it for longer, for a build that
-watches memory.
+integers, or asked of NumPy. The tests try a few thousand, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300);
+`python tests/python/random_doors.py SECONDS [SEED]` goes on as long as one likes, for a build that watches memory.
 """
 
 from __future__ import annotations
