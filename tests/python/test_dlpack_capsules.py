@@ -61,6 +61,15 @@ def test_a_producer_that_lies_is_refused_and_gets_its_memory_back(lie: dict[str,
     assert producer.deleted == int(producer.taken)
 
 
+@pytest.mark.parametrize("device", [(2**40, 0), (1, -(2**63)), "cpu", None, (1,), (1.5, 0), (1, 0, 0)], ids=repr)
+def test_a_device_that_is_no_device_is_refused(device: Any) -> None:
+    producer = Producer(data=DATA)
+    producer.said_device = device
+    with pytest.raises(BufferError, match="__dlpack_device__"):
+        Buffer.from_dlpack(producer)
+    assert producer.capsule is None
+
+
 def test_no_data_is_fine_where_there_are_no_elements() -> None:
     buffer = Buffer.from_dlpack(Producer(data=0, shape=[0, 3]))
     assert (buffer.shape, buffer.nbytes) == ((0, 3), 0)

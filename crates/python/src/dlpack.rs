@@ -252,7 +252,13 @@ fn require_host(device: (i32, i32)) -> PyResult<()> {
 /// The tensor of another library, by its `__dlpack__`; shares its memory.
 pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tensor> {
     let py = object.py();
-    require_host(object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?)?;
+    let device = object.call_method0(intern!(py, "__dlpack_device__"))?;
+    let device = device.extract().map_err(|_| {
+        PyBufferError::new_err(
+            "__dlpack_device__ did not return a pair of integers, the type and the number of a device",
+        )
+    })?;
+    require_host(device)?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
