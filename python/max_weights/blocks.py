@@ -25,7 +25,7 @@ def scale_blocks(
     NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), int8 with a scale for each row. Runs on all cores.
 
     Args:
-        data: The elements, shape [..., rows, cols]: a Buffer, a WeightData, an array, or any DLPack tensor.
+        data: The elements, shape [..., rows, cols]: a Buffer, a weight, an array, or any DLPack tensor.
         scales: One for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of a row
             or
             column may be ragged.
@@ -45,7 +45,7 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
 
     Args:
         data: The values, of any dtype that converts to float32, shape [..., cols]; cols is a multiple of the encoding's
-            elements per block. A Buffer, a WeightData, an array, or any DLPack tensor.
+            elements per block. A Buffer, a weight, an array, or any DLPack tensor.
         encoding: Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0: those that need no search.
 
     Returns:
@@ -66,7 +66,7 @@ def dequantize(
     A range of rows is decoded without the rest: `dequantize(weight.data().data[10:20], encoding)`.
 
     Args:
-        blocks: Whole blocks, uint8, shape [..., bytes]: a Buffer, a WeightData, an array, or any DLPack tensor.
+        blocks: Whole blocks, uint8, shape [..., bytes]: a Buffer, a weight, an array, or any DLPack tensor.
         encoding: How they are packed.
         dtype: float32; or float16 or bfloat16, rounded once from it.
         out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
