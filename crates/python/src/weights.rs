@@ -211,7 +211,7 @@ impl WeightsNode {
     }
 
     /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
-    fn from_the_end<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
+    fn counted_back<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
         let children = self.catalog().children(&self.name);
         let mut numbered: Vec<(u64, &str)> = Vec::new();
         for child in children {
@@ -223,8 +223,8 @@ impl WeightsNode {
         numbered.sort_unstable();
         let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
         at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
-            let name = text::shown(&self.name);
-            Error::Index(format!("'{name}' has {} numbered children, so no child [{key}]", numbered.len()))
+            let (name, key, count) = (text::shown(&self.name), text::shown(key), numbered.len());
+            Error::Index(format!("'{name}' has {count} numbered children, so no child [{key}]"))
         })
     }
 
@@ -298,7 +298,7 @@ impl WeightsNode {
             let number = key.call_method0(intern!(py, "__index__"))?.str()?;
             let number = number.to_string_lossy();
             return Ok(match number.strip_prefix('-') {
-                Some(back) => self.child(py, &self.from_the_end(&number, back)?)?,
+                Some(back) => self.child(py, &self.counted_back(&number, back)?)?,
                 None => self.child(py, &number)?,
             });
         }
