@@ -49,37 +49,40 @@ pub(crate) const RESERVED: [&str; 19] = [
     "warnings",
     "renamed",
 ];
-/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
-const OF_ARRAYS: [&str; 24] = [
-    "T",
-    "astype",
-    "bfloat16",
-    "contiguous",
-    "copy",
-    "cpu",
-    "cuda",
-    "detach",
-    "device",
-    "dtype",
-    "flatten",
-    "float",
-    "half",
-    "item",
-    "ndim",
-    "nbytes",
-    "numel",
-    "numpy",
-    "reshape",
-    "shape",
-    "size",
-    "to",
-    "tolist",
-    "view",
-];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
+
+/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+fn is_of_arrays(key: &str) -> bool {
+    matches!(
+        key,
+        "T" | "astype"
+            | "bfloat16"
+            | "contiguous"
+            | "copy"
+            | "cpu"
+            | "cuda"
+            | "detach"
+            | "device"
+            | "dtype"
+            | "flatten"
+            | "float"
+            | "half"
+            | "item"
+            | "nbytes"
+            | "ndim"
+            | "numel"
+            | "numpy"
+            | "reshape"
+            | "shape"
+            | "size"
+            | "to"
+            | "tolist"
+            | "view"
+    )
+}
 
 /// What all nodes of one opened checkpoint share.
 pub(crate) struct Shared {
@@ -260,7 +263,7 @@ impl WeightsNode {
             let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
             return Err(PyAttributeError::new_err(message).into());
         }
-        if OF_ARRAYS.contains(&key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
+        if is_of_arrays(key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
             let name = text::shown(&self.name);
             let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
