@@ -42,6 +42,14 @@ def test_ls_json_of_many_keys_takes_no_time(make_file: Callable[..., Path]) -> N
     assert time.perf_counter() - began < 15, "it was 74 s, and is 0.1"
 
 
+def test_a_long_key_or_dtype_pads_no_other_line(make_file: Callable[..., Path]) -> None:
+    metadata = {"k" * 1_000_000: "v", **{f"key {i}": "value" for i in range(50)}}
+    odd = {f"w{i}": (f"X{i}" + "x" * 100_000 * (i == 0), [1], b"abcd") for i in range(50)}
+    path = make_file(odd, metadata=metadata)
+    assert len(CliRunner().invoke(app, ["show", str(path)]).stdout) < 1_010_000
+    assert len(CliRunner().invoke(app, ["ls", str(path)]).stdout) < 120_000
+
+
 def test_show_of_an_expanded_tensor_reads_its_elements_once(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     tensor = torch.tensor([[0.0], [1.0], [float("nan")], [5.0]]).expand(4, 1 << 40)

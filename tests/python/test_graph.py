@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 
 from max_weights.dtype import DType
@@ -311,7 +313,7 @@ class TestWeightsOfAGraph:
 
     def test_probes_of_notebooks_find_nothing(self) -> None:
         weights = Graph("g").weights()
-        for probe in ("__array__", "_repr_html_", "_ipython_canary_method_should_not_exist_", "__dlpack__"):
+        for probe in ("__array_interface__", "_repr_html_", "_ipython_canary_method_should_not_exist_"):
             assert not hasattr(weights, probe)
         for key in (1.5, None, True):
             with pytest.raises(TypeError, match="key of a child"):
@@ -333,3 +335,14 @@ class TestWeightsOfAGraph:
         for i in range(100):
             weights.many[i].allocate(F32, [2])
         assert repr(weights.many).splitlines()[-1] == "  and 60 more"
+
+
+def test_a_declared_weight_is_no_array_and_has_no_last_child() -> None:
+    with Graph("g") as graph:
+        declared: Any = graph.weights().layers
+    for take in (np.asarray, np.from_dlpack):
+        with pytest.raises(WeightNotFoundError, match=r"'layers.weight' of graph 'g' has no data"):
+            take(declared.weight)
+    assert not hasattr(declared, "__array_interface__")
+    with pytest.raises(IndexError, match=r"no child \[-1\]"):
+        declared[-1]

@@ -49,37 +49,40 @@ pub(crate) const RESERVED: [&str; 19] = [
     "warnings",
     "renamed",
 ];
-/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
-const OF_ARRAYS: [&str; 24] = [
-    "T",
-    "astype",
-    "bfloat16",
-    "contiguous",
-    "copy",
-    "cpu",
-    "cuda",
-    "detach",
-    "device",
-    "dtype",
-    "flatten",
-    "float",
-    "half",
-    "item",
-    "ndim",
-    "nbytes",
-    "numel",
-    "numpy",
-    "reshape",
-    "shape",
-    "size",
-    "to",
-    "tolist",
-    "view",
-];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
+
+/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+fn is_of_arrays(key: &str) -> bool {
+    matches!(
+        key,
+        "T" | "astype"
+            | "bfloat16"
+            | "contiguous"
+            | "copy"
+            | "cpu"
+            | "cuda"
+            | "detach"
+            | "device"
+            | "dtype"
+            | "flatten"
+            | "float"
+            | "half"
+            | "item"
+            | "nbytes"
+            | "ndim"
+            | "numel"
+            | "numpy"
+            | "reshape"
+            | "shape"
+            | "size"
+            | "to"
+            | "tolist"
+            | "view"
+    )
+}
 
 /// What all nodes of one opened checkpoint share.
 pub(crate) struct Shared {
@@ -211,7 +214,7 @@ impl WeightsNode {
     }
 
     /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
-    fn from_the_end<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
+    fn counted_back<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
         let children = self.catalog().children(&self.name);
         let mut numbered: Vec<(u64, &str)> = Vec::new();
         for child in children {
@@ -223,8 +226,8 @@ impl WeightsNode {
         numbered.sort_unstable();
         let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
         at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
-            let name = text::shown(&self.name);
-            Error::Index(format!("'{name}' has {} numbered children, so no child [{key}]", numbered.len()))
+            let (name, key, count) = (text::shown(&self.name), text::shown(key), numbered.len());
+            Error::Index(format!("'{name}' has {count} numbered children, so no child [{key}]"))
         })
     }
 
@@ -260,7 +263,7 @@ impl WeightsNode {
             let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
             return Err(PyAttributeError::new_err(message).into());
         }
-        if OF_ARRAYS.contains(&key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
+        if is_of_arrays(key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
             let name = text::shown(&self.name);
             let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
@@ -298,7 +301,7 @@ impl WeightsNode {
             let number = key.call_method0(intern!(py, "__index__"))?.str()?;
             let number = number.to_string_lossy();
             return Ok(match number.strip_prefix('-') {
-                Some(back) => self.child(py, &self.from_the_end(&number, back)?)?,
+                Some(back) => self.child(py, &self.counted_back(&number, back)?)?,
                 None => self.child(py, &number)?,
             });
         }

@@ -150,7 +150,7 @@ def write_summary(weights: WeightsNode, totals: dict[str, tuple[int, int, int]],
     screen = console()
     screen.print()
     screen.print(Text(f"{listed}, {size(total)}, in {plural(len(files(weights)), 'file')}", "bold"))
-    width = max((len(printable(name)) for name in totals), default=0)
+    width = min(max((len(printable(name)) for name in totals), default=0), WIDEST_COLUMN)
     for name, (number, part, elements) in totals.items():
         line = Text("  ").append(f"{printable(name):{width}}", "cyan").append(f"  {size(part):>9}")
         line.append(f"  {plural(number, 'weight')}")

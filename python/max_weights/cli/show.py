@@ -24,6 +24,8 @@ BAR = 40
 OBJECTS_SHOWN = 100
 """Values of a PyTorch file that are shown at most, and characters of each."""
 OBJECT_WIDTH = 200
+WIDEST_COLUMN = 100
+"""A name or key that is longer sticks out of its own line, and pads no other."""
 COMPLETIONS = 500
 """Names offered to a shell at most."""
 
@@ -83,11 +85,11 @@ def show(
 def write_metadata(weights: WeightsNode) -> None:
     """Write the key-value pairs, one a line."""
     metadata = weights.metadata
-    width = max((len(printable(key)) for key in metadata), default=0)
+    width = min(max((len(printable(key)) for key in metadata), default=0), WIDEST_COLUMN)
     screen = console()
     for key in metadata:
         screen.print(Text(f"{printable(key):{width}}  ", "dim").append(printable(str(plain(metadata[key]))), "default"))
-    if not width:
+    if not len(metadata):
         screen.print("no metadata")
 
 
@@ -102,7 +104,7 @@ def write_objects(node: WeightsNode) -> None:
     for name in names:
         text = repr(found[name])
         text = text if len(text) <= OBJECT_WIDTH else text[:OBJECT_WIDTH] + "…"
-        screen.print(Text(f"{printable(name):{min(width, OBJECT_WIDTH)}}  ", "dim").append(printable(text), "default"))
+        screen.print(Text(f"{printable(name):{min(width, WIDEST_COLUMN)}}  ", "dim").append(printable(text), "default"))
     if len(found) > len(names):
         screen.print(f"… {plural(len(found) - len(names), 'more value')}")
 
