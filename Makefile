@@ -130,6 +130,11 @@ docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every lin
 	cargo doc --no-deps --package max-weights
 	python tools/check_links.py
 
+.PHONY: quick
+quick: need-cargo $(stamps)/test-packages ## the extension for work: built in seconds after a change, nearly as fast as a release
+	@maturin develop --profile quick --uv --quiet
+	@rm -f $(stamps)/extension
+
 .PHONY: wheel
 wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
 	maturin build --release --out dist
@@ -139,6 +144,49 @@ clean: ## remove what was built; the environment and the models stay
 	rm -rf target fuzz/target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(stamps)/extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# --- sanitizers --------------------------------------------------------------------------------------------------------
+
+# Stable Rust has the sanitizers, but calls them unstable; they need an explicit target.
+host = $(shell rustc -vV | sed -n 's/^host: //p')
+asan := target/sanitize/address
+tsan := target/sanitize/thread
+with_asan = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
+with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
+	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
+# rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else. What Python
+# itself keeps until its end is no leak of ours.
+libasan = $(shell gcc -print-file-name=libasan.so)
+python_with_asan = LD_PRELOAD=$(libasan) ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
+	PYTHONPATH=target/sanitize/python python
+# The tests of what other libraries get from us and give to us, of the end of a process and of its children.
+doors := $(wildcard $(patsubst %,tests/python/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
+
+.PHONY: sanitize
+sanitize: sanitize-rust sanitize-threads sanitize-doors ## the tests that watch memory and threads, under AddressSanitizer and ThreadSanitizer
+
+.PHONY: need-asan
+need-asan:
+	@test -e "$(libasan)" || { echo "gcc's AddressSanitizer (libasan.so) was not found, and the extension is run with it:" \
+		"on Debian and Ubuntu install gcc"; exit 1; } >&2
+
+.PHONY: sanitize-rust
+sanitize-rust: need-cargo $(stamps)/models
+	$(with_asan) cargo test --workspace --target $(host)
+
+.PHONY: sanitize-threads
+sanitize-threads: need-cargo
+	$(with_tsan) cargo test --target $(host) --test threads
+	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: storage:: buffer:: checkpoint::
+
+.PHONY: sanitize-doors
+sanitize-doors: need-cargo need-asan $(stamps)/test-packages
+	$(with_asan) cargo build --package max-weights-python --target $(host)
+	@rm -rf target/sanitize/python && mkdir -p target/sanitize/python && cp -r python/max_weights target/sanitize/python/
+	@rm -f target/sanitize/python/max_weights/_core*.so
+	@cp $(asan)/$(host)/debug/lib_core.so target/sanitize/python/max_weights/_core.abi3.so
+	$(python_with_asan) -m pytest $(doors)
+	test ! -e tests/python/random_doors.py || $(python_with_asan) tests/python/random_doors.py $(SECONDS)
 
 # --- fuzzing -----------------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,9 @@ fn change_members(members: &mut Vec<Member>, random: &mut Random) {
         5 => drop(members.remove(which)),
         6 => members[which].name = members[other].name.clone(),
         7 => {
-            let scale = random.below(22);
+            // Large ones now and then: they take time to compress.
+            let most = if random.one_in(8) { 22 } else { 12 };
+            let scale = random.below(most);
             let len = random.below(1 << scale).min(LARGEST);
             members[which].data.resize(len, 0);
             members[which].deflated |= len > 1000;
@@ -122,7 +124,8 @@ fn change_members(members: &mut Vec<Member>, random: &mut Random) {
                 b"U\x01a0",
                 b"J\0\0\0\x000",
             ]);
-            let times = 1 << random.below(20);
+            let scale = if random.one_in(8) { 20 } else { 12 };
+            let times = 1 << random.below(scale);
             let data = &mut members[which].data;
             let at = random.below(data.len());
             if data.len() + piece.len() * times <= LARGEST {
@@ -148,7 +151,7 @@ impl Claim {
             0 => 0,
             1 => truth.wrapping_add(1),
             2 => truth.wrapping_sub(1),
-            3 => *truth * 2,
+            3 => truth.wrapping_mul(2),
             4 => *truth << 10,
             5 => u64::from(u32::MAX),
             6 => 0x7fff_ffff,

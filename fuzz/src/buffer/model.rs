@@ -41,7 +41,11 @@ impl Model {
         // Sizes beyond counting are refused although there is a zero among them.
         let nonzero = shape.iter().filter(|dim| **dim > 0).map(|dim| i128::from(*dim)).fold(1, i128::saturating_mul);
         let size = if shape.contains(&0) { 0 } else { nonzero.saturating_mul(bits) };
-        if nonzero > i128::from(i64::MAX) || size % 8 != 0 || size / 8 > isize::MAX as i128 {
+        if nonzero > i128::from(i64::MAX)
+            || size > i128::from(u64::MAX)
+            || size % 8 != 0
+            || size / 8 > isize::MAX as i128
+        {
             return false;
         }
         let Some(strides) = strides else { return offset as i128 + size / 8 <= len as i128 };
