@@ -278,7 +278,7 @@ fn dequantized(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Nex
         return None;
     }
     let out = out_of(program, buffer, dtype, &shape)?;
-    let done = dequantize(buffer, encoding, dtype, &shape, Some((&out, exclusive())), &uninterrupted).map(drop);
+    let done = dequantize(buffer, encoding, dtype, &shape, Some((out.clone(), exclusive())), &uninterrupted).map(drop);
     check_out(buffer, model, &out, done, &expected);
     Some((buffer.clone(), model.over(all(buffer.storage()))))
 }
