@@ -77,14 +77,13 @@ pub(crate) fn reopen_weights(
     name: String,
 ) -> Outcome<Bound<'_, WeightsNode>> {
     let key = (paths.0, arguments, marks.0);
-    let checkpoint = match opened(&key) {
-        Some(checkpoint) => checkpoint,
-        None => {
-            let checkpoint = Arc::new(open(py, &key.0, &key.1)?);
-            require_same(&checkpoint, &key.2)?;
-            keep(key.clone(), &checkpoint);
-            checkpoint
-        }
+    let checkpoint = if let Some(checkpoint) = opened(&key) {
+        checkpoint
+    } else {
+        let checkpoint = Arc::new(open(py, &key.0, &key.1)?);
+        require_same(&checkpoint, &key.2)?;
+        keep(key.clone(), &checkpoint);
+        checkpoint
     };
     let shared = Shared::over(py, checkpoint, key.1);
     Ok(WeightsNode::at(Arc::new(shared), name).into_python(py)?)
