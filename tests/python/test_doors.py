@@ -121,6 +121,7 @@ def test_a_shape_that_lies_about_its_length_is_read_item_by_item(length: int) ->
     assert of(np.zeros(6)).view("float64", shape).shape == (2, 3)
     core: Any = max_weights._core
     blocks = of(np.zeros(34, np.uint8))
+    assert core._buffer_of_bytes(bytes(6), DType.uint8, shape).shape == (2, 3)
     with pytest.raises(max_weights.MissingFileError):
         core.open_weights(Listed(length, ["no such file"]))
     with pytest.raises(ValueError, match="elements of shape"):
