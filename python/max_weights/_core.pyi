@@ -336,11 +336,7 @@ class WeightInfos:
 class WeightsNode:
     """One node of the tree of names; see `max_weights.graph.weights.Weights`.
 
-    `len(node)` counts the weights at and below it, `name in node` asks for a weight below it, `dir(node)` lists its
-    children. Of numbered children, `node[-1]` is the last.
-
-    A hop looks nothing up. What takes the node for an array (`numpy.asarray`, `torch.from_dlpack`) raises
-    WeightNotFoundError where there is no weight of its name, as `data()` does.
+    `len(node)` counts the weights at and below it, `name in node` asks for one below it, `dir(node)` has its children.
     """
 
     @property
@@ -581,9 +577,7 @@ def _reopen_weights(
 class _PickledFile:
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
 
-def _remap_buffer(
-    file: _PickledFile, reach: tuple[int, int], place: tuple[int, DType, Sequence[int], Sequence[int]]
-) -> Buffer: ...
+def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
 def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
@@ -610,12 +604,10 @@ def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""
 
 def printable(text: object) -> str:
-    """A text of a file or path as it can be printed: an escape stands for each character that could steer a terminal or
-    mislead the eye (controls, line ends, changes of direction, what is not seen).
-    """
+    """The text with an escape for each character that could steer a terminal or mislead the eye."""
 
 def shown(text: object) -> str:
-    """A name, key or value of a file as a message quotes it: as it can be printed, and cut where it is very long."""
+    """The same, cut where it is very long: a name, key or value as a message quotes it."""
 
 def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str:
     """The tree below a node as text; `lines` none for all of it."""
