@@ -126,11 +126,12 @@ impl Catalog {
     /// The same tensors, by the same numbers, with the names that `names` gives; where it gives none, the name stays.
     /// Two tensors of one name are an error.
     pub fn renamed(&self, names: impl Fn(usize) -> Option<String>) -> Result<Self> {
-        let mut table = TensorTable::with_capacity(self.table.len(), 0);
+        let mut table = TensorTable::with_capacity(self.table.len(), 0)?;
         for (number, info) in self.table.iter().enumerate() {
             let name = names(number);
             table.push(&TensorInfo { name: name.as_deref().unwrap_or(info.name), ..info })?;
         }
+        NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|(a, b)| {
             let cause = format!("'{}' and '{}' would both get this name", self.table.name(a), self.table.name(b));
             let fault = Fault::new("names.collision", cause).tensor(table.name(b));

@@ -109,7 +109,7 @@ impl Checkpoint {
             };
             return Err(Fault::new("torch.no-array", cause).tensor(info.name).path(path).help(help).unsupported());
         };
-        let place = Place { span: storage, inflated };
+        let place = torch.place_at(storage, inflated);
         let (dtype, unit) = match info.element {
             Element::Plain(dtype) => (dtype, swapped_bytes(TorchDType::Plain(dtype))),
             Element::Unknown(name) => (DType::UInt8, torch_only(name).map_or(1, swapped_bytes)),
@@ -180,7 +180,7 @@ impl Checkpoint {
         }
         let storage = self.taken.get(Made::Storage { file: number, span: place.span, swapped }, || {
             let storage = match place.inflated {
-                Some(size) => inflated(file, place.span, size)?,
+                Some(size) => inflated(file, self.catalog.torch(number), place, size)?,
                 None => file.read_span(place.span)?,
             };
             if swapped > 1 {
@@ -196,12 +196,16 @@ impl Checkpoint {
 }
 
 /// A compressed storage, inflated into memory of its own.
-fn inflated(file: &SourceFile, span: Span, size: u64) -> Result<Arc<Storage>> {
+fn inflated(file: &SourceFile, torch: Option<&Arc<Torch>>, place: Place, size: u64) -> Result<Arc<Storage>> {
     let inflate = || {
-        torch_zip::check_ratio(span.len(), size)?;
-        let compressed = file.read_span(span)?;
+        torch.map_or(Ok(()), |torch| torch.check_inflated())?;
+        torch_zip::check_ratio(place.span.len(), size)?;
+        let compressed = file.read_span(place.span)?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
-        let fill = |block: &mut [u8]| torch_zip::inflate_into(compressed.bytes(), block);
+        let fill = |block: &mut [u8]| {
+            torch_zip::inflate_into(compressed.bytes(), block)?;
+            torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block)))
+        };
         Storage::filled(len, fill).ok_or_else(|| no_memory(len))?
     };
     inflate().map_err(|error| error.at_path(file.path()))

@@ -22,6 +22,7 @@ pub use heap::release_memory;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+pub(crate) use crate::memory::no_memory;
 
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
 pub const BLOCK_ALIGN: usize = 64;
@@ -185,12 +186,6 @@ impl Storage {
         // or foreign under the contract of `foreign`).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
-}
-
-/// The error for a block that there is not enough memory for.
-pub(crate) fn no_memory(bytes: usize) -> Error {
-    let source = std::io::ErrorKind::OutOfMemory.into();
-    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }
 
 impl fmt::Debug for Storage {

@@ -7,6 +7,7 @@ mod dlpack;
 mod error;
 mod formats;
 mod infos;
+mod keys;
 mod metadata;
 mod objects;
 mod open;

@@ -7,6 +7,7 @@ use super::{Entry, Method, SAVE_AGAIN};
 
 use crate::error::{Error, Fault, Result};
 use crate::format::shown;
+use crate::memory;
 
 /// The most that deflate can expand its input; an entry that claims more lies.
 pub const DEFLATE_RATIO: u64 = 1032;
@@ -14,8 +15,6 @@ pub const DEFLATE_RATIO: u64 = 1032;
 pub const MAX_INFLATED_RATIO: u64 = 200;
 /// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
-/// What is allocated before anything was inflated.
-const FIRST_STEP: u64 = 64 << 10;
 
 /// The checksum of bytes that come in parts.
 #[derive(Debug, Clone, Default)]
@@ -44,12 +43,7 @@ impl Entry<'_> {
         if self.crc32 == actual || self.crc32 == 0 {
             return None;
         }
-        let cause = format!(
-            "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {:08x}: they were changed or damaged",
-            shown(self.name),
-            self.crc32
-        );
-        Some(Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(self.data.start()))
+        Some(wrong_crc32(self.name, actual, self.crc32, self.data.start()))
     }
 
     /// The entry's bytes, inflated if need be, unless there are more than `most`.
@@ -60,13 +54,18 @@ impl Entry<'_> {
             let help = "if the file is meant to be like this, raise the limit on header bytes";
             return Err(self.about(Fault::new("torch-zip.entry-too-long", cause).help(help)).format());
         }
-        let mut bytes = vec![0; self.data.len() as usize];
+        let mut bytes = memory::zeroed(self.data.len() as usize)?;
         fetch(self.data.start(), &mut bytes)?;
         if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes) }
     }
 
-    /// The bytes of a deflated entry. Memory is allocated in steps, as there is something to write. `compressed` are the bytes in the
-    /// file; those of a stored entry are what they are.
+    /// What [`Entry::contents`] needs at once.
+    pub fn contents_bytes(&self) -> usize {
+        let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
+        usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
+    }
+
+    /// The bytes of a deflated entry. `compressed` are the bytes in the file; those of a stored entry are what they are.
     pub fn inflate(&self, compressed: &[u8]) -> Result<Vec<u8>> {
         self.named(inflate(compressed, self.size))
     }
@@ -88,6 +87,15 @@ impl Entry<'_> {
     }
 }
 
+/// What is wrong with the bytes of an entry at `offset`.
+pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
+    let cause = format!(
+        "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {said:08x}: they were changed or damaged",
+        shown(name)
+    );
+    Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(offset)
+}
+
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
 pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
     let most = compressed.saturating_mul(MAX_INFLATED_RATIO).max(ALWAYS_INFLATED_BYTES);
@@ -101,22 +109,11 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Inflates to exactly `size` bytes. Memory is allocated in steps, as there is something to write.
+/// Inflates to exactly `size` bytes.
 pub fn inflate(compressed: &[u8], size: u64) -> Result<Vec<u8>> {
     check_ratio(compressed.len() as u64, size)?;
-    let first = size.min(FIRST_STEP.max((compressed.len() as u64).saturating_mul(2)));
-    let mut output = vec![0; first as usize];
-    let mut stream = Stream::new(compressed);
-    while stream.fill(&mut output)? == Filled::Full {
-        if output.len() as u64 == size {
-            return Err(too_long(size));
-        }
-        let longer = size.min((output.len() as u64).saturating_mul(2)) as usize;
-        output.reserve_exact(longer - output.len());
-        output.resize(longer, 0);
-    }
-    stream.check_end(size)?;
-    output.truncate(stream.written);
+    let mut output = memory::zeroed(size as usize)?;
+    inflate_into(compressed, &mut output)?;
     Ok(output)
 }
 

@@ -46,7 +46,8 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
             return Err(Fault::new("torch-zip.byteorder", cause).help(SAVE_AGAIN).offset(at).format());
         }
     };
-    let mut number = |name| Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok()));
+    let mut number =
+        |name| -> Result<Option<u64>> { Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok())) };
     let (version, format_version) = (number("version")?, number(".format_version")?);
     Ok(Layout { pickle, big_endian, version, format_version })
 }
