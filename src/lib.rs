@@ -16,6 +16,7 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod format;
+pub mod memory;
 pub mod names;
 pub mod quant;
 pub mod storage;

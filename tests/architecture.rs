@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 13] = [
     &["text"],
     &["dtype", "error"],
+    &["memory"],
     &["workers"],
     &["cast", "quant"],
     &["tensor"],

@@ -443,9 +443,9 @@ fn a_memo_index_of_four_billion_takes_no_memory() {
 }
 
 #[test]
-fn a_million_tuples_in_one_another() {
+fn many_tuples_in_one_another() {
     let mut bytes = b")".to_vec();
-    bytes.extend(b"\x85".repeat(1_000_000));
+    bytes.extend(b"\x85".repeat(400_000));
     bytes.push(b'.');
     let pickled = accepted(&bytes);
     assert_eq!(leaves(&pickled, &Limits::default()).unwrap().leaves.len(), 1);
@@ -561,4 +561,32 @@ fn a_file_cut_off_at_any_byte_is_refused() {
             assert!(fault.offset.is_some_and(|offset| offset <= 100 + len as u64), "{fault}");
         }
     }
+}
+
+#[test]
+fn an_element_of_a_set_is_what_python_allows_as_a_key() {
+    for bytes in [&b"\x8f(]\x90."[..], b"(]\x91.", b"cbuiltins\nset\n](]e\x85R.", b"cbuiltins\nfrozenset\n](}e\x85R."] {
+        let fault = read_with(bytes, &Limits::default()).expect_err("not hashable");
+        assert_eq!(fault.rule, "pickle.set", "{}", bytes.escape_ascii());
+    }
+}
+
+#[test]
+fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() {
+    let limits = Limits { memory: Some(1 << 20), ..Limits::default() };
+    let bytes = [b"](".as_slice(), &b"]".repeat(100_000), b"e."].concat();
+    let fault = read_with(&bytes, &limits).expect_err("too much");
+    assert_eq!(fault.rule, "pickle.memory");
+    assert!(fault.offset.is_some_and(|offset| offset > 100 + 1000), "{fault}");
+    assert!(fault.help.is_some_and(|help| help.contains("16 times")));
+    assert!(read_with(&bytes, &Limits::default()).is_ok());
+}
+
+#[test]
+fn a_size_of_a_size_of_a_size_has_no_depth() {
+    let mut bytes = b"ctorch\nSize\nq\x000K\x02K\x03\x86q\x01".to_vec();
+    bytes.extend(b"0h\x00h\x01\x85Rq\x01".repeat(300_000));
+    bytes.push(b'.');
+    let pickled = accepted(&bytes);
+    assert_eq!(pickled.objects.elements(pickled.root).map(<[_]>::len), Some(2));
 }

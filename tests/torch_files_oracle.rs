@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use max_weights::error::Result;
 use max_weights::format::torch_zip::{self, Archive, Method, crc32};
 use max_weights::format::{Limits, torch_legacy};
+use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -37,7 +38,7 @@ fn compare(bytes: &[u8]) -> Archive {
         assert_eq!(our.method == Method::Stored, their.compression() == CompressionMethod::Stored, "{}", our.name);
         let mut contents = Vec::new();
         their.read_to_end(&mut contents).expect("the crate's bytes");
-        assert!(our.contents(u64::MAX, fetch(bytes)).expect("our bytes") == contents, "{}", our.name);
+        assert!(our.contents(u64::MAX, &uninterrupted, fetch(bytes)).expect("our bytes") == contents, "{}", our.name);
         assert_eq!(our.check_crc32(crc32(&contents)), None);
     }
     archive

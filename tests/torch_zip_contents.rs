@@ -7,6 +7,7 @@ mod zip_files;
 
 use max_weights::error::{Error, Result};
 use max_weights::format::torch_zip::{self, Layout, Method};
+use max_weights::workers::uninterrupted;
 use zip_files::{Part, Zip, assert_fault, fetch, plain_parts, read, torch_parts};
 
 fn layout(zip: &Zip) -> Result<Layout> {
@@ -23,21 +24,21 @@ fn a_deflated_pickle_is_inflated() {
     let archive = read(&zip);
     let entry = archive.member("data.pkl").expect("there");
     assert_eq!((entry.method, entry.size, entry.data.len() < 100), (Method::Deflated, 5000, true));
-    assert_eq!(entry.contents(5000, fetch(&zip.bytes)).expect("inflated"), vec![7; 5000]);
-    let error = entry.contents(4999, fetch(&zip.bytes)).expect_err("too long");
+    assert_eq!(entry.contents(5000, &uninterrupted, fetch(&zip.bytes)).expect("inflated"), vec![7; 5000]);
+    let error = entry.contents(4999, &uninterrupted, fetch(&zip.bytes)).expect_err("too long");
     assert_fault(error, "torch-zip.entry-too-long", entry.data.start() as usize);
 }
 
 #[test]
 fn a_bomb_is_not_inflated() {
-    let error = torch_zip::inflate(&vec![0; 1 << 20], 1 << 30).expect_err("refused");
+    let error = torch_zip::inflate(&vec![0; 1 << 20], 1 << 30, &uninterrupted).expect_err("refused");
     let fault = assert_fault(error, "torch-zip.bomb", None);
     assert!(fault.help.is_some_and(|help| help.contains("zip -0")));
-    assert_fault(torch_zip::inflate(&[0; 10], 10_321).expect_err("refused"), "torch-zip.bomb", None);
+    assert_fault(torch_zip::inflate(&[0; 10], 10_321, &uninterrupted).expect_err("refused"), "torch-zip.bomb", None);
     // Zeros are compressed a thousandfold, and are not a bomb yet.
     let zeros = miniz_oxide::deflate::compress_to_vec(&vec![0; 8 << 20], 6);
     assert!((8 << 20) / zeros.len() > 900, "{}", zeros.len());
-    assert!(torch_zip::inflate(&zeros, 8 << 20).expect("zeros").iter().all(|byte| *byte == 0));
+    assert!(torch_zip::inflate(&zeros, 8 << 20, &uninterrupted).expect("zeros").iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -45,9 +46,9 @@ fn a_stream_that_is_not_what_the_archive_says() {
     let text: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
     let stream = miniz_oxide::deflate::compress_to_vec(&text, 6);
     let size = text.len() as u64;
-    assert_eq!(torch_zip::inflate(&stream, size).expect("whole"), text);
+    assert_eq!(torch_zip::inflate(&stream, size, &uninterrupted).expect("whole"), text);
     let mut block = vec![0; text.len()];
-    torch_zip::inflate_into(&stream, &mut block).expect("whole");
+    torch_zip::inflate_into(&stream, &mut block, &uninterrupted).expect("whole");
     assert_eq!(block, text);
     for (stream, size) in [
         (stream.clone(), size - 1),
@@ -59,8 +60,8 @@ fn a_stream_that_is_not_what_the_archive_says() {
         ([b"\x07", &stream[..]].concat(), size),
     ] {
         let outcomes = [
-            torch_zip::inflate(&stream, size).map(drop),
-            torch_zip::inflate_into(&stream, &mut vec![0; size as usize]),
+            torch_zip::inflate(&stream, size, &uninterrupted).map(drop),
+            torch_zip::inflate_into(&stream, &mut vec![0; size as usize], &uninterrupted),
         ];
         for outcome in outcomes {
             assert_fault(outcome.expect_err("refused"), "torch-zip.deflate", None);
@@ -72,7 +73,7 @@ fn a_stream_that_is_not_what_the_archive_says() {
     let zip = Zip::new(&parts);
     let archive = read(&zip);
     let entry = archive.storage("0").expect("there");
-    let error = entry.contents(u64::MAX, fetch(&zip.bytes)).expect_err("cut");
+    let error = entry.contents(u64::MAX, &uninterrupted, fetch(&zip.bytes)).expect_err("cut");
     let fault = assert_fault(error, "torch-zip.deflate", entry.data.start() as usize);
     assert!(fault.cause.starts_with("entry 'archive/data/0': "), "{fault}");
 }

@@ -5,6 +5,7 @@ use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::torch_zip::{self, Archive, Entry, Method};
 use max_weights::format::{Limits, MAX_FINDINGS};
 use max_weights::tensor::Span;
+use max_weights::workers::uninterrupted;
 
 use super::random::Random;
 use super::{check_message, memory};
@@ -38,7 +39,7 @@ pub fn check_zip(input: &[u8]) {
         end = entry.data.end();
         assert_eq!(archive.find(entry.name), Some(entry));
         assert!(!entry.name.contains('\0') && !entry.name.split('/').any(|part| part == ".."), "{entry:?}");
-        let contents = memory::bounded(input.len(), || entry.contents(LOOKED_AT, fetch(input)));
+        let contents = memory::bounded(input.len(), || entry.contents(LOOKED_AT, &uninterrupted, fetch(input)));
         check_contents(&entry, contents, input);
     }
     check_layout(&archive, input);
@@ -53,7 +54,7 @@ fn check_contents(entry: &Entry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
                 assert_eq!(bytes, raw, "{entry:?}");
             } else {
                 let mut block = vec![1; bytes.len()];
-                torch_zip::inflate_into(raw, &mut block).expect("inflated before");
+                torch_zip::inflate_into(raw, &mut block, &uninterrupted).expect("inflated before");
                 assert_eq!(bytes, block, "{entry:?}");
             }
         }

@@ -472,13 +472,23 @@ class PytorchWeights(WeightsNode):
         overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
         """
 
+    def verify_checksums(self) -> int:
+        """Read every storage whose checksum the files know, and compare; the number of those that were compared.
+
+        Opening checks the checksum of the pickle, and taking a compressed tensor that of its storage. Other storages
+        are mapped, and read when they are used, so theirs are checked by this alone.
+
+        Raises:
+            FormatError: a storage has another checksum than its file says; the message names the entry.
+        """
+
     def objects(self) -> Objects:
         """The values at and below this node that are no tensors, by full name."""
 
 @final
 class Objects:
     """The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
-    for.
+    for. What is one value in the file is one object here, under every name, for as long as the mapping is held.
 
     Numbers, text, bytes, lists, tuples, sets and dicts are Python's own; NumPy scalars are numbers, NumPy arrays
     arrays, dtypes `DType`s, shapes tuples. Everything else is a `Placeholder`.

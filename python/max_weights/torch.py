@@ -85,7 +85,8 @@ class Builder:
         self._file = file
         self._map_location = map_location
         self._storages: dict[int, torch.UntypedStorage] = {}
-        self._empty: dict[tuple[str, torch.device], torch.Tensor] = {}
+        self.raised: Exception | None = None
+        """What the caller's own function raised."""
 
     def untyped(self, number: int, dtype: str) -> torch.UntypedStorage:
         """The storage of this number, made once; `dtype` says what is swapped in a file of the other byte order."""
@@ -107,7 +108,11 @@ class Builder:
         storage = tensor.untyped_storage()
         if isinstance(where, (str, torch.device)):
             return storage if str(where) == "cpu" else _restored(storage, str(where))
-        moved = where(storage, location)
+        try:
+            moved = where(storage, location)
+        except Exception as error:
+            self.raised = error
+            raise
         return _restored(storage, location) if moved is None else moved
 
     def strided(self, place: Place, requires_grad: bool) -> torch.Tensor:

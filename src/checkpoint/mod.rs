@@ -20,6 +20,7 @@ pub use tree::{Limits as TreeLimits, Tree};
 use crate::error::{Error, Fault, Result};
 use crate::format::torch::Torch;
 use crate::format::{self, Kind, gguf};
+use crate::memory;
 use crate::names::{NameIndex, nearest};
 use crate::storage::{Fingerprint, SourceFile};
 use crate::tensor::{TensorInfo, TensorTable};
@@ -126,11 +127,12 @@ impl Catalog {
     /// The same tensors, by the same numbers, with the names that `names` gives; where it gives none, the name stays.
     /// Two tensors of one name are an error.
     pub fn renamed(&self, names: impl Fn(usize) -> Option<String>) -> Result<Self> {
-        let mut table = TensorTable::with_capacity(self.table.len(), 0);
+        let mut table = TensorTable::with_capacity(self.table.len(), 0)?;
         for (number, info) in self.table.iter().enumerate() {
             let name = names(number);
             table.push(&TensorInfo { name: name.as_deref().unwrap_or(info.name), ..info })?;
         }
+        NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|(a, b)| {
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both get this name");
@@ -197,7 +199,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
-        open::open(paths, options)
+        memory::interruptible(options.format.interrupt, || open::open(paths, options))
     }
 
     /// What the checkpoint contains.

@@ -10,6 +10,7 @@ use crate::error::{Error, Fault, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, gguf, index, safetensors};
+use crate::memory;
 use crate::names::NameIndex;
 use crate::storage::SourceFile;
 use crate::tensor::TensorTable;
@@ -87,6 +88,7 @@ impl Contents {
     ) -> Result<Checkpoint> {
         let Self { files, table, metadata, ggufs, torches, kind, findings } = self;
         let kind = kind.unwrap_or(Kind::Safetensors);
+        NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
             None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
@@ -183,7 +185,7 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
 fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let file = SourceFile::open(path)?;
     let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
-    let mut bytes = vec![0; len];
+    let mut bytes = memory::zeroed(len)?;
     file.read_at(0, &mut bytes)?;
     let index = index::parse(&bytes, &options.format.limits).map_err(|error| error.at_path(path))?;
     drop(bytes);
@@ -208,6 +210,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
         }
     }
     disagreements.missing_shards(&paths, &index, &missing);
+    NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();
     let names = names.filter(|names| index.agrees(&contents.table, names));
     if names.is_none() {
@@ -263,7 +266,7 @@ fn safetensors_header(file: &SourceFile, first: &[u8], options: &format::Options
     if let Some(header) = first.get(8..8 + len) {
         return safetensors::parse(header, file.len(), options);
     }
-    let mut header = vec![0; len];
+    let mut header = memory::zeroed(len)?;
     let have = first.len() - 8;
     header[..have].copy_from_slice(&first[8..]);
     file.read_at(8 + have as u64, &mut header[have..])?;

@@ -115,7 +115,7 @@ impl Checkpoint {
             };
             return Err(Fault::new("torch.no-array", cause).tensor(info.name).path(path).help(help).unsupported());
         };
-        let place = Place { span: storage, inflated };
+        let place = torch.place_at(storage, inflated);
         let (dtype, unit) = match info.element {
             Element::Plain(dtype) => (dtype, swapped_bytes(TorchDType::Plain(dtype))),
             Element::Unknown(name) => (DType::UInt8, torch_only(name).map_or(1, swapped_bytes)),
@@ -192,7 +192,7 @@ impl Checkpoint {
         let interrupt = &self.options.format.interrupt;
         let storage =
             self.taken.get(Made::Storage { file: number, span: place.span, swapped }, || match place.inflated {
-                Some(size) => inflated(file, place.span, size, interrupt, swap),
+                Some(size) => inflated(file, self.catalog.torch(number), place, size, interrupt, swap),
                 None => file.read_span(place.span, interrupt, swap),
             })?;
         Ok((storage, 0))
@@ -202,17 +202,20 @@ impl Checkpoint {
 /// A compressed storage, inflated into memory of its own, which `finish` may change before it is shared.
 fn inflated(
     file: &SourceFile,
-    span: Span,
+    torch: Option<&Arc<Torch>>,
+    place: Place,
     size: u64,
     interrupt: Interrupt<'_>,
     finish: impl FnOnce(&mut [u8]),
 ) -> Result<Arc<Storage>> {
     let inflate = || {
-        torch_zip::check_ratio(span.len(), size)?;
-        let compressed = file.read_span(span, interrupt, |_| ())?;
+        torch.map_or(Ok(()), |torch| torch.check_inflated())?;
+        torch_zip::check_ratio(place.span.len(), size)?;
+        let compressed = file.read_span(place.span, interrupt, |_| ())?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
         let fill = |block: &mut [u8]| {
-            torch_zip::inflate_into(compressed.slice(0, compressed.len()), block)?;
+            torch_zip::inflate_into(compressed.slice(0, compressed.len()), block, interrupt)?;
+            torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block)))?;
             finish(block);
             Ok(())
         };

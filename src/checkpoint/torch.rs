@@ -1,31 +1,85 @@
 //! Opening PyTorch files: the frame (a zip archive, or the older stream), the pickle in it, and the names of its tensors.
 
+use super::Checkpoint;
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, PersistentIds, Pickled, StorageRef};
+use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Entry, Method};
-use crate::format::{Header, Options, torch_legacy, torch_zip};
+use crate::format::{Header, Options, shown, torch_legacy, torch_zip};
+use crate::memory::{self, Budget, Short};
 use crate::storage::SourceFile;
 use crate::tensor::Span;
+use crate::workers::Interrupt;
+
+/// Pickles behind that of the checkpoint that are looked at.
+const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
     let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
     let layout = torch_zip::layout(&archive, fetch)?;
-    let limits = pickle_limits(&options.limits);
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
-    let bytes = entry.contents(limits.pickle_bytes as u64, fetch)?;
-    let pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    let mut budget = Budget::of_file(file.len());
+    let short = |short: Short| memory::error_of(short.into_fault("pickle.memory").offset(entry.data.start()).into());
+    budget.take(archive.bytes()).map_err(short)?;
+    budget.scratch(entry.contents_bytes()).map_err(short)?;
+    let mut limits = pickle_limits(&options.limits);
+    let bytes = entry.contents(limits.pickle_bytes as u64, &options.interrupt, fetch)?;
+    let mut findings = archive.findings.clone();
+    if let Some(fault) = entry.check_crc32(torch_zip::crc32(&bytes)) {
+        // A file that hides something behind a wrong checksum is looked at all the same by who asks for it.
+        if options.strict {
+            return Err(fault.format());
+        }
+        findings.push(fault);
+    }
+    limits.memory = Some(budget.left().saturating_sub(bytes.len()));
+    let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
+    if pickled.consumed < bytes.len() {
+        findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));
+    }
     drop(bytes);
+    pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
     let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
-    let findings = archive.findings.clone();
-    finish(pickled, frame, &limits, findings, unnamed)
+    let (header, mut torch) = finish(pickled, frame, &limits, findings, unnamed)?;
+    torch.stray_globals = stray;
+    Ok((header, torch))
 }
 
 fn place(entry: &Entry<'_>) -> Place {
-    Place { span: entry.data, inflated: (entry.method == Method::Deflated).then_some(entry.size) }
+    let inflated = (entry.method == Method::Deflated).then_some(entry.size);
+    Place { span: entry.data, inflated, crc32: entry.crc32 }
+}
+
+/// The globals of the pickles that follow the one of the checkpoint in its entry. `torch.load` does not read them; another program may.
+fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limits) -> Vec<GlobalUse> {
+    let mut found: Vec<GlobalUse> = Vec::new();
+    let mut start = pickled.consumed;
+    for _ in 0..STRAY_PICKLES {
+        let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) else { break };
+        let (globals, outcome) = pickle::globals(rest, at + start as u64, limits, PersistentIds::Zip);
+        let new = globals.into_iter().filter(|global| !pickled.globals.iter().any(|have| have.is_same(global)));
+        let new: Vec<GlobalUse> = new.filter(|global| !found.iter().any(|have| have.is_same(global))).collect();
+        found.extend(new);
+        match outcome {
+            Ok(len) => start += len,
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Fault {
+    let names = match stray.first() {
+        Some(first) => format!("; they are a pickle that names {}", shown(&first.full_name())),
+        None => String::new(),
+    };
+    let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
+    let help = "torch.save writes none, and torch.load does not read them; find out who put them there";
+    Fault::new("pickle.trailing-data", cause).help(help).offset(at + pickled.consumed as u64)
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
@@ -37,7 +91,7 @@ pub(super) fn legacy(file: &SourceFile, options: &Options, unnamed: bool) -> Res
         // The span is that of a view, where the storage is one; tensors of all views share the memory of the whole.
         let before = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()))?;
         let whole = Span::within(file.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
-        Some(Place { span: whole, inflated: None })
+        Some(Place::stored(whole))
     };
     let frame = File { big_endian: false, version: None, places: &places };
     finish(pickled, frame, &pickle_limits(&options.limits), findings, unnamed)
@@ -67,4 +121,44 @@ pub(super) fn tar() -> Error {
                  torch's reader of them ran code of the file (CVE-2025-32434)";
     let help = "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
     Fault::new("torch.tar", cause).help(help).unsupported()
+}
+
+/// Bytes of a storage that are read at once to compute its checksum.
+const CHECKED_AT_ONCE: u64 = 1 << 20;
+
+impl Checkpoint {
+    /// Reads every storage whose checksum the file knows, and compares; the number of those that were compared. Files that are mapped are
+    /// otherwise not read before they are used, and so not compared.
+    pub fn verify_checksums(&self) -> Result<usize> {
+        let mut count = 0;
+        for (number, file) in self.files.iter().enumerate() {
+            let (Some(file), Some(torch)) = (file, self.catalog.torch(number as u32)) else { continue };
+            for (_, place) in torch.checksums() {
+                verify(file, torch, place, &self.options.format.interrupt)
+                    .map_err(|error| error.at_path(file.path()))?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+fn verify(file: &SourceFile, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
+    let mut checksum = torch_zip::Crc32::default();
+    if let Some(size) = place.inflated {
+        torch.check_inflated()?;
+        let compressed = file.read_span(place.span, interrupt, |_| ())?;
+        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
+    } else {
+        let mut bytes = memory::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
+        let mut done = 0;
+        while done < place.span.len() {
+            bytes.truncate((place.span.len() - done) as usize);
+            file.read_at(place.span.start() + done, &mut bytes)?;
+            checksum.update(&bytes);
+            done += bytes.len() as u64;
+            interrupt()?;
+        }
+    }
+    torch.check_crc32(place, checksum.value())
 }

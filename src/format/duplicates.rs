@@ -1,5 +1,7 @@
 //! Names that are given twice, found among a quarter of a million at eight bytes each.
 
+use crate::memory::{self, Short};
+
 /// A quick hash whose upper half is well mixed. It need not resist an attacker: see [`first_duplicate`].
 /// The bits of `fold` are set in every byte, so that names which differ in these bits only have one hash.
 pub(super) fn hash(name: &str, fold: u8) -> u64 {
@@ -17,14 +19,17 @@ pub(super) fn hash(name: &str, fold: u8) -> u64 {
 ///
 /// Positions are sorted by 32 bits of hash, which costs 8 bytes each; equal hashes are sorted by name, so that a file made of collisions
 /// costs a sort and no more.
-pub(super) fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Option<(usize, usize)> {
+pub(super) fn first_duplicate<'a>(
+    count: usize,
+    name: impl Fn(usize) -> &'a str,
+) -> Result<Option<(usize, usize)>, Short> {
     const POSITION: u64 = u32::MAX as u64;
     // Most writers sort the names.
     if (1..count).all(|position| name(position - 1) < name(position)) {
-        return None;
+        return Ok(None);
     }
-    let mut keys: Vec<u64> =
-        (0..count).map(|position| (hash(name(position), 0) & !POSITION) | position as u64).collect();
+    let mut keys =
+        memory::collected((0..count).map(|position| (hash(name(position), 0) & !POSITION) | position as u64))?;
     keys.sort_unstable();
     let name_of = |key: u64| name((key & POSITION) as usize);
     let mut first: Option<(usize, usize)> = None;
@@ -39,7 +44,7 @@ pub(super) fn first_duplicate<'a>(count: usize, name: impl Fn(usize) -> &'a str)
             }
         }
     }
-    first
+    Ok(first)
 }
 
 #[cfg(test)]
@@ -50,10 +55,10 @@ mod tests {
     fn duplicates_are_told_from_names_whose_hashes_are_equal() {
         // Among so many names about ten pairs share their 32 bits of hash.
         let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), None);
+        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Ok(None));
         names[200_000] = names[7].clone();
         names[250_000] = names[7].clone();
         names[240_000] = names[100_000].clone();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Some((7, 200_000)));
+        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Ok(Some((7, 200_000))));
     }
 }

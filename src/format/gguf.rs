@@ -24,6 +24,7 @@ use metadata::{KeyTable, least_pair_bytes};
 
 use crate::error::{Error, Fault, Result};
 use crate::format::{Header, Options};
+use crate::memory::{self, Short};
 
 /// The alignment of the data where the metadata says nothing about it.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
@@ -89,7 +90,7 @@ pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Pa
         }
         Err(Stop::NeedMore(at_least)) => Ok(Parsed::NeedMore { prefix, at_least }),
         Err(Stop::Fault(fault)) if fault.rule == "gguf.version" => Err(Error::Unsupported(fault)),
-        Err(Stop::Fault(fault)) => Err(Error::Format(fault)),
+        Err(Stop::Fault(fault)) => Err(memory::error_of(fault)),
     }
 }
 
@@ -109,7 +110,8 @@ pub fn read(
                 // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
                 let target = at_least.max(have as u64 + have as u64 / 2).min(file_len);
                 prefix = short;
-                prefix.reserve_exact(target as usize - have);
+                let more = target as usize - have;
+                prefix.try_reserve_exact(more).map_err(|_| Short::System(target as usize))?;
                 prefix.resize(target as usize, 0);
                 fetch(have as u64, prefix.get_mut(have..).unwrap_or_default())?;
             }

@@ -8,9 +8,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::error::{Fault, Result};
-use crate::format::json::{Skipped, Text};
+use crate::error::{Error, Fault, Result};
+use crate::format::json::{Skipped, Text, probe};
 use crate::format::{Limits, shown};
+use crate::memory::{self, Pace};
 use crate::names::NameIndex;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
@@ -76,6 +77,7 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
         let fault = Fault::new("index.utf8", "the index is not UTF-8").help(WRITE_AGAIN);
         fault.offset(error.valid_up_to() as u64).format()
     })?;
+    probe(text)?;
     let mut reader = Reader::default();
     let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
@@ -86,12 +88,13 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
             let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
             Fault::new("index.json", format!("not a valid index: {}", message.replace("\\\"", "\"")))
         });
-        return Err(fault.help(WRITE_AGAIN).offset(offset).format());
+        return Err(memory::error_of(fault.help(WRITE_AGAIN).offset(offset).into()));
     }
     if !reader.has_weight_map {
         return Err(Fault::new("index.weight-map", "the index has no weight_map").help(WRITE_AGAIN).format());
     }
     let mut index = reader.index;
+    NameIndex::probe(&index.table)?;
     index.names = NameIndex::new(&index.table).map_err(|(_, latter)| {
         let name = index.table.name(latter);
         Fault::new("index.duplicate-name", "the index names it twice").tensor(name).help(WRITE_AGAIN).format()
@@ -140,6 +143,7 @@ struct Reader {
     last: u32,
     has_weight_map: bool,
     fault: Option<Fault>,
+    pace: Pace,
 }
 
 impl Reader {
@@ -173,7 +177,8 @@ impl Reader {
         let span = Span::within(0, 0, 0).map_err(E::custom)?;
         let info =
             TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span, view: None };
-        self.index.table.push(&info).map_err(E::custom)
+        let pushed = self.pace.step().map_err(Error::from).and_then(|()| self.index.table.push(&info));
+        pushed.map_err(|error| self.refuse(memory::fault_of(error)))
     }
 }
 

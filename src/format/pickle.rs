@@ -37,6 +37,7 @@ pub use tensor::{Layout, StorageId, StorageRef, Strided, TensorId, TensorKind, T
 
 use crate::error::{Error, Fault, Result};
 use crate::format::MAX_RANK;
+use crate::memory::{self, Budget};
 
 /// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
 pub const MAX_PICKLE_BYTES: usize = 1 << 30;
@@ -85,6 +86,8 @@ pub struct Limits {
     pub depth: usize,
     pub leaves: usize,
     pub name_bytes_per_byte: usize,
+    /// Bytes of memory for the values, their names and what is made of them; none: what [`Budget::of_file`] allows the pickle alone.
+    pub memory: Option<usize>,
 }
 
 impl Default for Limits {
@@ -104,6 +107,7 @@ impl Default for Limits {
             depth: MAX_DEPTH,
             leaves: MAX_LEAVES,
             name_bytes_per_byte: MAX_NAME_BYTES_PER_BYTE,
+            memory: None,
         }
     }
 }
@@ -134,6 +138,8 @@ pub struct Pickled {
     pub storages: Vec<StorageRef>,
     /// The tensors, in the order they are built.
     pub tensors: Vec<TensorRef>,
+    /// What may still be made of it in memory.
+    pub budget: Budget,
 }
 
 impl Pickled {
@@ -158,14 +164,15 @@ pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -
     machine::Machine::new(bytes, at, limits, persistent).run().map_err(wrap)
 }
 
-/// Every global that a pickle names, up to where it breaks a rule, if it does: code may be called before that.
-pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<()>) {
+/// Every global that a pickle names, up to where it breaks a rule, if it does: code may be called before that. The outcome is the number of
+/// bytes of the pickle.
+pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<usize>) {
     let (globals, outcome) = machine::Machine::new(bytes, at, limits, persistent).run_for_globals();
     (globals, outcome.map_err(wrap))
 }
 
 fn wrap(fault: Box<Fault>) -> Error {
-    Error::Format(fault)
+    memory::error_of(fault)
 }
 
 /// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.

@@ -14,6 +14,7 @@ use visitors::Record;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::{Header, Limits, Options, shown, shown_shape};
+use crate::memory;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
 
 /// The bytes of the length before the header.
@@ -72,12 +73,12 @@ pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> 
             .format()
     })?;
     check_start(text)?;
-    let mut reader = Reader::new(text, data_start, options);
-    reader.read(text).map_err(Error::Format)?;
-    reader.check_duplicates(text).map_err(Error::Format)?;
+    let mut reader = Reader::new(text, data_start, options)?;
+    reader.read(text).map_err(memory::error_of)?;
+    reader.check_duplicates(text).map_err(memory::error_of)?;
     let findings = reader.take_findings(text);
     let (mut tensors, metadata) = reader.into_parts();
-    tensors.sort_by_offset();
+    tensors.sort_by_offset()?;
     check_coverage(&tensors, data_start, file_len).map_err(Error::Format)?;
     Ok(Header { tensors, metadata, data_start, findings })
 }

@@ -7,10 +7,12 @@
 mod build;
 mod parts;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, Leaf, Pickled, StorageId, StorageRef, TorchDType};
+use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef, TorchDType};
+use crate::format::torch_zip;
+use crate::memory::{self, Short};
 use crate::tensor::{Span, TensorTable};
 
 pub use build::build;
@@ -24,9 +26,16 @@ pub struct Place {
     pub span: Span,
     /// The number of bytes once they are inflated; none where they are stored as they are.
     pub inflated: Option<u64>,
+    /// The checksum of the (inflated) bytes; 0 where the file says none.
+    pub crc32: u32,
 }
 
 impl Place {
+    /// Bytes that are stored as they are, without a checksum.
+    pub fn stored(span: Span) -> Self {
+        Self { span, inflated: None, crc32: 0 }
+    }
+
     /// The number of bytes in memory.
     pub fn bytes(&self) -> u64 {
         self.inflated.unwrap_or(self.span.len())
@@ -48,6 +57,36 @@ pub struct Torch {
     places: Vec<Option<Place>>,
     /// Why tensors cannot be mapped, by name.
     refused: HashMap<String, &'static str>,
+    /// What is compressed.
+    deflated: Deflated,
+    /// Globals of what follows the pickle in its entry, which `torch.load` does not read.
+    pub stray_globals: Vec<GlobalUse>,
+}
+
+/// The compressed storages of a file.
+#[derive(Debug, Default)]
+struct Deflated {
+    /// Their checksums, by their first bytes in the file.
+    checksums: HashMap<u64, u32>,
+    /// The bytes of all of them in the file…
+    compressed: u64,
+    /// … and in memory.
+    inflated: u64,
+}
+
+impl Deflated {
+    fn new(places: &[Option<Place>]) -> Result<Self> {
+        let mut found = Self::default();
+        for place in places.iter().flatten() {
+            let Some(size) = place.inflated else { continue };
+            found.checksums.try_reserve(1).map_err(|_| Short::System(places.len()))?;
+            if found.checksums.insert(place.span.start(), place.crc32).is_none() {
+                found.compressed = found.compressed.saturating_add(place.span.len());
+                found.inflated = found.inflated.saturating_add(size);
+            }
+        }
+        Ok(found)
+    }
 }
 
 impl Torch {
@@ -65,6 +104,41 @@ impl Torch {
         })
     }
 
+    /// The storage that lies here, if the file has one.
+    pub fn place_at(&self, span: Span, inflated: Option<u64>) -> Place {
+        Place { span, inflated, crc32: self.deflated.checksums.get(&span.start()).copied().unwrap_or_default() }
+    }
+
+    /// Refuses to inflate any storage where all of them together would be an attack on memory.
+    pub fn check_inflated(&self) -> Result<()> {
+        torch_zip::check_ratio(self.deflated.compressed, self.deflated.inflated).map_err(|error| match error {
+            Error::Format(mut fault) => {
+                fault.cause = format!("of the compressed storages together, {}", fault.cause);
+                Error::Format(fault)
+            }
+            other => other,
+        })
+    }
+
+    /// Refuses the bytes of a storage whose checksum is another than the file says.
+    pub fn check_crc32(&self, place: Place, actual: u32) -> Result<()> {
+        if matches!(place.crc32, 0) || place.crc32 == actual {
+            return Ok(());
+        }
+        let here = |(_, have): &(&StorageRef, &Option<Place>)| have.is_some_and(|have| have.span == place.span);
+        let key = self.pickled.storages.iter().zip(&self.places).find(here).map(|(storage, _)| &*storage.key);
+        let name = format!("data/{}", key.unwrap_or_default());
+        Err(torch_zip::wrong_crc32(&name, actual, place.crc32, place.span.start()).format())
+    }
+
+    /// The storages of the file that have a checksum, each once, with their keys.
+    pub fn checksums(&self) -> impl Iterator<Item = (&str, Place)> {
+        let mut seen = HashSet::new();
+        let storages = self.pickled.storages.iter().zip(&self.places);
+        let known = storages.filter_map(|(storage, place)| Some((&*storage.key, (*place)?)));
+        known.filter(move |(_, place)| place.crc32 != 0 && seen.insert(place.span.start()))
+    }
+
     /// Why the tensor of this name is not an array in the file; none if it is one.
     pub fn refused(&self, name: &str) -> Option<&'static str> {
         self.refused.get(name).copied()
@@ -73,9 +147,18 @@ impl Torch {
 
 /// A file without names for its tensors: what a loader needs that builds the values as they are nested.
 pub fn unnamed(pickled: Pickled, file: File<'_>) -> Result<Torch> {
-    let places = places(&pickled, file.places)?;
-    let File { big_endian, version, .. } = file;
-    Ok(Torch { pickled, objects: Vec::new(), big_endian, version, places, refused: HashMap::new() })
+    Torch::new(pickled, file)
+}
+
+impl Torch {
+    fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
+        let places = places(&pickled, file.places)?;
+        pickled.budget.take(memory::vec_bytes(&places))?;
+        let (deflated, refused) = (Deflated::new(&places)?, HashMap::new());
+        let (objects, stray_globals) = (Vec::new(), Vec::new());
+        let File { big_endian, version, .. } = file;
+        Ok(Self { pickled, objects, big_endian, version, places, refused, deflated, stray_globals })
+    }
 }
 
 /// What the frame of a file says.
@@ -106,7 +189,11 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
         }
         Ok(Some(place))
     };
-    pickled.storages.iter().enumerate().map(place).collect()
+    let mut places = memory::list(pickled.storages.len())?;
+    for storage in pickled.storages.iter().enumerate() {
+        places.push(place(storage)?);
+    }
+    Ok(places)
 }
 
 fn missing(storage: &StorageRef) -> Fault {

@@ -9,6 +9,7 @@ mod storages;
 use crate::error::{Fault, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
 use crate::format::{Limits, note};
+use crate::memory::{Budget, Short};
 use crate::tensor::Span;
 
 const FETCH_AGAIN: &str =
@@ -46,7 +47,8 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
         rank: limits.rank,
         ..pickle::Limits::default()
     };
-    let mut stream = Stream { file_len, most, limits: pickle_limits, bytes: Vec::new(), at: 0, fetch };
+    let budget = Budget::of_file(file_len);
+    let mut stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), at: 0, fetch };
     let mut findings = Vec::new();
 
     check_magic(&stream.next(PersistentIds::Refused)?)?;
@@ -60,11 +62,14 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
         });
     }
     let start = stream.at;
-    let pickled = stream.next(PersistentIds::Legacy)?;
+    let mut pickled = stream.next(PersistentIds::Legacy)?;
+    // The pickles that follow have what this one leaves.
+    stream.budget = pickled.budget;
     let place = Span::within(file_len, start as u64, pickled.consumed as u64)?;
     let at = stream.at;
     let keys = stream.next(PersistentIds::Refused)?;
     let spans = storages::read(&mut stream, &pickled, &keys, at, limits, &mut findings)?;
+    pickled.budget.extend(stream.bytes.capacity());
     Ok(Legacy { pickled, place, spans, findings })
 }
 
@@ -73,6 +78,8 @@ struct Stream<F> {
     file_len: u64,
     /// The most bytes that the pickles may have together.
     most: u64,
+    /// What all of it may take in memory.
+    budget: Budget,
     limits: pickle::Limits,
     /// The first bytes of the file.
     bytes: Vec<u8>,
@@ -89,7 +96,9 @@ impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
             let have = self.bytes.len() as u64;
             // An empty rest needs no try.
             if !rest.is_empty() || have == self.most {
-                match pickle::read(rest, self.at as u64, &self.limits, persistent) {
+                let memory = Some(self.budget.left().saturating_sub(self.bytes.capacity()));
+                let limits = pickle::Limits { memory, ..self.limits.clone() };
+                match pickle::read(rest, self.at as u64, &limits, persistent) {
                     Ok(pickled) => {
                         self.at += pickled.consumed;
                         return Ok(pickled);
@@ -109,7 +118,8 @@ impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
     fn grow(&mut self) -> Result<()> {
         let have = self.bytes.len();
         let target = (have as u64).saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most) as usize;
-        self.bytes.reserve_exact(target.saturating_sub(have));
+        let more = target.saturating_sub(have);
+        self.bytes.try_reserve_exact(more).map_err(|_| Short::System(target))?;
         self.bytes.resize(target, 0);
         (self.fetch)(have as u64, self.bytes.get_mut(have..).unwrap_or_default())
     }

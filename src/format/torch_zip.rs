@@ -16,6 +16,7 @@ mod stranger;
 
 pub use contents::{
     ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into,
+    wrong_crc32,
 };
 pub use layout::{Layout, layout};
 
@@ -24,6 +25,7 @@ use names::NameIndex;
 
 use crate::error::{Fault, Result};
 use crate::format::{Limits, shown};
+use crate::memory;
 use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
@@ -97,6 +99,11 @@ impl Archive {
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.records.len()
+    }
+
+    /// The bytes that the directory takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.names.capacity() + memory::vec_bytes(&self.records) + self.len() * size_of::<u64>()
     }
 
     /// True if there are no entries.
@@ -173,7 +180,7 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
     drop(centrals);
     let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
-    archive.index = NameIndex::new(archive.len(), |number| archive.name(number)).map_err(|(first, second)| {
+    archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
         let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
         let cause = format!("it is there twice, first at byte {}", offset(first));
         directory::refuse("torch-zip.duplicate-name", cause, archive.name(second), offset(second))

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 pub use near::nearest;
 
+use crate::memory::{self, Short};
 use crate::tensor::TensorTable;
 
 /// What separates the components of a name.
@@ -31,6 +32,11 @@ pub struct Child<'a> {
 }
 
 impl NameIndex {
+    /// Looks whether there is memory for the index of `table`, and for its sort, which cannot be refused.
+    pub fn probe(table: &TensorTable) -> Result<(), Short> {
+        memory::probe(table.len().saturating_mul(2 * size_of::<u32>()))
+    }
+
     /// Sorts the names of `table`; an error gives two entries of one name.
     pub fn new(table: &TensorTable) -> Result<Self, (usize, usize)> {
         let mut sorted: Vec<u32> = (0..table.len() as u32).collect();

@@ -25,6 +25,7 @@ pub use heap::release_memory;
 use memmap2::MmapMut;
 
 use crate::error::{Error, Result};
+pub(crate) use crate::memory::no_memory;
 use crate::workers::Interrupt;
 
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
@@ -223,12 +224,6 @@ impl Exclusive {
     pub unsafe fn promised() -> Self {
         Self(())
     }
-}
-
-/// The error for a block that there is not enough memory for.
-pub(crate) fn no_memory(bytes: usize) -> Error {
-    let source = std::io::ErrorKind::OutOfMemory.into();
-    Error::Io { path: "memory".into(), action: format!("allocate {bytes} bytes"), source }
 }
 
 impl fmt::Debug for Storage {

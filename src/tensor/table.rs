@@ -3,6 +3,7 @@
 use super::{Element, Span, TensorInfo, View};
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
+use crate::memory::{self, Short};
 use crate::quant::Encoding;
 
 /// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
@@ -39,14 +40,12 @@ pub struct TensorTable {
 
 impl TensorTable {
     /// An empty table with room for `tensors` entries with `name_bytes` bytes of names.
-    pub fn with_capacity(tensors: usize, name_bytes: usize) -> Self {
-        Self {
-            names: String::with_capacity(name_bytes),
-            dims: Vec::with_capacity(tensors.saturating_mul(2)),
-            entries: Vec::with_capacity(tensors),
-            packed: Vec::new(),
-            unknown: Vec::new(),
-        }
+    pub fn with_capacity(tensors: usize, name_bytes: usize) -> Result<Self> {
+        let mut table = Self::default();
+        table.names.try_reserve_exact(name_bytes).map_err(|_| Short::System(name_bytes))?;
+        table.dims = memory::list(tensors.saturating_mul(2))?;
+        table.entries = memory::list(tensors)?;
+        Ok(table)
     }
 
     /// Adds a tensor; its number is the former [`TensorTable::len`].
@@ -72,6 +71,10 @@ impl TensorTable {
                 number.filter(|number| *number < VIEW).ok_or_else(full)?
             }
         };
+        self.names.try_reserve(info.name.len()).map_err(|_| Short::System(info.name.len()))?;
+        let of_view = info.view.map_or(0, |view| view.strides.len() + VIEW_WORDS);
+        memory::reserve(&mut self.dims, info.shape.len() + of_view)?;
+        memory::reserve(&mut self.entries, 1)?;
         self.entries.push(Entry {
             start: info.span.start,
             len: info.span.len,
@@ -94,18 +97,18 @@ impl TensorTable {
 
     /// Adds all tensors of `other`, as those of file number `file`.
     pub fn append(&mut self, other: &Self, file: u32) -> Result<()> {
-        if self.entries.is_empty() {
-            self.clone_from(other);
-            for entry in &mut self.entries {
-                entry.file = file;
-            }
-            return Ok(());
-        }
-        self.entries.reserve(other.len());
+        memory::reserve(&mut self.entries, other.len())?;
+        memory::reserve(&mut self.dims, other.dims.len())?;
+        self.names.try_reserve(other.names.len()).map_err(|_| Short::System(other.names.len()))?;
         for i in 0..other.len() {
             self.push(&TensorInfo { file, ..other.get(i) })?;
         }
         Ok(())
+    }
+
+    /// The bytes that it takes in memory.
+    pub fn bytes(&self) -> usize {
+        memory::vec_bytes(&self.dims) + memory::vec_bytes(&self.entries) + self.names.capacity()
     }
 
     /// The number of tensors.
@@ -158,8 +161,11 @@ impl TensorTable {
     }
 
     /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
-    pub fn sort_by_offset(&mut self) {
+    pub fn sort_by_offset(&mut self) -> Result<()> {
+        // The sort takes as much again, and cannot be refused it.
+        memory::probe(size_of_val(self.entries.as_slice()))?;
         self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));
+        Ok(())
     }
 }
 

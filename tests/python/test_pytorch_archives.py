@@ -67,10 +67,10 @@ def test_a_wrong_checksum_hides_nothing_cve_2025_10156(evil: Path) -> None:
         patched(evil, signature, field, b"\x01\x02\x03\x04")
     with zipfile.ZipFile(evil) as read, pytest.raises(zipfile.BadZipFile, match="CRC"):
         read.read("a/data.pkl")
-    weights = max_weights.load_weights(evil)
+    refused(evil, "torch-zip.crc")
+    weights = max_weights.load_weights(evil, strict=False)
     assert [name for _, name, _, verdict in torch_globals(weights) if verdict == "dangerous"] == ["os.system"]
-    with pytest.raises(UnsupportedError, match=r"os\.system"):
-        load(evil)
+    assert any("checksum" in warning for warning in weights.warnings)
 
 
 @pytest.mark.parametrize("name", ["a.bin", "config.p", "weights", "picture.png", "data.zip", "a.ckpt", "a.7z"])

@@ -94,6 +94,11 @@ impl PytorchWeights {
         catalog.aliases(&numbers).iter().map(|group| group.iter().map(name).collect()).collect()
     }
 
+    fn verify_checksums(slf: PyRef<'_, Self>, py: Python<'_>) -> Outcome<usize> {
+        let checkpoint = slf.as_super().shared().checkpoint()?;
+        Ok(py.detach(|| checkpoint.verify_checksums())?)
+    }
+
     fn objects(slf: PyRef<'_, Self>) -> Objects {
         let node = slf.as_super();
         Objects::new(node.catalog().clone(), node.name())

@@ -8,6 +8,7 @@ mod dlpack;
 mod error;
 mod formats;
 mod infos;
+mod keys;
 mod metadata;
 mod objects;
 mod open;

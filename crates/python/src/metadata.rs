@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use max_weights::checkpoint::Catalog;
 use max_weights::format::gguf::{self, Array, Value};
+use max_weights::memory::{Budget, Pace, Short, error_of};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
 
 use crate::convert::{dtype_to_python, imported};
+use crate::error::to_python;
 
 /// The metadata of a GGUF file: keys in the order of the file; nothing is decoded before it is asked for.
 #[pyclass(frozen, mapping, module = "max_weights._core")]
@@ -25,6 +27,11 @@ impl Metadata {
 
     fn table(&self) -> Option<&gguf::Metadata> {
         self.catalog.gguf().map(|gguf| &gguf.metadata)
+    }
+
+    fn one<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(table) = self.table() else { return Ok(None) };
+        table.get(key).map(|value| Making::new(py, table).value(&value)).transpose()
     }
 }
 
@@ -44,10 +51,7 @@ impl Metadata {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        match self.table().and_then(|table| table.get(key)) {
-            Some(value) => to_python(py, &value),
-            None => Err(PyKeyError::new_err(key.to_owned())),
-        }
+        self.one(py, key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()))
     }
 
     #[pyo3(signature = (key, default=None))]
@@ -57,10 +61,7 @@ impl Metadata {
         key: &str,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.table().and_then(|table| table.get(key)) {
-            Some(value) => to_python(py, &value).map(Some),
-            None => Ok(default),
-        }
+        Ok(self.one(py, key)?.or(default))
     }
 
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
@@ -68,13 +69,22 @@ impl Metadata {
         PyList::new(py, keys)
     }
 
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.table().into_iter().flat_map(gguf::Metadata::iter).map(|(_, value)| to_python(py, &value)).collect()
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let values = PyList::empty(py);
+        if let Some(table) = self.table() {
+            let mut making = Making::new(py, table);
+            table.iter().try_for_each(|(_, value)| values.append(making.value(&value)?))?;
+        }
+        Ok(values)
     }
 
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
-        let pairs = self.table().into_iter().flat_map(gguf::Metadata::iter);
-        pairs.map(|(key, value)| Ok((key.to_owned(), to_python(py, &value)?))).collect()
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let items = PyList::empty(py);
+        if let Some(table) = self.table() {
+            let mut making = Making::new(py, table);
+            table.iter().try_for_each(|(key, value)| items.append((key, making.value(&value)?)))?;
+        }
+        Ok(items)
     }
 
     fn __repr__(&self) -> String {
@@ -82,33 +92,70 @@ impl Metadata {
     }
 }
 
-fn to_python<'py>(py: Python<'py>, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match *value {
-        Value::U8(value) => value.into_pyobject(py)?.into_any(),
-        Value::I8(value) => value.into_pyobject(py)?.into_any(),
-        Value::U16(value) => value.into_pyobject(py)?.into_any(),
-        Value::I16(value) => value.into_pyobject(py)?.into_any(),
-        Value::U32(value) => value.into_pyobject(py)?.into_any(),
-        Value::I32(value) => value.into_pyobject(py)?.into_any(),
-        Value::U64(value) => value.into_pyobject(py)?.into_any(),
-        Value::I64(value) => value.into_pyobject(py)?.into_any(),
-        Value::F32(value) => value.into_pyobject(py)?.into_any(),
-        Value::F64(value) => value.into_pyobject(py)?.into_any(),
-        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-        Value::String(text) => PyString::new(py, text).into_any(),
-        Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        Value::Array(array) => array_to_python(py, &array)?,
-    })
+/// Values on their way to Python, counted: an array of empty arrays takes twenty times its bytes as lists.
+struct Making<'py> {
+    py: Python<'py>,
+    budget: Budget,
+    pace: Pace,
 }
 
-/// Arrays of numbers become NumPy arrays, others lists.
-fn array_to_python<'py>(py: Python<'py>, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
-    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if let Some(dtype) = array.element().dtype() {
-        let bytes = PyBytes::new(py, array.bytes());
-        let door = imported(py, &DOOR, "max_weights.driver.doors", "numbers")?;
-        return door.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
+impl<'py> Making<'py> {
+    fn new(py: Python<'py>, table: &gguf::Metadata) -> Self {
+        Self { py, budget: Budget::of_file(table.header().len() as u64), pace: Pace::default() }
     }
-    let values: Vec<Bound<'py, PyAny>> = array.iter().map(|value| to_python(py, &value)).collect::<PyResult<_>>()?;
-    Ok(PyList::new(py, values)?.into_any())
+
+    /// Counts an object of so many bytes, and asks for them: Python's own functions here cannot be refused.
+    fn ask(&mut self, bytes: usize) -> PyResult<()> {
+        const OBJECT_BYTES: usize = 80;
+        let short = |short: Short| to_python(error_of(short.into_fault("gguf.memory").into()));
+        self.pace.step().map_err(short)?;
+        self.budget.take(bytes.saturating_add(OBJECT_BYTES)).map_err(short)?;
+        self.budget.scratch(bytes).map_err(short)
+    }
+
+    fn value(&mut self, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        self.ask(match value {
+            // One character beyond the others makes all of them four bytes long.
+            Value::String(text) => text.len().saturating_mul(if text.is_ascii() { 1 } else { 4 }),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        })?;
+        Ok(match *value {
+            Value::U8(value) => value.into_pyobject(py)?.into_any(),
+            Value::I8(value) => value.into_pyobject(py)?.into_any(),
+            Value::U16(value) => value.into_pyobject(py)?.into_any(),
+            Value::I16(value) => value.into_pyobject(py)?.into_any(),
+            Value::U32(value) => value.into_pyobject(py)?.into_any(),
+            Value::I32(value) => value.into_pyobject(py)?.into_any(),
+            Value::U64(value) => value.into_pyobject(py)?.into_any(),
+            Value::I64(value) => value.into_pyobject(py)?.into_any(),
+            Value::F32(value) => value.into_pyobject(py)?.into_any(),
+            Value::F64(value) => value.into_pyobject(py)?.into_any(),
+            Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+            Value::String(text) => PyString::new(py, text).into_any(),
+            Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            Value::Array(array) => self.array(&array)?,
+        })
+    }
+
+    /// Arrays of numbers become NumPy arrays, others lists.
+    fn array(&mut self, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
+        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        /// What an array takes beside its elements, and the call that makes it.
+        const ARRAY_BYTES: usize = 256;
+        /// A pointer, and room to grow.
+        const ELEMENT_BYTES: usize = 10;
+        let py = self.py;
+        if let Some(dtype) = array.element().dtype() {
+            self.ask(array.bytes().len().saturating_mul(2).saturating_add(ARRAY_BYTES))?;
+            let bytes = PyBytes::new(py, array.bytes());
+            let door = imported(py, &DOOR, "max_weights.driver.doors", "numbers")?;
+            return door.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
+        }
+        self.ask(array.len().saturating_mul(ELEMENT_BYTES))?;
+        let values = PyList::empty(py);
+        array.iter().try_for_each(|value| values.append(self.value(&value)?))?;
+        Ok(values.into_any())
+    }
 }

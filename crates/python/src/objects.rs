@@ -1,10 +1,12 @@
 //! The values of a PyTorch file that are no tensors: plain data as Python's own, everything else as an inert placeholder.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use max_weights::checkpoint::Catalog;
 use max_weights::format::pickle::{Leaf, Object, ObjectId, Pickled};
 use max_weights::format::torch::Torch;
+use max_weights::memory;
 use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
@@ -14,7 +16,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
 
 use crate::convert::{dtype_to_python, imported};
 use crate::error::Outcome;
-use crate::values::{Maker, Values, numpy_name};
+use crate::values::{Made, Maker, Values, at_path, numpy_name, short};
 
 /// The values that are no tensors, by full name: a mapping that makes a value when it is asked for.
 #[pyclass(frozen, mapping, module = "max_weights._core")]
@@ -24,6 +26,8 @@ pub(crate) struct Objects {
     places: Vec<(u32, u32)>,
     /// Positions in `places`, sorted by name; made for the first look-up.
     sorted: OnceLock<Vec<u32>>,
+    /// What was made of each file: what is one value there is one object here, under whatever name it is asked for.
+    made: Mutex<HashMap<u32, Made>>,
 }
 
 impl Objects {
@@ -39,7 +43,23 @@ impl Objects {
                 }
             }
         }
-        Self { catalog, places, sorted: OnceLock::new() }
+        Self { catalog, places, sorted: OnceLock::new(), made: Mutex::default() }
+    }
+
+    /// The lock is not held while something is made: that may run code of Python.
+    fn kept<T>(&self, change: impl FnOnce(&mut HashMap<u32, Made>) -> T) -> T {
+        change(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn value<'py>(&self, py: Python<'py>, file: u32, object: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+        let Some(torch) = self.catalog.torch(file) else { return Ok(py.None().into_bound(py)) };
+        let made = self.kept(|kept| kept.remove(&file)).unwrap_or_else(|| Made::new(torch));
+        let mut values = Values::with(py, torch, made);
+        // After an error, what was half made is forgotten.
+        let value = values.get(object, &mut Inert { catalog: self.catalog.clone(), file });
+        let value = value.map_err(|failure| at_path(failure, &self.catalog.paths()[file as usize]))?;
+        self.kept(|kept| kept.insert(file, values.into_made()));
+        Ok(value)
     }
 
     fn leaf(&self, (file, position): (u32, u32)) -> Option<(&Torch, &Leaf)> {
@@ -86,7 +106,7 @@ impl Objects {
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
         let (file, object) = self.find(key).ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
-        value(py, &self.catalog, file, object)
+        self.value(py, file, object)
     }
 
     #[pyo3(signature = (key, default=None))]
@@ -97,33 +117,36 @@ impl Objects {
         default: Option<Bound<'py, PyAny>>,
     ) -> Outcome<Option<Bound<'py, PyAny>>> {
         match self.find(key) {
-            Some((file, object)) => value(py, &self.catalog, file, object).map(Some),
+            Some((file, object)) => self.value(py, file, object).map(Some),
             None => Ok(default),
         }
     }
 
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.leaves().map(|(_, leaf)| leaf.name.as_str()).collect::<Vec<_>>())
+        let names = PyList::empty(py);
+        self.leaves().try_for_each(|(_, leaf)| names.append(leaf.name.as_str()))?;
+        Ok(names)
     }
 
-    fn values<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
-        self.leaves().map(|(file, leaf)| value(py, &self.catalog, file, leaf.object)).collect()
+    fn values<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+        let values = PyList::empty(py);
+        for (file, leaf) in self.leaves() {
+            values.append(self.value(py, file, leaf.object)?)?;
+        }
+        Ok(values)
     }
 
-    fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(String, Bound<'py, PyAny>)>> {
-        self.leaves()
-            .map(|(file, leaf)| Ok((leaf.name.clone(), value(py, &self.catalog, file, leaf.object)?)))
-            .collect()
+    fn items<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+        let items = PyList::empty(py);
+        for (file, leaf) in self.leaves() {
+            items.append((leaf.name.as_str(), self.value(py, file, leaf.object)?))?;
+        }
+        Ok(items)
     }
 
     fn __repr__(&self) -> String {
         format!("<Objects of {} values>", self.places.len())
     }
-}
-
-fn value<'py>(py: Python<'py>, catalog: &Arc<Catalog>, file: u32, object: ObjectId) -> Outcome<Bound<'py, PyAny>> {
-    let Some(torch) = catalog.torch(file) else { return Ok(py.None().into_bound(py)) };
-    Values::new(py, torch).get(object, &mut Inert { catalog: catalog.clone(), file })
 }
 
 /// Makes inert values: no framework is needed for them, and nothing that the file names is built.
@@ -139,10 +162,22 @@ impl Inert {
 }
 
 impl<'py> Maker<'py> for Inert {
+    fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId> {
+        match torch.pickled.objects.get(id) {
+            Object::Size(tuple) => vec![*tuple],
+            Object::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
+            _ => Vec::new(),
+        }
+    }
+
+    fn bytes(&self, torch: &Torch, id: ObjectId) -> usize {
+        array_bytes(torch, id)
+    }
+
     fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
         let (py, objects) = (values.py, &values.torch.pickled.objects);
         match objects.get(id) {
-            Object::Size(tuple) => values.get(*tuple, self),
+            Object::Size(tuple) => values.ready(*tuple),
             Object::DType(dtype) => match dtype.dtype() {
                 Some(dtype) => Ok(dtype_to_python(py, dtype)?.clone()),
                 None => Ok(self.placeholder(py, id)?),
@@ -161,7 +196,7 @@ impl<'py> Maker<'py> for Inert {
                 static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let door = imported(py, &DOOR, "max_weights.driver.doors", "pickled_array")?;
                 let shape = match shape {
-                    Some(shape) => values.get(*shape, self)?,
+                    Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
@@ -169,6 +204,25 @@ impl<'py> Maker<'py> for Inert {
             }
             _ => Ok(self.placeholder(py, id)?),
         }
+    }
+
+    fn state(&self, _torch: &Torch, _id: ObjectId) -> Option<ObjectId> {
+        None
+    }
+
+    fn set_state(&mut self, _made: &Bound<'py, PyAny>, _state: Bound<'py, PyAny>) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+/// What an object takes that is not plain data: an array of NumPy has its bytes twice, for a moment.
+pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
+    const ARRAY: usize = 256;
+    match torch.pickled.objects.get(id) {
+        Object::NumpyArray { data: Some(data), .. } | Object::NumpyScalar { data: Some(data), .. } => {
+            data.len().saturating_mul(2).saturating_add(ARRAY)
+        }
+        _ => 0,
     }
 }
 
@@ -215,11 +269,18 @@ impl Placeholder {
         self.catalog.torch(self.file).map(|torch| &torch.pickled)
     }
 
-    fn value<'py>(&self, py: Python<'py>, id: Option<ObjectId>) -> Outcome<Bound<'py, PyAny>> {
-        match id {
-            Some(id) => value(py, &self.catalog, self.file, id),
-            None => Ok(py.None().into_bound(py)),
-        }
+    /// Makes values, each of them once.
+    fn values<'py, T>(
+        &self,
+        py: Python<'py>,
+        make: impl FnOnce(&mut dyn FnMut(Option<ObjectId>) -> Outcome<Bound<'py, PyAny>>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let mut inert = Inert { catalog: self.catalog.clone(), file: self.file };
+        let mut values = self.catalog.torch(self.file).map(|torch| Values::new(py, torch));
+        make(&mut |id| match (id, &mut values) {
+            (Some(id), Some(values)) => values.get(id, &mut inert),
+            _ => Ok(py.None().into_bound(py)),
+        })
     }
 }
 
@@ -263,7 +324,7 @@ impl Placeholder {
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
-        self.value(py, opaque.and_then(|opaque| opaque.arguments))
+        self.values(py, |value| value(opaque.and_then(|opaque| opaque.arguments)))
     }
 
     /// The states that it would have been given, in order.
@@ -274,7 +335,13 @@ impl Placeholder {
             Object::Subclass { state, .. } => std::slice::from_ref(state),
             _ => pickled.objects.opaque(self.object).map(|opaque| opaque.states.as_slice()).unwrap_or_default(),
         };
-        states.iter().map(|state| self.value(py, Some(*state))).collect()
+        self.values(py, |value| {
+            let mut made = memory::list(states.len()).map_err(short)?;
+            for state in states {
+                made.push(value(Some(*state))?);
+            }
+            Ok(made)
+        })
     }
 
     /// What would have been added to it: (key, value), the key None for what has none.
@@ -282,7 +349,13 @@ impl Placeholder {
     fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         let items = opaque.map(|opaque| opaque.items.as_slice()).unwrap_or_default();
-        items.iter().map(|(key, item)| Ok((self.value(py, *key)?, self.value(py, Some(*item))?))).collect()
+        self.values(py, |value| {
+            let mut made = memory::list(items.len()).map_err(short)?;
+            for (key, item) in items {
+                made.push((value(*key)?, value(Some(*item))?));
+            }
+            Ok(made)
+        })
     }
 
     fn __repr__(&self) -> String {

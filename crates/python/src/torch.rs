@@ -11,17 +11,28 @@ use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
 };
 use max_weights::format::torch::Torch;
+use max_weights::memory::Short;
 use max_weights::text;
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{
+    PyArithmeticError, PyAssertionError, PyAttributeError, PyLookupError, PyMemoryError, PyRuntimeError, PyTypeError,
+    PyValueError,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyString, PyTuple};
 
 use crate::dlpack;
 use crate::error::{Failure, Outcome};
+use crate::objects::array_bytes;
 use crate::open::Arguments;
-use crate::values::{Maker, Values, numpy_name};
+use crate::values::{Maker, Values, at_path, numpy_name};
 use crate::weights::WeightsNode;
 
+/// Characters of a message of torch.
+const SAID: usize = 300;
+/// What a tensor of torch takes beside its elements.
+const TENSOR_BYTES: usize = 640;
 /// The file of a checkpoint that is loaded as a whole: there is one.
 const FILE: u32 = 0;
 
@@ -90,7 +101,8 @@ impl TorchFile {
             }
         }
         let _held = py.detach(|| file.checkpoint.torch_storages(FILE))?;
-        Values::new(py, torch).get(torch.pickled.root, &mut Build::new(file, torch, builder.clone()))
+        let built = Values::new(py, torch).get(torch.pickled.root, &mut Build::new(file, torch, builder.clone())?);
+        built.map_err(|failure| at_path(failure, &file.path()))
     }
 }
 
@@ -103,12 +115,52 @@ struct Build<'a, 'py> {
 }
 
 impl<'a, 'py> Build<'a, 'py> {
-    fn new(file: &'a TorchFile, torch: &'a Torch, builder: Bound<'py, PyAny>) -> Self {
+    fn new(file: &'a TorchFile, torch: &'a Torch, builder: Bound<'py, PyAny>) -> Outcome<Self> {
         let mut keys = HashMap::new();
+        let count = torch.pickled.storages.len();
+        keys.try_reserve(count).map_err(|_| Error::from(Short::System(count)))?;
         for (number, storage) in torch.pickled.storages.iter().enumerate() {
             keys.entry(&*storage.key).or_insert(number as u32);
         }
-        Self { file, builder, keys }
+        Ok(Self { file, builder, keys })
+    }
+
+    /// Calls the builder. What torch says of a damaged file is no error of the caller's; what his own function says goes to him.
+    fn call(
+        &self,
+        method: &Bound<'py, PyString>,
+        arguments: impl PyCallArgs<'py>,
+        position: Option<u64>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        let outcome = self.builder.call_method1(method, arguments);
+        outcome.map_err(|error| self.explain(error, position).unwrap_or_else(Failure::from))
+    }
+
+    fn explain(&self, error: PyErr, position: Option<u64>) -> Result<Failure, PyErr> {
+        let py = self.builder.py();
+        let ours = py.import(intern!(py, "max_weights.errors"))?.getattr(intern!(py, "WeightsError"))?;
+        let theirs = self.builder.getattr(intern!(py, "raised"))?;
+        let expected = error.is_instance_of::<PyRuntimeError>(py)
+            || error.is_instance_of::<PyTypeError>(py)
+            || error.is_instance_of::<PyValueError>(py)
+            || error.is_instance_of::<PyLookupError>(py)
+            || error.is_instance_of::<PyArithmeticError>(py)
+            || error.is_instance_of::<PyAttributeError>(py)
+            || error.is_instance_of::<PyAssertionError>(py);
+        if !expected || error.value(py).is_instance(&ours)? || error.value(py).is(&theirs) {
+            return Err(error);
+        }
+        let said = error.value(py).str()?.to_string();
+        if said.contains("allocate memory") || said.contains("not enough memory") {
+            return Err(PyMemoryError::new_err(said));
+        }
+        let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
+        let cause = format!("torch cannot make what the file says: {}", first.collect::<String>());
+        let help = "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are whole";
+        let fault = Fault { offset: position, ..Fault::new("torch.refused", cause) };
+        let failure = PyErr::from(Failure::from(fault.path(self.file.path()).help(help).format()));
+        failure.set_cause(py, Some(error));
+        Ok(failure.into())
     }
 
     /// The number of the storage in the file that a tensor lies in.
@@ -144,37 +196,35 @@ impl<'a, 'py> Build<'a, 'py> {
     fn tensor(&mut self, values: &mut Values<'_, 'py>, id: TensorId) -> Outcome<Bound<'py, PyAny>> {
         let (py, torch) = (values.py, values.torch);
         let tensor = torch.pickled.tensor(id);
-        let builder = self.builder.clone();
+        let at = Some(tensor.position);
         let grad = tensor.requires_grad;
         Ok(match &tensor.kind {
             TensorKind::Strided(strided) => {
                 let view = self.strided(torch, strided)?;
-                builder.call_method1(intern!(py, "strided"), (view, grad))?
+                self.call(intern!(py, "strided"), (view, grad), at)?
             }
             TensorKind::Flipped { strided, conjugate, negative } => {
                 let view = self.strided(torch, strided)?;
-                builder.call_method1("flipped", (view, *conjugate, *negative, grad))?
+                self.call(intern!(py, "flipped"), (view, *conjugate, *negative, grad), at)?
             }
             TensorKind::Sparse { layout, indices, values: of, shape, coalesced } => {
-                let indices = values.all(indices, self)?;
-                let of = values.get(*of, self)?;
-                let shape = PyTuple::new(py, shape.iter())?;
-                builder
-                    .call_method1("sparse", (layout.name(), PyTuple::new(py, indices)?, of, shape, *coalesced, grad))?
+                let indices = PyTuple::new(py, values.all(indices)?)?;
+                let (of, shape) = (values.ready(*of)?, PyTuple::new(py, shape.iter())?);
+                self.call(intern!(py, "sparse"), (layout.name(), indices, of, shape, *coalesced, grad), at)?
             }
             TensorKind::Quantised { integers, scheme, scale, zero_point, axis } => {
                 let view = self.strided(torch, integers)?;
                 let scheme = torch.pickled.global(*scheme).name.as_str();
-                let (scale, zero_point) = (values.get(*scale, self)?, values.get(*zero_point, self)?);
-                builder.call_method1("quantised", (view, scheme, scale, zero_point, *axis, grad))?
+                let (scale, zero_point) = (values.ready(*scale)?, values.ready(*zero_point)?);
+                self.call(intern!(py, "quantised"), (view, scheme, scale, zero_point, *axis, grad), at)?
             }
             TensorKind::Meta { dtype, shape, strides } => {
                 let (shape, strides) = (PyTuple::new(py, shape.iter())?, PyTuple::new(py, strides.iter())?);
-                builder.call_method1("meta", (dtype.name(), shape, strides, grad))?
+                self.call(intern!(py, "meta"), (dtype.name(), shape, strides, grad), at)?
             }
             TensorKind::Converted { data, dtype } => {
-                let data = values.get(*data, self)?;
-                builder.call_method1("converted", (data, dtype.name(), grad))?
+                let data = values.ready(*data)?;
+                self.call(intern!(py, "converted"), (data, dtype.name(), grad), at)?
             }
             TensorKind::Wrapper { class, .. } => {
                 let global = torch.pickled.global(*class);
@@ -185,70 +235,98 @@ impl<'a, 'py> Build<'a, 'py> {
 }
 
 impl<'py> Maker<'py> for Build<'_, 'py> {
+    fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId> {
+        match torch.pickled.objects.get(id) {
+            Object::Tensor(tensor) => match &torch.pickled.tensor(*tensor).kind {
+                TensorKind::Sparse { indices, values, .. } => indices.iter().copied().chain([*values]).collect(),
+                TensorKind::Quantised { scale, zero_point, .. } => vec![*scale, *zero_point],
+                TensorKind::Converted { data, .. } => vec![*data],
+                _ => Vec::new(),
+            },
+            Object::Parameter { tensor, .. } | Object::Subclass { tensor, .. } => vec![*tensor],
+            Object::Size(tuple) => vec![*tuple],
+            Object::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
+            _ => Vec::new(),
+        }
+    }
+
+    fn bytes(&self, torch: &Torch, id: ObjectId) -> usize {
+        match torch.pickled.objects.get(id) {
+            Object::Tensor(_) | Object::Parameter { .. } | Object::Subclass { .. } | Object::Storage(_) => TENSOR_BYTES,
+            _ => array_bytes(torch, id),
+        }
+    }
+
     fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
         let (py, torch) = (values.py, values.torch);
-        let (objects, builder) = (&torch.pickled.objects, self.builder.clone());
-        Ok(match objects.get(id) {
-            Object::Tensor(tensor) => self.tensor(values, *tensor)?,
-            Object::Parameter { tensor, requires_grad, state } => {
-                let tensor = values.get(*tensor, self)?;
-                let made = builder.call_method1(intern!(py, "parameter"), (tensor, *requires_grad))?;
-                values.remember(id, &made);
-                if let Some(state) = state {
-                    let state = values.get(*state, self)?;
-                    builder.call_method1("set_state", (&made, state))?;
-                }
-                made
+        let objects = &torch.pickled.objects;
+        match objects.get(id) {
+            Object::Tensor(tensor) => self.tensor(values, *tensor),
+            Object::Parameter { tensor, requires_grad, .. } => {
+                let tensor = values.ready(*tensor)?;
+                self.call(intern!(py, "parameter"), (tensor, *requires_grad), None)
             }
-            Object::Subclass { tensor, class, state } => {
+            Object::Subclass { tensor, class, .. } => {
                 let global = torch.pickled.global(*class);
-                let tensor = values.get(*tensor, self)?;
-                let made = builder.call_method1("subclass", (tensor, global.full_name()))?;
+                let tensor = values.ready(*tensor)?;
+                let made = self.call(intern!(py, "subclass"), (tensor, global.full_name()), Some(global.offset))?;
                 if made.is_none() {
                     return Err(self.file.refused(&global.full_name(), Some(global.offset), false));
                 }
-                values.remember(id, &made);
-                let state = values.get(*state, self)?;
-                builder.call_method1("set_state", (&made, state))?;
-                made
+                Ok(made)
             }
             Object::Storage(storage) => {
-                let dtype = torch.pickled.storage(*storage).dtype.torch_dtype().name();
-                builder.call_method1("typed_storage", (self.storage(torch, *storage), dtype))?
+                let (dtype, position) = {
+                    let storage = torch.pickled.storage(*storage);
+                    (storage.dtype.torch_dtype().name(), storage.position)
+                };
+                self.call(intern!(py, "typed_storage"), (self.storage(torch, *storage), dtype), Some(position))
             }
-            Object::Size(tuple) => builder.call_method1("size", (values.get(*tuple, self)?,))?,
-            Object::DType(dtype) => builder.call_method1("dtype", (dtype.name(),))?,
-            Object::Device(text) => builder.call_method1("device", (objects.text_of(*text),))?,
-            Object::Layout(layout) => builder.call_method1("layout", (layout.name(),))?,
-            Object::NumpyDType(dtype) => builder.call_method1("numpy_dtype", (numpy_name(*dtype),))?,
+            Object::Size(tuple) => self.call(intern!(py, "size"), (values.ready(*tuple)?,), None),
+            Object::DType(dtype) => self.call(intern!(py, "dtype"), (dtype.name(),), None),
+            Object::Device(text) => self.call(intern!(py, "device"), (objects.text_of(*text),), None),
+            Object::Layout(layout) => self.call(intern!(py, "layout"), (layout.name(),), None),
+            Object::NumpyDType(dtype) => self.call(intern!(py, "numpy_dtype"), (numpy_name(*dtype),), None),
             Object::NumpyScalar { dtype, data: Some(data) } => {
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                builder.call_method1("numpy_scalar", (bytes, numpy_name(*dtype)))?
+                self.call(intern!(py, "numpy_scalar"), (bytes, numpy_name(*dtype)), None)
             }
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 let shape = match shape {
-                    Some(shape) => values.get(*shape, self)?,
+                    Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                builder.call_method1("numpy_array", (bytes, numpy_name(*dtype), shape, *fortran))?
+                self.call(intern!(py, "numpy_array"), (bytes, numpy_name(*dtype), shape, *fortran), None)
             }
             Object::Global(global) => {
                 let global = torch.pickled.global(*global);
-                let made = builder.call_method1("named", (global.full_name(),))?;
+                let made = self.call(intern!(py, "named"), (global.full_name(),), Some(global.offset))?;
                 if made.is_none() {
                     return Err(self.file.refused(&global.full_name(), Some(global.offset), false));
                 }
-                made
+                Ok(made)
             }
             Object::Opaque(_) => {
                 let opaque = objects.opaque(id);
                 let global = opaque.map(|opaque| torch.pickled.global(opaque.global));
                 let name = global.map(GlobalUse::full_name).unwrap_or_default();
-                return Err(self.file.refused(&name, opaque.map(|opaque| opaque.position), false));
+                Err(self.file.refused(&name, opaque.map(|opaque| opaque.position), false))
             }
-            _ => return Err(self.file.refused("objects in a NumPy array or scalar", None, false)),
-        })
+            _ => Err(self.file.refused("objects in a NumPy array or scalar", None, false)),
+        }
+    }
+
+    fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId> {
+        match torch.pickled.objects.get(id) {
+            Object::Parameter { state, .. } => *state,
+            Object::Subclass { state, .. } => Some(*state),
+            _ => None,
+        }
+    }
+
+    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()> {
+        self.call(intern!(made.py(), "set_state"), (made, state), None).map(drop)
     }
 }
 
@@ -258,8 +336,9 @@ pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, Str
     let catalog = node.get().catalog();
     let mut found = Vec::new();
     for (file, path) in catalog.paths().iter().enumerate() {
-        let globals = catalog.torch(file as u32).map(|torch| torch.pickled.globals.as_slice()).unwrap_or_default();
-        found.extend(globals.iter().map(|global| {
+        let Some(torch) = catalog.torch(file as u32) else { continue };
+        // Also those of what follows the pickle: another program than torch may read it.
+        found.extend(torch.pickled.globals.iter().chain(&torch.stray_globals).map(|global| {
             let verdict = match global.verdict {
                 Verdict::Known(_) => "known",
                 Verdict::Unknown => "unknown",

@@ -1,155 +1,427 @@
 //! Values of a pickle as Python objects: plain ones here, and all others by a `Maker`. What is one value in the pickle is one object.
+//!
+//! Nothing here calls itself, so that neither depth nor a small stack is a danger, and all that is made is counted: a few bytes of a pickle
+//! can be long values.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use max_weights::error::{Error, Fault};
-use max_weights::format::pickle::{Dict, DictKind, Object, ObjectId};
+use max_weights::format::pickle::{Dict, DictKind, Object, ObjectId, Objects};
 use max_weights::format::torch::Torch;
+use max_weights::memory::{self, Budget, Pace, Short};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
+    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
 };
 
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
+use crate::keys::Keys;
 
 /// The most containers inside one another. Python itself prints and compares about a thousand.
 const MAX_DEPTH: usize = 400;
 
+/// What an object of Python takes beside its content, at most.
+const OBJECT_BYTES: usize = 80;
+/// What an element of a list or tuple takes: a pointer, and room to grow.
+const ELEMENT_BYTES: usize = 10;
+/// What an element of a set takes at most: tables are up to a fourth full after they grew.
+const SET_BYTES: usize = 72;
+/// The same of an entry of a dict.
+const ENTRY_BYTES: usize = 104;
+/// What an ordered dict has for an entry beside that.
+const ORDER_BYTES: usize = 72;
+/// Longer texts and arrays are asked for in a way that can be refused.
+const LONG: usize = 4096;
+
 /// What makes the values that are not plain data.
 pub(crate) trait Maker<'py> {
+    /// The values that have to be there before this one is made.
+    fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId>;
+    /// What it takes in memory.
+    fn bytes(&self, torch: &Torch, id: ObjectId) -> usize;
+    /// Makes it.
     fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>>;
+    /// The attributes that it gets when it is there; they may refer to it.
+    fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId>;
+    /// Sets them.
+    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()>;
+}
+
+/// What was made, and what may still be made.
+pub(crate) struct Made {
+    objects: HashMap<ObjectId, Py<PyAny>>,
+    budget: Budget,
+}
+
+impl Made {
+    /// Nothing yet, of this file.
+    pub(crate) fn new(torch: &Torch) -> Self {
+        Self { objects: HashMap::new(), budget: torch.pickled.budget }
+    }
 }
 
 /// The values of one pickle on their way to Python.
 pub(crate) struct Values<'a, 'py> {
     pub(crate) py: Python<'py>,
     pub(crate) torch: &'a Torch,
-    made: HashMap<ObjectId, Bound<'py, PyAny>>,
-    depth: usize,
+    made: Made,
+    keys: Keys,
+    pace: Pace,
+}
+
+/// A value that is being made.
+struct Frame<'py> {
+    id: ObjectId,
+    /// The next of its parts.
+    next: usize,
+    /// The object, once there is one.
+    made: Option<Bound<'py, PyAny>>,
+    keys: Keys,
 }
 
 impl<'a, 'py> Values<'a, 'py> {
     pub(crate) fn new(py: Python<'py>, torch: &'a Torch) -> Self {
-        Self { py, torch, made: HashMap::new(), depth: 0 }
+        Self::with(py, torch, Made::new(torch))
+    }
+
+    /// With what was made before.
+    pub(crate) fn with(py: Python<'py>, torch: &'a Torch, made: Made) -> Self {
+        Self { py, torch, made, keys: Keys::default(), pace: Pace::default() }
+    }
+
+    /// What was made, for another time.
+    pub(crate) fn into_made(self) -> Made {
+        self.made
+    }
+
+    fn objects(&self) -> &'a Objects {
+        &self.torch.pickled.objects
     }
 
     /// The Python object of a value.
     pub(crate) fn get(&mut self, id: ObjectId, maker: &mut dyn Maker<'py>) -> Outcome<Bound<'py, PyAny>> {
-        let (py, torch) = (self.py, self.torch);
-        let objects = &torch.pickled.objects;
+        if self.is_ready(id) {
+            return self.ready(id);
+        }
+        let mut open = vec![Frame { id, next: 0, made: None, keys: Keys::default() }];
+        while let Some(frame) = open.last_mut() {
+            match self.advance(frame, maker)? {
+                None => drop(open.pop()),
+                Some(_) if open.len() >= MAX_DEPTH => {
+                    let cause = format!("the values are nested more than {MAX_DEPTH} deep");
+                    return Err(Error::Format(Box::new(Fault::new("torch.depth", cause))).into());
+                }
+                Some(part) => open.push(Frame { id: part, next: 0, made: None, keys: Keys::default() }),
+            }
+        }
+        self.ready(id)
+    }
+
+    /// Whether a value is there, or is made in one step.
+    fn is_ready(&self, id: ObjectId) -> bool {
+        let atom = matches!(
+            self.objects().get(id),
+            Object::None
+                | Object::Bool(_)
+                | Object::Int(_)
+                | Object::Float(_)
+                | Object::Complex(..)
+                | Object::Text(_)
+                | Object::Bytes(_)
+                | Object::BigInt(_)
+        );
+        atom || self.made.objects.contains_key(&id)
+    }
+
+    /// A value that is ready.
+    pub(crate) fn ready(&mut self, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+        let py = self.py;
+        self.pace.step().map_err(short)?;
+        let objects = self.objects();
         match objects.get(id) {
             Object::None => return Ok(py.None().into_bound(py)),
-            Object::Bool(value) => return Ok(pyo3::types::PyBool::new(py, *value).to_owned().into_any()),
-            Object::Int(value) => return Ok(PyInt::new(py, *value).into_any()),
-            Object::Float(value) => return Ok(PyFloat::new(py, *value).into_any()),
-            Object::Text(slice) => return Ok(PyString::new(py, objects.text_of(*slice)).into_any()),
-            Object::Complex(real, imaginary) => {
-                return Ok(PyComplex::from_doubles(py, *real, *imaginary).into_any());
+            Object::Bool(value) => return Ok(PyBool::new(py, *value).to_owned().into_any()),
+            Object::Int(value) => {
+                self.take(OBJECT_BYTES / 2)?;
+                return Ok(PyInt::new(py, *value).into_any());
             }
-            Object::Bytes(slice) => return Ok(PyBytes::new(py, objects.bytes_of(*slice)).into_any()),
-            Object::BigInt(slice) => {
-                let keywords = PyDict::new(py);
-                keywords.set_item(intern!(py, "signed"), true)?;
-                let bytes = PyBytes::new(py, objects.bytes_of(*slice));
-                let class = py.get_type::<PyInt>();
-                return Ok(class.call_method(intern!(py, "from_bytes"), (bytes, "little"), Some(&keywords))?);
+            Object::Float(value) => {
+                self.take(OBJECT_BYTES / 2)?;
+                return Ok(PyFloat::new(py, *value).into_any());
+            }
+            Object::Complex(real, imaginary) => {
+                self.take(OBJECT_BYTES / 2)?;
+                return Ok(PyComplex::from_doubles(py, *real, *imaginary).into_any());
             }
             _ => {}
         }
-        if let Some(made) = self.made.get(&id) {
-            return Ok(made.clone());
+        if let Some(made) = self.made.objects.get(&id) {
+            return Ok(made.bind(py).clone());
         }
-        if self.depth == MAX_DEPTH {
-            let cause = format!("the values are nested more than {MAX_DEPTH} deep");
-            return Err(Error::Format(Box::new(Fault::new("torch.depth", cause))).into());
-        }
-        self.depth += 1;
-        let made = self.container(id, maker);
-        self.depth -= 1;
-        let made = made?;
-        self.remember(id, &made);
+        let made = match objects.get(id) {
+            Object::Text(slice) => self.text(objects.text_of(*slice))?.into_any(),
+            Object::Bytes(slice) => self.bytes(objects.bytes_of(*slice))?.into_any(),
+            Object::BigInt(slice) => {
+                let bytes = self.bytes(objects.bytes_of(*slice))?;
+                let keywords = PyDict::new(py);
+                keywords.set_item(intern!(py, "signed"), true)?;
+                py.get_type::<PyInt>().call_method(intern!(py, "from_bytes"), (bytes, "little"), Some(&keywords))?
+            }
+            _ => return Err(Error::Argument("a value was asked for before it was made".into()).into()),
+        };
+        self.remember(id, &made)?;
         Ok(made)
     }
 
-    /// Lets what refers to this value while it is made find it.
-    pub(crate) fn remember(&mut self, id: ObjectId, made: &Bound<'py, PyAny>) {
-        self.made.insert(id, made.clone());
+    /// A text of Python.
+    pub(crate) fn text(&mut self, text: &str) -> Outcome<Bound<'py, PyString>> {
+        // One character beyond the others makes all of them four bytes long.
+        let width = if text.is_ascii() { 1 } else { 4 };
+        self.ask(text.len().saturating_mul(width))?;
+        Ok(PyString::new(self.py, text))
     }
 
-    fn container(&mut self, id: ObjectId, maker: &mut dyn Maker<'py>) -> Outcome<Bound<'py, PyAny>> {
-        let (py, torch) = (self.py, self.torch);
-        let objects = &torch.pickled.objects;
+    /// Bytes of Python.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Outcome<Bound<'py, PyBytes>> {
+        self.ask(bytes.len())?;
+        Ok(PyBytes::new(self.py, bytes))
+    }
+
+    /// Counts a value of so many bytes, and asks for them where they are many: Python's own functions here cannot be refused.
+    fn ask(&mut self, bytes: usize) -> Outcome<()> {
+        self.take(bytes.saturating_add(OBJECT_BYTES))?;
+        if bytes > LONG { memory::probe(bytes).map_err(short) } else { Ok(()) }
+    }
+
+    fn take(&mut self, bytes: usize) -> Outcome<()> {
+        self.made.budget.take(bytes).map_err(short)
+    }
+
+    /// Lets what refers to this value find it.
+    fn remember(&mut self, id: ObjectId, made: &Bound<'py, PyAny>) -> Outcome<()> {
+        self.made.budget.entry(&mut self.made.objects).map_err(short)?;
+        self.made.objects.insert(id, made.clone().unbind());
+        Ok(())
+    }
+
+    /// Goes on with a value: the part that it needs first, or nothing, and it is done.
+    fn advance(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
+        let (py, objects, id) = (self.py, self.objects(), frame.id);
         match objects.get(id) {
-            Object::ByteArray(slice) => Ok(PyByteArray::new(py, objects.bytes_of(*slice)).into_any()),
-            Object::List(elements) => {
-                let list = PyList::empty(py);
-                self.remember(id, list.as_any());
-                for element in elements {
-                    list.append(self.get(*element, maker)?)?;
-                }
-                Ok(list.into_any())
+            Object::ByteArray(slice) => {
+                let bytes = objects.bytes_of(*slice);
+                self.ask(bytes.len())?;
+                let made = PyByteArray::new(py, bytes).into_any();
+                self.remember(id, &made)?;
+                Ok(None)
             }
-            Object::Tuple(elements) => {
-                let elements = self.all(elements, maker)?;
-                Ok(PyTuple::new(py, elements)?.into_any())
+            Object::List(elements) => {
+                let made = match &frame.made {
+                    Some(made) => made.clone(),
+                    None => self.begin(frame, elements.len() * ELEMENT_BYTES, || Ok(PyList::empty(py).into_any()))?,
+                };
+                let list = made.cast::<PyList>().map_err(PyErr::from)?;
+                while let Some(&element) = elements.get(frame.next) {
+                    if !self.is_ready(element) {
+                        return Ok(Some(element));
+                    }
+                    list.append(self.ready(element)?)?;
+                    frame.next += 1;
+                }
+                Ok(None)
             }
             Object::Set(elements) => {
-                let set = PySet::empty(py)?;
-                self.remember(id, set.as_any());
-                for element in elements {
-                    set.add(self.get(*element, maker)?)?;
+                let made = match &frame.made {
+                    Some(made) => made.clone(),
+                    None => self.begin(frame, elements.len() * SET_BYTES, || Ok(PySet::empty(py)?.into_any()))?,
+                };
+                let set = made.cast::<PySet>().map_err(PyErr::from)?;
+                while let Some(&element) = elements.get(frame.next) {
+                    if !self.is_ready(element) {
+                        return Ok(Some(element));
+                    }
+                    let value = self.ready(element)?;
+                    self.keys.count(objects, element)?;
+                    let before = set.len();
+                    set.add(&value).map_err(unhashable)?;
+                    frame.keys.added(objects, element, &value, elements.len(), set.len() > before)?;
+                    frame.next += 1;
                 }
-                Ok(set.into_any())
+                Ok(None)
+            }
+            Object::Tuple(elements) => {
+                if let Some(part) = self.missing(frame, elements) {
+                    return Ok(Some(part));
+                }
+                // What it holds may have made it meanwhile.
+                if !self.made.objects.contains_key(&id) {
+                    self.ask(elements.len() * ELEMENT_BYTES)?;
+                    let parts = self.all(elements)?;
+                    self.remember(id, PyTuple::new(py, parts)?.as_any())?;
+                }
+                Ok(None)
             }
             Object::FrozenSet(elements) => {
-                let elements = self.all(elements, maker)?;
-                Ok(PyFrozenSet::new(py, elements)?.into_any())
+                if let Some(part) = self.missing(frame, elements) {
+                    return Ok(Some(part));
+                }
+                if !self.made.objects.contains_key(&id) {
+                    self.ask(elements.len() * SET_BYTES)?;
+                    // By way of a set, where keys are counted; it is counted as long as it is there.
+                    let set = PySet::empty(py)?;
+                    for &element in elements {
+                        let value = self.ready(element)?;
+                        self.keys.count(objects, element)?;
+                        let before = set.len();
+                        set.add(&value).map_err(unhashable)?;
+                        frame.keys.added(objects, element, &value, elements.len(), set.len() > before)?;
+                    }
+                    self.take(elements.len() * SET_BYTES)?;
+                    let made = py.get_type::<PyFrozenSet>().call1((set,))?;
+                    self.made.budget.give(elements.len() * SET_BYTES);
+                    self.remember(id, &made)?;
+                }
+                Ok(None)
             }
-            Object::Dict(dict) if dict.kind == DictKind::DefaultDict => {
-                // Its factory may be anything, and is not kept.
-                let class = py.import("collections")?.getattr("defaultdict")?;
-                self.dict(id, dict, class.call0()?, maker)
-            }
-            Object::Dict(dict) => {
-                let made = match dict.kind {
-                    DictKind::OrderedDict => py.import("collections")?.getattr("OrderedDict")?.call0()?,
-                    DictKind::Counter => py.import("collections")?.getattr("Counter")?.call0()?,
-                    _ => PyDict::new(py).into_any(),
-                };
-                self.dict(id, dict, made, maker)
-            }
-            _ => maker.make(self, id),
+            Object::Dict(dict) => self.dict(frame, dict),
+            _ => self.other(frame, maker),
         }
     }
 
-    pub(crate) fn all(&mut self, elements: &[ObjectId], maker: &mut dyn Maker<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
-        elements.iter().map(|element| self.get(*element, maker)).collect()
+    /// Makes the object of a frame, so that its parts may refer to it.
+    fn begin(
+        &mut self,
+        frame: &mut Frame<'py>,
+        bytes: usize,
+        make: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        self.take(bytes.saturating_add(OBJECT_BYTES))?;
+        let made = make()?;
+        self.remember(frame.id, &made)?;
+        frame.made = Some(made.clone());
+        Ok(made)
     }
 
-    fn dict(
-        &mut self,
-        id: ObjectId,
-        dict: &Dict,
-        made: Bound<'py, PyAny>,
-        maker: &mut dyn Maker<'py>,
-    ) -> Outcome<Bound<'py, PyAny>> {
-        self.remember(id, &made);
-        for (key, value) in &dict.entries {
-            let key = self.get(*key, maker)?;
-            let value = self.get(*value, maker)?;
-            made.set_item(key, value)?;
+    /// The first part that is not there yet.
+    fn missing(&self, frame: &mut Frame<'py>, parts: &[ObjectId]) -> Option<ObjectId> {
+        while let Some(&part) = parts.get(frame.next) {
+            if !self.is_ready(part) {
+                return Some(part);
+            }
+            frame.next += 1;
+        }
+        None
+    }
+
+    /// Values that are ready.
+    pub(crate) fn all(&mut self, ids: &[ObjectId]) -> Outcome<Vec<Bound<'py, PyAny>>> {
+        let mut found = memory::list(ids.len()).map_err(short)?;
+        for id in ids {
+            found.push(self.ready(*id)?);
+        }
+        Ok(found)
+    }
+
+    fn dict(&mut self, frame: &mut Frame<'py>, dict: &'a Dict) -> Outcome<Option<ObjectId>> {
+        let (py, objects) = (self.py, self.objects());
+        let made = if let Some(made) = &frame.made {
+            made.clone()
+        } else {
+            let (entry, class) = match dict.kind {
+                DictKind::OrderedDict => (ENTRY_BYTES + ORDER_BYTES, Some("OrderedDict")),
+                DictKind::Counter => (ENTRY_BYTES, Some("Counter")),
+                // Its factory may be anything, and is not kept.
+                DictKind::DefaultDict => (ENTRY_BYTES, Some("defaultdict")),
+                DictKind::Dict => (ENTRY_BYTES, None),
+            };
+            let make = || class.map_or_else(|| Ok(PyDict::new(py).into_any()), |name| class_of(py, name));
+            self.begin(frame, dict.entries.len() * entry, make)?
+        };
+        while let Some(&(key, value)) = dict.entries.get(frame.next) {
+            if !self.is_ready(key) {
+                return Ok(Some(key));
+            }
+            if !self.is_ready(value) {
+                return Ok(Some(value));
+            }
+            let (key_object, value) = (self.ready(key)?, self.ready(value)?);
+            self.keys.count(objects, key)?;
+            made.set_item(&key_object, value).map_err(unhashable)?;
+            // Keys that are equal were united, so each is a new one.
+            frame.keys.added(objects, key, &key_object, dict.entries.len(), true)?;
+            frame.next += 1;
         }
         if let Some(state) = dict.state
             && dict.kind == DictKind::OrderedDict
         {
-            let state = self.get(state, maker)?;
+            if !self.is_ready(state) {
+                return Ok(Some(state));
+            }
+            let state = self.ready(state)?;
             if let Ok(state) = state.cast::<PyDict>() {
-                made.getattr(intern!(self.py, "__dict__"))?.call_method1(intern!(self.py, "update"), (state,))?;
+                made.getattr(intern!(py, "__dict__"))?.call_method1(intern!(py, "update"), (state,))?;
             }
         }
-        Ok(made)
+        Ok(None)
     }
+
+    fn other(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
+        let (torch, id) = (self.torch, frame.id);
+        let made = if let Some(made) = &frame.made {
+            made.clone()
+        } else {
+            let needs = maker.needs(torch, id);
+            if let Some(part) = self.missing(frame, &needs) {
+                return Ok(Some(part));
+            }
+            self.ask(maker.bytes(torch, id))?;
+            let made = maker.make(self, id)?;
+            self.remember(id, &made)?;
+            frame.made = Some(made.clone());
+            made
+        };
+        let Some(state) = maker.state(torch, id) else { return Ok(None) };
+        if !self.is_ready(state) {
+            return Ok(Some(state));
+        }
+        let state = self.ready(state)?;
+        maker.set_state(&made, state)?;
+        Ok(None)
+    }
+}
+
+/// An empty object of a class of `collections`.
+fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("collections")?.getattr(name)?.call0()
+}
+
+/// More memory than the file may take, or than there is.
+pub(crate) fn short(short: Short) -> Failure {
+    match short {
+        Short::Budget(_) => short.into_fault("torch.memory").format().into(),
+        Short::System(_) => Error::from(short).into(),
+    }
+}
+
+/// Names the file in an error.
+pub(crate) fn at_path(failure: Failure, path: &Path) -> Failure {
+    match failure {
+        Failure::Core(error) => error.at_path(path).into(),
+        Failure::Python(error) => error.into(),
+    }
+}
+
+/// Python allows no such key or element: a tuple may hold a list.
+fn unhashable(error: PyErr) -> Failure {
+    if !Python::attach(|py| error.is_instance_of::<PyTypeError>(py)) {
+        return error.into();
+    }
+    let cause = "a key of a dict, or an element of a set, holds a value that Python allows in neither";
+    let help = "torch.save does not write this; save the checkpoint again from where it was made";
+    Fault::new("torch.key", cause).help(help).format().into()
 }
 
 /// The NumPy dtype as NumPy spells it, such as `<f4`.

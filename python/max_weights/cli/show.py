@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.text import Text
@@ -26,6 +28,17 @@ OBJECTS_SHOWN = 100
 OBJECT_WIDTH = 200
 WIDEST_COLUMN = 100
 """A name or key that is longer sticks out of its own line, and pads no other."""
+BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+    dict: ("{", "}"),
+    OrderedDict: ("OrderedDict({", "})"),
+    Counter: ("Counter({", "})"),
+    defaultdict: ("defaultdict(None, {", "})"),
+}
+"""What stands around the parts of a container in its representation."""
 COMPLETIONS = 500
 """Names offered to a shell at most."""
 
@@ -102,11 +115,46 @@ def write_objects(node: WeightsNode) -> None:
     width = max((len(printable(name)) for name in names), default=0)
     screen = console()
     for name in names:
-        text = repr(found[name])
-        text = text if len(text) <= OBJECT_WIDTH else text[:OBJECT_WIDTH] + "…"
+        text = brief(found[name])
         screen.print(Text(f"{printable(name):{min(width, WIDEST_COLUMN)}}  ", "dim").append(printable(text), "default"))
     if len(found) > len(names):
         screen.print(f"… {plural(len(found) - len(names), 'more value')}")
+
+
+def brief(value: object) -> str:
+    """What `repr` begins with, cut: values that hold each other many times over have one without end."""
+    text = ""
+    for piece in pieces(value, set()):
+        text += piece
+        if len(text) > OBJECT_WIDTH:
+            return text[:OBJECT_WIDTH] + "…"
+    return text
+
+
+def pieces(value: object, within: set[int]) -> Iterator[str]:
+    """The representation of a value, piece by piece; `within` are the containers that it stands in."""
+    kind = type(value)
+    if kind not in BRACKETS:
+        # A text is cut before its representation is made, which can be ten times as long.
+        yield repr(value[: OBJECT_WIDTH + 1] if isinstance(value, str | bytes | bytearray) else value)
+        return
+    if not value:
+        yield repr(value)
+        return
+    before, after = BRACKETS[kind]
+    if id(value) in within:
+        yield f"{before}...{after}"
+        return
+    yield before
+    items = value.items() if isinstance(value, dict) else ((item,) for item in cast("Iterable[object]", value))
+    for number, item in enumerate(items):
+        if number:
+            yield ", "
+        yield from pieces(item[0], within | {id(value)})
+        if len(item) > 1:
+            yield ": "
+            yield from pieces(item[1], within | {id(value)})
+    yield "," + after if kind is tuple and len(cast("tuple[object, ...]", value)) == 1 else after
 
 
 def write_weight(node: WeightsNode, info: WeightInfo, bins: int | None) -> None:

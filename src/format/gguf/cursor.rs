@@ -4,6 +4,7 @@
 use super::value::ValueType;
 use super::{FETCH_AGAIN, RAISE_LIMIT};
 use crate::error::Fault;
+use crate::memory::Short;
 
 /// Why reading stopped.
 pub(super) enum Stop {
@@ -16,6 +17,12 @@ pub(super) enum Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault.into())
+    }
+}
+
+impl From<Short> for Stop {
+    fn from(short: Short) -> Self {
+        Self::Fault(short.into())
     }
 }
 

@@ -9,6 +9,7 @@ use super::findings::Findings;
 use super::value::{Value, ValueType, skip};
 use crate::error::Fault;
 use crate::format::shown;
+use crate::memory;
 
 /// Where a key and its value stand in the header.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ impl KeyTable {
     /// Walks over `count` pairs of key and value.
     pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Findings) -> Step<Self> {
         let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
-        let mut entries = Vec::with_capacity(count.min(room) as usize);
+        let mut entries = memory::list(count.min(room) as usize)?;
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }
@@ -43,7 +44,7 @@ impl KeyTable {
 
     /// Two readers would disagree about a key that is given twice.
     fn sort(&mut self, header: &[u8]) -> Step<()> {
-        let mut sorted: Vec<u32> = (0..self.entries.len() as u32).collect();
+        let mut sorted = memory::collected(0..self.entries.len() as u32)?;
         sorted.sort_unstable_by(|&a, &b| {
             self.key_bytes(header, a as usize).cmp(self.key_bytes(header, b as usize)).then_with(|| a.cmp(&b))
         });

@@ -141,7 +141,8 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
 
 /// A tensor that stands in two files.
 fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Option<Fault> {
-    let (former, latter) = first_duplicate(tensors.len(), |i| tensors.name(i))?;
+    // Without memory for this there is none for the index of all names, which is made next.
+    let (former, latter) = first_duplicate(tensors.len(), |i| tensors.name(i)).ok().flatten()?;
     let (former, latter) = (tensors.get(former), tensors.get(latter));
     let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
     let cause = format!("it stands in {}, too", shown(&path(former.file).display().to_string()));

@@ -5,9 +5,10 @@ use super::findings::Findings;
 use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
-use crate::error::{Error, Fault};
+use crate::error::Fault;
 use crate::format::duplicates::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
+use crate::memory;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
 /// Names of this length and longer do not fit into the tensors of older readers.
@@ -115,7 +116,7 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<Place>> {
-        let mut places = Vec::with_capacity(self.frame.count as usize);
+        let mut places = memory::list(self.frame.count as usize)?;
         for _ in 0..self.frame.count {
             let record = Record::read(&mut cursor)?;
             places.push(self.check(&record).map_err(|mut fault| {
@@ -235,6 +236,8 @@ fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, 
             Fault::new("gguf.order", cause).tensor(name).offset(late.record.into())
         });
     }
+    // The sort takes half as much again.
+    memory::probe(size_of_val(places))?;
     places.sort_by_key(Place::sort_key);
     Ok(())
 }
@@ -247,8 +250,8 @@ fn build<'a>(
     frame: &Frame,
     findings: &mut Findings,
 ) -> Step<TensorTable> {
-    let into_fault = |error: Error| error.fault().cloned().unwrap_or_default();
-    let mut table = TensorTable::with_capacity(places.len(), name_bytes);
+    let into_fault = memory::fault_of;
+    let mut table = TensorTable::with_capacity(places.len(), name_bytes).map_err(into_fault)?;
     for place in places {
         let record = record(place)?;
         let span = Span::within(frame.file_len, place.start, place.len).map_err(into_fault)?;
@@ -265,7 +268,7 @@ fn build<'a>(
         let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span, view: None };
         table.push(&info).map_err(into_fault)?;
     }
-    if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i)) {
+    if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i))? {
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
         let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
         let cause = format!("the name is given twice, first at byte {first}");

@@ -6,6 +6,7 @@ use super::keys::is_hashable;
 use super::machine::Machine;
 use super::object::{Dict, DictKind, Object, ObjectId};
 use crate::error::Fault;
+use crate::memory::{Budget, Short};
 
 impl Machine<'_> {
     pub(super) fn change(&mut self, opcode: u8) -> Step<()> {
@@ -23,15 +24,21 @@ impl Machine<'_> {
             }
             b'e' => {
                 let items = self.pop_mark()?;
-                self.append(&items, "APPENDS")
+                self.append(&items, "APPENDS")?;
+                self.freed(items);
+                Ok(())
             }
             b'u' => {
                 let items = self.pop_mark()?;
-                self.set_items(&items, "SETITEMS")
+                self.set_items(&items, "SETITEMS")?;
+                self.freed(items);
+                Ok(())
             }
             _ => {
                 let items = self.pop_mark()?;
-                self.add_items(&items)
+                self.add_items(&items)?;
+                self.freed(items);
+                Ok(())
             }
         }
     }
@@ -39,33 +46,46 @@ impl Machine<'_> {
     fn append(&mut self, items: &[ObjectId], name: &str) -> Step<()> {
         let target = self.top()?;
         if let Some(Object::List(list)) = self.objects.get_mut(target) {
-            list.extend(items);
-            return Ok(());
+            return extend(&mut self.budget, list, items).map_err(|short| self.short(short));
         }
         self.record(target, items.iter().map(|item| (None, *item)), name, "a list")
     }
 
     fn add_items(&mut self, items: &[ObjectId]) -> Step<()> {
         let target = self.top()?;
+        if matches!(self.objects.get(target), Object::Set(_)) {
+            self.check_elements(items)?;
+        }
         if let Some(Object::Set(set)) = self.objects.get_mut(target) {
-            set.extend(items);
-            return Ok(());
+            return extend(&mut self.budget, set, items).map_err(|short| self.short(short));
         }
         self.record(target, items.iter().map(|item| (None, *item)), "ADDITEMS", "a set")
     }
 
     fn set_items(&mut self, items: &[ObjectId], name: &str) -> Step<()> {
         let target = self.top()?;
-        let pairs = self.pairs(items)?;
+        let pairs = self.checked_pairs(items)?;
         if let Some(Object::Dict(dict)) = self.objects.get_mut(target) {
-            dict.entries.extend(pairs);
-            return Ok(());
+            let room = self.budget.reserve(&mut dict.entries, pairs.len());
+            if room.is_ok() {
+                dict.entries.extend(pairs.iter().map(|[key, value]| (*key, *value)));
+            }
+            return room.map_err(|short| self.short(short));
         }
-        self.record(target, pairs.into_iter().map(|(key, value)| (Some(key), value)), name, "a dict")
+        self.record(target, pairs.iter().map(|[key, value]| (Some(*key), *value)), name, "a dict")
     }
 
     /// Keys and values that follow one another.
-    pub(super) fn pairs(&self, items: &[ObjectId]) -> Step<Vec<(ObjectId, ObjectId)>> {
+    pub(super) fn pairs(&mut self, items: &[ObjectId]) -> Step<Vec<(ObjectId, ObjectId)>> {
+        let mut pairs = Vec::new();
+        self.checked_pairs(items)?;
+        let added = self.budget.reserve(&mut pairs, items.len() / 2);
+        added.map_err(|short| self.short(short))?;
+        pairs.extend(items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value)));
+        Ok(pairs)
+    }
+
+    fn checked_pairs<'i>(&self, items: &'i [ObjectId]) -> Step<&'i [[ObjectId; 2]]> {
         let (pairs, rest) = items.as_chunks::<2>();
         if !rest.is_empty() {
             return Err(self.fault("pickle.dict", "a key of a dict has no value"));
@@ -73,7 +93,18 @@ impl Machine<'_> {
         for [key, _] in pairs {
             self.check_key(*key)?;
         }
-        Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+        Ok(pairs)
+    }
+
+    /// Python allows as elements of a set what it allows as keys.
+    pub(super) fn check_elements(&self, elements: &[ObjectId]) -> Step<()> {
+        match elements.iter().find(|element| !is_hashable(self.objects.get(**element))) {
+            None => Ok(()),
+            Some(element) => {
+                let cause = format!("{} is an element of a set; Python allows no such element", self.kind(*element));
+                Err(self.fault("pickle.set", cause))
+            }
+        }
     }
 
     pub(super) fn check_key(&self, key: ObjectId) -> Step<()> {
@@ -86,13 +117,16 @@ impl Machine<'_> {
     fn record(
         &mut self,
         target: ObjectId,
-        items: impl Iterator<Item = (Option<ObjectId>, ObjectId)>,
+        items: impl ExactSizeIterator<Item = (Option<ObjectId>, ObjectId)>,
         name: &str,
         wanted: &str,
     ) -> Step<()> {
         if let Some(opaque) = self.objects.opaque_mut(target) {
-            opaque.items.extend(items);
-            return Ok(());
+            let room = self.budget.reserve(&mut opaque.items, items.len());
+            if room.is_ok() {
+                opaque.items.extend(items);
+            }
+            return room.map_err(|short| self.short(short));
         }
         Err(self.wrong_target(target, name, wanted))
     }
@@ -105,8 +139,11 @@ impl Machine<'_> {
     fn build(&mut self, state: ObjectId) -> Step<()> {
         let target = self.top()?;
         if let Some(opaque) = self.objects.opaque_mut(target) {
-            opaque.states.push(state);
-            return Ok(());
+            let room = self.budget.reserve(&mut opaque.states, 1);
+            if room.is_ok() {
+                opaque.states.push(state);
+            }
+            return room.map_err(|short| self.short(short));
         }
         match self.objects.get(target) {
             Object::NumpyDType(_) => return self.build_numpy_dtype(target, state),
@@ -163,4 +200,11 @@ impl Machine<'_> {
             Object::Opaque(_) => "an object that is not built",
         }
     }
+}
+
+/// Adds to a list what there is room for.
+fn extend(budget: &mut Budget, list: &mut Vec<ObjectId>, items: &[ObjectId]) -> Result<(), Short> {
+    budget.reserve(list, items.len())?;
+    list.extend_from_slice(items);
+    Ok(())
 }

@@ -9,6 +9,7 @@ use super::tensor::Layout;
 use super::text;
 use crate::error::Fault;
 use crate::format::shown;
+use crate::memory::vec_bytes;
 
 /// The most arguments of a call that is known.
 const MOST_ARGUMENTS: usize = 8;
@@ -76,7 +77,8 @@ impl Machine<'_> {
             items: Vec::new(),
             position: self.position,
         };
-        self.objects.push_opaque(opaque).ok_or_else(|| self.full())
+        let made = self.objects.push_opaque(opaque, &mut self.budget).map_err(|short| self.short(short))?;
+        made.ok_or_else(|| self.full())
     }
 
     fn arguments(&self, global: GlobalId) -> Box<Fault> {
@@ -106,7 +108,9 @@ impl Machine<'_> {
             },
             (Known::Size, [tuple]) => {
                 self.dims(*tuple, "a torch.Size")?;
-                Some(Object::Size(*tuple))
+                // That of a size is the same, and a chain of them would have no end.
+                let inner = if let Object::Size(inner) = self.objects.get(*tuple) { *inner } else { *tuple };
+                Some(Object::Size(inner))
             }
             (Known::Device, _) => self.make_device(list)?,
             (Known::GetLayout, [name]) => {
@@ -130,6 +134,7 @@ impl Machine<'_> {
 
     /// Accounts for values that are copied from one container to another.
     fn copy(&mut self, count: usize) -> Step<()> {
+        self.scratch(count.saturating_mul(size_of::<(ObjectId, ObjectId)>()))?;
         self.copied = self.copied.saturating_add(count);
         if self.copied > self.operations {
             return Err(limit("values copied from one container to another", self.operations, self.position));
@@ -169,6 +174,7 @@ impl Machine<'_> {
         for (key, _) in &entries {
             self.check_key(*key)?;
         }
+        self.take(vec_bytes(&entries))?;
         Ok(Some(Object::Dict(Dict { kind, entries, state: None })))
     }
 
@@ -178,7 +184,9 @@ impl Machine<'_> {
             [from] => {
                 let Some(count) = self.objects.elements(*from).map(<[ObjectId]>::len) else { return Ok(None) };
                 self.copy(count)?;
-                self.objects.elements(*from).unwrap_or_default().to_vec()
+                let elements = self.objects.elements(*from).unwrap_or_default();
+                self.check_elements(elements)?;
+                self.budget.copied(elements).map_err(|short| self.short(short))?
             }
             _ => return Ok(None),
         };
@@ -189,7 +197,7 @@ impl Machine<'_> {
     fn make_bytes(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<ObjectId>> {
         let from = match (known, list) {
             (Known::Bytes | Known::ByteArray, []) => {
-                let slice = self.objects.store_bytes(&[]).ok_or_else(|| self.full())?;
+                let slice = self.store_bytes(&[])?;
                 let empty = if known == Known::Bytes { Object::Bytes(slice) } else { Object::ByteArray(slice) };
                 return self.make(empty).map(Some);
             }
@@ -224,10 +232,12 @@ impl Machine<'_> {
         }
         let Object::Text(slice) = self.objects.get(from) else { return Ok(None) };
         let text = self.objects.text_of(*slice);
+        self.scratch(text.len().saturating_mul(2))?;
         let bytes = if utf8 { Some(text.as_bytes().to_vec()) } else { text::to_latin1(text) };
         let Some(bytes) = bytes else { return Ok(None) };
-        let slice = self.objects.store_bytes(&bytes).ok_or_else(|| self.full())?;
+        let slice = self.store_bytes(&bytes)?;
         let id = self.make(Object::Bytes(slice))?;
+        self.budget.entry(&mut self.encoded).map_err(|short| self.short(short))?;
         self.encoded.insert((from, utf8), id);
         Ok(Some(id))
     }
@@ -243,7 +253,7 @@ impl Machine<'_> {
         };
         let Some(name) = self.objects.text(name).filter(|name| name.len() <= MAX_DEVICE_BYTES) else { return Ok(None) };
         let name = index.map_or_else(|| name.to_owned(), |index| format!("{name}:{index}"));
-        let slice = self.objects.store_text(&name).ok_or_else(|| self.full())?;
+        let slice = self.store_text(&name)?;
         Ok(Some(Object::Device(slice)))
     }
 

@@ -29,6 +29,11 @@ pub struct GlobalUse {
 }
 
 impl GlobalUse {
+    /// Whether both are one class or function.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.module, &self.name) == (&other.module, &other.name)
+    }
+
     /// Module and name, such as `torch._utils._rebuild_tensor_v2`.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.module, self.name)
@@ -108,9 +113,9 @@ fn known(module: &str, name: &str) -> Option<Known> {
         ("builtins" | "__builtin__", "bytes") => Known::Bytes,
         ("builtins" | "__builtin__", "complex") => Known::Complex,
         // Types that stand in a file as values, such as the default of a defaultdict.
-        ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object") => {
-            Known::Placeholder
-        }
+        ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object")
+        // What protocols up to 2 call int and str.
+        | ("__builtin__", "long" | "unicode") => Known::Placeholder,
         ("_codecs", "encode") => Known::CodecsEncode,
         ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
         ("torch", "Size") => Known::Size,

@@ -1,9 +1,10 @@
 //! Keys of dicts: a key that is set again replaces the value and keeps the place, as in Python.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
 
 use super::object::{Object, ObjectId, Objects};
+use crate::memory::{self, Budget, Pace, Short};
 
 /// The longest tuple whose elements are compared; a longer one is the same key only if it is the same value.
 const COMPARED_ELEMENTS: usize = 8;
@@ -78,39 +79,81 @@ pub(super) fn is_hashable(object: &Object) -> bool {
     )
 }
 
+/// Keys and values.
+type Entries = Vec<(ObjectId, ObjectId)>;
+
 /// Drops what was replaced from every dict.
-pub(super) fn unite(objects: &mut Objects) {
-    let dicts: Vec<ObjectId> = objects
-        .iter()
-        .filter(|(_, object)| matches!(object, Object::Dict(dict) if dict.entries.len() > 1))
-        .map(|(id, _)| id)
-        .collect();
-    let mut long = Long::default();
-    let mut changed = Vec::new();
-    for id in dicts {
-        let Some(dict) = objects.dict(id) else { continue };
-        let mut places: HashMap<Key<'_>, usize> = HashMap::with_capacity(dict.entries.len());
-        let mut united: Vec<(ObjectId, ObjectId)> = Vec::new();
-        for (key, value) in &dict.entries {
-            match places.entry(Key::new(objects, *key, false, &mut long)) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(united.len());
-                    united.push((*key, *value));
-                }
-                Entry::Occupied(place) => {
-                    if let Some(entry) = united.get_mut(*place.get()) {
-                        entry.1 = *value;
-                    }
-                }
-            }
-        }
-        if united.len() < dict.entries.len() {
+pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short> {
+    let hasher = RandomState::new();
+    let (mut long, mut pace) = (Long::default(), Pace::default());
+    let mut changed: Vec<(ObjectId, Entries)> = Vec::new();
+    for (id, object) in objects.iter() {
+        if let Object::Dict(dict) = object
+            && dict.entries.len() > 1
+            && let Some(united) = united(objects, &dict.entries, &mut long, &hasher, budget)?
+        {
+            memory::reserve(&mut changed, 1)?;
             changed.push((id, united));
         }
+        pace.step()?;
     }
     for (id, united) in changed {
         if let Some(Object::Dict(dict)) = objects.get_mut(id) {
             dict.entries = united;
         }
     }
+    Ok(())
+}
+
+/// The entries without those that were replaced; none if all keys differ. Positions are sorted by 32 bits of a hash that no file can
+/// foresee, which costs 8 bytes each.
+fn united<'a>(
+    objects: &'a Objects,
+    entries: &[(ObjectId, ObjectId)],
+    long: &mut Long<'a>,
+    hasher: &RandomState,
+    budget: &Budget,
+) -> Result<Option<Entries>, Short> {
+    const POSITION: u64 = u32::MAX as u64;
+    budget.scratch(entries.len().saturating_mul(3 * size_of::<u64>()))?;
+    let mut key_of = |position: usize| entries.get(position).map(|(key, _)| Key::new(objects, *key, false, long));
+    let mut hashes = memory::collected(
+        (0..entries.len()).map(|position| (hasher.hash_one(key_of(position)) & !POSITION) | position as u64),
+    )?;
+    hashes.sort_unstable();
+    // The place of a key, and a later place of the same key.
+    let mut again: Vec<(usize, usize)> = Vec::new();
+    for run in hashes.chunk_by(|a, b| a & !POSITION == b & !POSITION).filter(|run| run.len() > 1) {
+        // Mostly one, and hardly ever more than two.
+        let mut firsts = Vec::new();
+        for position in run.iter().map(|hash| (hash & POSITION) as usize) {
+            let key = key_of(position);
+            match firsts.iter().find(|(_, have)| *have == key) {
+                Some((first, _)) => {
+                    memory::reserve(&mut again, 1)?;
+                    again.push((*first, position));
+                }
+                None => firsts.push((position, key)),
+            }
+        }
+    }
+    if again.is_empty() {
+        return Ok(None);
+    }
+    // The last value stands, at the first place.
+    again.sort_unstable_by_key(|(_, later)| *later);
+    let mut all = memory::collected(entries.iter().copied())?;
+    for (first, later) in &again {
+        let value = all.get(*later).map(|(_, value)| *value);
+        if let (Some(entry), Some(value)) = (all.get_mut(*first), value) {
+            entry.1 = value;
+        }
+    }
+    let mut gone = again.iter().map(|(_, later)| *later).peekable();
+    let mut position = 0;
+    all.retain(|_| {
+        position += 1;
+        gone.next_if_eq(&(position - 1)).is_none()
+    });
+    Ok(Some(all))
 }

@@ -7,8 +7,9 @@ use super::object::{Object, ObjectId, Objects};
 use super::reach::leads_to_tensor;
 use super::tensor::TensorId;
 use super::{Limits, MIN_NAME_BYTES, Pickled, Step};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
 use crate::format::shown;
+use crate::memory::{self, BLOCK_BYTES, Pace};
 
 /// The name of a tensor that is the whole pickle.
 pub const ROOT_TENSOR: &str = "tensor";
@@ -17,6 +18,10 @@ pub const ROOT_OBJECT: &str = "object";
 
 /// What a leaf takes in memory beside the bytes of its name.
 const LEAF_BYTES: usize = 40;
+/// What a leaf takes in memory until it stands in the table: in a list that grows, in another and in a set to find duplicates, in the table.
+const LIVE_LEAF_BYTES: usize = 240;
+/// The same for a dimension of a tensor.
+const LIVE_DIM_BYTES: usize = 2 * DIM_BYTES;
 /// What a dimension of a tensor takes for each of its names: a size and a stride.
 const DIM_BYTES: usize = 16;
 /// The attributes of a `torch.nn.Module` whose entries stand directly below it.
@@ -56,18 +61,21 @@ pub struct Names {
 /// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
 /// gets a number: `a.b#2`.
 pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
+    let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
     let walk = Walk {
         objects: &pickled.objects,
         pickled,
         limits,
-        leads: leads_to_tensor(&pickled.objects),
+        leads: leads.map_err(|short| memory::error_of(short.into_fault("pickle.memory").into()))?,
         on_path: HashSet::new(),
         name: String::new(),
         leaves: Vec::new(),
         name_bytes: 0,
+        live: 0,
         visited: 0,
+        pace: Pace::default(),
     };
-    walk.run().and_then(unite).map_err(Error::Format)
+    walk.run().and_then(unite).map_err(memory::error_of)
 }
 
 /// The most bytes that the names of a pickle's values may take.
@@ -78,7 +86,7 @@ pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
 /// The error where there are more.
 pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
     let cause = format!(
-        "the values of the pickle have more than {} names, or than {} bytes of them",
+        "the values of the pickle have more than {} names, than {} bytes of them, or than there may be in memory",
         limits.leaves,
         name_limit(pickled, limits)
     );
@@ -92,6 +100,8 @@ struct Frame {
     parts: std::vec::IntoIter<(String, ObjectId)>,
     /// The length of the container's own name.
     name_len: usize,
+    /// What the parts take in memory.
+    bytes: usize,
 }
 
 struct Walk<'a> {
@@ -103,7 +113,10 @@ struct Walk<'a> {
     name: String,
     leaves: Vec<Leaf>,
     name_bytes: usize,
+    /// What names and open containers take in memory now.
+    live: usize,
     visited: usize,
+    pace: Pace,
 }
 
 impl Walk<'_> {
@@ -113,11 +126,14 @@ impl Walk<'_> {
         while let Some(frame) = path.last_mut() {
             let (id, name_len) = (frame.id, frame.name_len);
             let Some((key, part)) = frame.parts.next() else {
+                self.live = self.live.saturating_sub(frame.bytes);
                 path.pop();
                 self.on_path.remove(&id);
                 continue;
             };
+            self.pace.step()?;
             self.name.truncate(name_len);
+            self.name.try_reserve(key.len() + 1).map_err(|_| memory::Short::System(key.len()))?;
             if path.len() > 1 {
                 self.name.push('.');
             }
@@ -127,7 +143,7 @@ impl Walk<'_> {
             }
             self.enter(part, &mut path)?;
         }
-        let positions = self.leaves.iter().map(|leaf| self.position(leaf)).collect();
+        let positions = memory::collected(self.leaves.iter().map(|leaf| self.position(leaf)))?;
         Ok((self.leaves, positions))
     }
 
@@ -157,7 +173,13 @@ impl Walk<'_> {
         if opens {
             let parts = self.parts(id)?;
             self.on_path.insert(id);
-            path.push(Frame { id, parts: parts.into_iter(), name_len: self.name.len() });
+            let bytes = parts.capacity() * size_of::<(String, ObjectId)>()
+                + parts.iter().map(|(key, _)| key.len() + BLOCK_BYTES).sum::<usize>();
+            self.live = self.live.saturating_add(bytes);
+            if self.live > self.pickled.budget.left() {
+                return Err(self.too_many());
+            }
+            path.push(Frame { id, parts: parts.into_iter(), name_len: self.name.len(), bytes });
             if is_root {
                 self.name.clear();
                 if let Some(frame) = path.last_mut() {
@@ -173,13 +195,16 @@ impl Walk<'_> {
         let name = match (is_root, tensor) {
             (true, Some(_)) => ROOT_TENSOR.to_owned(),
             (true, None) => ROOT_OBJECT.to_owned(),
-            _ => self.name.clone(),
+            _ => memory::text(&self.name)?,
         };
         let rank = tensor.and_then(|tensor| self.pickled.tensor(tensor).shape()).map_or(0, <[u64]>::len);
         self.name_bytes = self.name_bytes.saturating_add(name.len() + LEAF_BYTES + rank * DIM_BYTES);
-        if self.name_bytes > self.name_limit() || self.leaves.len() >= self.limits.leaves {
+        self.live = self.live.saturating_add(2 * name.len() + LIVE_LEAF_BYTES + rank * LIVE_DIM_BYTES);
+        let memory = self.live > self.pickled.budget.left();
+        if memory || self.name_bytes > self.name_limit() || self.leaves.len() >= self.limits.leaves {
             return Err(self.too_many());
         }
+        memory::reserve(&mut self.leaves, 1)?;
         self.leaves.push(Leaf { name, object, tensor });
         Ok(())
     }
@@ -225,7 +250,10 @@ impl Walk<'_> {
             found: Vec::new(),
             bytes: 0,
             visited: 0,
-            most_bytes: self.name_limit().saturating_sub(self.name_bytes),
+            short: None,
+            pace: self.pace.clone(),
+            most_bytes: (self.name_limit().saturating_sub(self.name_bytes))
+                .min(self.pickled.budget.left().saturating_sub(self.live)),
             most_visited: self.limits.leaves.saturating_sub(self.visited),
         };
         match self.objects.get(id) {
@@ -241,11 +269,15 @@ impl Walk<'_> {
             Object::Opaque(_) => parts.opaque(id),
             _ => {}
         }
-        let Parts { found, bytes, visited, .. } = parts;
+        let Parts { found, bytes, visited, most_bytes, short, pace, .. } = parts;
+        self.pace = pace;
+        if let Some(short) = short {
+            return Err(short.into());
+        }
         self.visited = self.visited.saturating_add(visited);
         // Keys count once more each time their dict is opened, so that no small file has them copied without end.
         self.name_bytes = self.name_bytes.saturating_add(bytes);
-        if self.visited > self.limits.leaves || self.name_bytes > self.name_limit() {
+        if self.visited > self.limits.leaves || self.name_bytes > self.name_limit() || bytes > most_bytes {
             return Err(self.too_many());
         }
         Ok(found)
@@ -262,6 +294,9 @@ struct Parts<'a> {
     found: Vec<(String, ObjectId)>,
     bytes: usize,
     visited: usize,
+    /// There is no memory for more.
+    short: Option<memory::Short>,
+    pace: Pace,
     most_bytes: usize,
     most_visited: usize,
 }
@@ -271,7 +306,10 @@ impl Parts<'_> {
     /// same long dict as its state many times over, or the same long key, so it is too late to count at the end.
     fn visit(&mut self) -> bool {
         self.visited = self.visited.saturating_add(1);
-        self.visited <= self.most_visited && self.bytes <= self.most_bytes
+        if let Err(short) = self.pace.step() {
+            self.short = Some(short);
+        }
+        self.visited <= self.most_visited && self.bytes <= self.most_bytes && self.short.is_none()
     }
 
     fn leads(&self, id: ObjectId) -> bool {
@@ -280,7 +318,18 @@ impl Parts<'_> {
 
     fn add(&mut self, key: String, id: ObjectId) {
         self.bytes = self.bytes.saturating_add(key.len() + LEAF_BYTES);
-        self.found.push((key, id));
+        match memory::reserve(&mut self.found, 1) {
+            Ok(()) => self.found.push((key, id)),
+            Err(short) => self.short = Some(short),
+        }
+    }
+
+    /// Adds what has this key.
+    fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) {
+        match key_text(self.objects, key, place) {
+            Ok(key) => self.add(key, id),
+            Err(short) => self.short = Some(short),
+        }
     }
 
     fn entries(&mut self, dict: ObjectId, tensors_only: bool) {
@@ -290,7 +339,7 @@ impl Parts<'_> {
                 return;
             }
             if !tensors_only || self.leads(*value) {
-                self.add(key_text(objects, *key, place), *value);
+                self.keyed(*key, place, *value);
             }
         }
     }
@@ -349,7 +398,7 @@ impl Parts<'_> {
                 Some(key) if MODULE_PARTS.contains(&key) && objects.dict(*value).is_some() => {
                     self.entries(*value, true);
                 }
-                _ => self.add(key_text(objects, *key, place), *value),
+                _ => self.keyed(*key, place, *value),
             }
         }
     }
@@ -364,7 +413,10 @@ impl Parts<'_> {
             }
             if self.leads(*value) {
                 let place = arguments.len() + place;
-                self.add(key.map_or_else(|| place.to_string(), |key| key_text(self.objects, key, place)), *value);
+                match key {
+                    Some(key) => self.keyed(*key, place, *value),
+                    None => self.add(place.to_string(), *value),
+                }
             }
         }
         for state in &opaque.states {
@@ -377,28 +429,29 @@ impl Parts<'_> {
 }
 
 /// A key as part of a name.
-fn key_text(objects: &Objects, key: ObjectId, place: usize) -> String {
-    match objects.get(key) {
-        Object::Text(slice) => objects.text_of(*slice).to_owned(),
+fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, memory::Short> {
+    Ok(match objects.get(key) {
+        Object::Text(slice) => return memory::text(objects.text_of(*slice)),
         Object::Int(value) => value.to_string(),
         Object::Bool(true) => "True".to_owned(),
         Object::Bool(false) => "False".to_owned(),
         Object::None => "None".to_owned(),
         Object::Bytes(slice) => {
-            str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| format!("[{place}]"), str::to_owned)
+            return str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| Ok(format!("[{place}]")), memory::text);
         }
         Object::NumpyScalar { .. } => {
             objects.numpy_integer(key).map_or_else(|| format!("[{place}]"), |key| key.to_string())
         }
         _ => format!("[{place}]"),
-    }
+    })
 }
 
 /// Makes the names differ, or says which tensors have the same.
 fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {
-        let mut taken: HashSet<&str> = HashSet::with_capacity(leaves.len());
+        let mut taken: HashSet<&str> = HashSet::new();
+        taken.try_reserve(leaves.len()).map_err(|_| memory::Short::System(leaves.len() * size_of::<&str>()))?;
         for (leaf, position) in leaves.iter().zip(positions).filter(|(leaf, _)| leaf.tensor.is_some()) {
             if !taken.insert(&leaf.name) {
                 let cause = format!(
@@ -415,6 +468,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
         }
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let mut made: HashSet<String> = HashSet::new();
+        let mut pace = Pace::default();
         for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.tensor.is_none()) {
             if taken.insert(&leaf.name) && !made.contains(&leaf.name) {
                 continue;
@@ -422,8 +476,10 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
             let count = counts.entry(&leaf.name).or_insert(1);
             loop {
                 *count += 1;
+                pace.step()?;
                 let name = format!("{}#{count}", leaf.name);
                 if !taken.contains(&*name) && made.insert(name.clone()) {
+                    memory::reserve(&mut renames, 1)?;
                     renames.push((index, name));
                     break;
                 }

@@ -1,18 +1,19 @@
 //! The stack machine: one instruction after the other. What it makes of calls stands in `construct`, of changes to values in `build`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cursor::{Cursor, limit};
 use super::dtype::StorageType;
 use super::global::{GlobalId, GlobalUse, Known, Verdict, verdict};
 use super::memo::Memo;
-use super::object::{Object, ObjectId, Objects};
+use super::object::{Object, ObjectId, Objects, Slice};
 use super::tensor::{StorageId, StorageRef, TensorRef, View};
 use super::text::{self, Integer};
 use super::{Limits, PersistentIds, Pickled, Step, keys};
 use crate::error::Fault;
 use crate::format::shown;
+use crate::memory::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
 
 pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the checkpoint again from where it was made";
 /// The highest version of the format.
@@ -33,7 +34,7 @@ pub(super) struct Machine<'a> {
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
     /// Keys and locations of storages, each once.
-    pub(super) texts: HashSet<Arc<str>>,
+    pub(super) texts: HashMap<Arc<str>, ()>,
     pub(super) tensors: Vec<TensorRef>,
     /// Shapes and strides, by the tuple they were: one that is used for many tensors is kept once.
     pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,
@@ -48,8 +49,13 @@ pub(super) struct Machine<'a> {
     frame_end: usize,
     /// Where the instruction at hand stands in the file.
     pub(super) position: u64,
+    /// What all this may take in memory.
+    pub(super) budget: Budget,
+    pace: Pace,
 }
 
+/// What a global takes beside the bytes of its name, in the list and in the map.
+const GLOBAL_BYTES: usize = 256;
 const NONE: usize = 256;
 const FALSE: usize = 257;
 const TRUE: usize = 258;
@@ -71,7 +77,7 @@ impl<'a> Machine<'a> {
             storages: Vec::new(),
             storage_ids: HashMap::new(),
             storage_bytes: HashMap::new(),
-            texts: HashSet::new(),
+            texts: HashMap::new(),
             tensors: Vec::new(),
             dims: HashMap::new(),
             encoded: HashMap::new(),
@@ -80,18 +86,28 @@ impl<'a> Machine<'a> {
             operations: 0,
             frame_end: 0,
             position: at,
+            budget: limits.memory.map_or_else(|| Budget::of_file(bytes.len() as u64), Budget::new),
+            pace: Pace::default(),
         }
     }
 
     pub(super) fn run(mut self) -> Step<Pickled> {
         let root = self.steps()?;
-        keys::unite(&mut self.objects);
-        let Self { cursor, objects, globals, storages, tensors, .. } = self;
-        Ok(Pickled { objects, root, consumed: cursor.position(), globals, storages, tensors })
+        keys::unite(&mut self.objects, &self.budget).map_err(|short| self.short(short))?;
+        let gone = vec_bytes(&self.stack)
+            + self.memo.bytes()
+            + map_bytes(&self.storage_ids)
+            + map_bytes(&self.storage_bytes)
+            + map_bytes(&self.texts)
+            + map_bytes(&self.dims)
+            + map_bytes(&self.encoded);
+        self.budget.give(gone);
+        let Self { cursor, objects, globals, storages, tensors, budget, .. } = self;
+        Ok(Pickled { objects, root, consumed: cursor.position(), globals, storages, tensors, budget })
     }
 
-    pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, Step<()>) {
-        let outcome = self.steps().map(|_| ());
+    pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, Step<usize>) {
+        let outcome = self.steps().map(|_| self.cursor.position());
         (self.globals, outcome)
     }
 
@@ -102,6 +118,7 @@ impl<'a> Machine<'a> {
             if self.operations > self.limits.operations {
                 return Err(limit("instructions", self.limits.operations, self.position));
             }
+            self.pace.step().map_err(|short| self.short(short))?;
             let opcode = self.cursor.u8()?;
             if opcode == b'.' {
                 if self.frame_end > self.cursor.position() {
@@ -121,7 +138,7 @@ impl<'a> Machine<'a> {
             0x95 => self.frame(),
             b'(' => self.mark(),
             b'0' => self.discard(),
-            b'1' => self.pop_mark().map(drop),
+            b'1' => self.drop_mark(),
             b'2' => self.top().and_then(|top| self.push(top)),
             b'N' => self.shared(NONE, Object::None),
             b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' | 0x88 | 0x89 => self.number(opcode),
@@ -255,22 +272,23 @@ impl<'a> Machine<'a> {
     fn integer(&mut self, value: Integer) -> Step<Object> {
         Ok(match value {
             Integer::Small(value) => Object::Int(value),
-            Integer::Large(bytes) => {
-                let slice = self.objects.store_bytes(&bytes);
-                Object::BigInt(slice.ok_or_else(|| self.full())?)
-            }
+            Integer::Large(bytes) => Object::BigInt(self.store_bytes(&bytes)?),
         })
     }
 
     fn text(&mut self, opcode: u8) -> Step<()> {
         let len = match opcode {
             b'S' => {
-                let bytes = text::quoted(self.cursor.line()?);
+                let line = self.cursor.line()?;
+                self.scratch(line.len())?;
+                let bytes = text::quoted(line);
                 let bytes = bytes.ok_or_else(|| self.fault("pickle.text", "a string literal of Python 2 is broken"))?;
                 return self.eight_bit_text(&bytes);
             }
             b'V' => {
-                let text = text::raw_unicode_escape(self.cursor.line()?);
+                let line = self.cursor.line()?;
+                self.scratch(line.len().saturating_mul(2))?;
+                let text = text::raw_unicode_escape(line);
                 let text = text.ok_or_else(|| self.fault("pickle.text", "a text is not Unicode"))?;
                 let id = self.make_text(&text)?;
                 return self.push(id);
@@ -297,9 +315,10 @@ impl<'a> Machine<'a> {
         let id = if let Ok(text) = str::from_utf8(bytes) {
             self.make_text(text)?
         } else {
+            self.scratch(bytes.len().saturating_mul(2))?;
             let id = self.make_text(&text::latin1(bytes))?;
-            let raw = self.objects.store_bytes(bytes).ok_or_else(|| self.full())?;
-            self.objects.set_raw(id, raw);
+            let raw = self.store_bytes(bytes)?;
+            self.objects.set_raw(id, raw, &mut self.budget).map_err(|short| self.short(short))?;
             id
         };
         self.push(id)
@@ -312,7 +331,7 @@ impl<'a> Machine<'a> {
             _ => self.cursor.u64()?,
         };
         let bytes = self.cursor.string(len)?;
-        let slice = self.objects.store_bytes(bytes).ok_or_else(|| self.full())?;
+        let slice = self.store_bytes(bytes)?;
         let id = self.make(if opcode == 0x96 { Object::ByteArray(slice) } else { Object::Bytes(slice) })?;
         self.push(id)
     }
@@ -325,10 +344,16 @@ impl<'a> Machine<'a> {
             0x8f => Object::Set(Vec::new()),
             b't' => Object::Tuple(self.pop_mark()?.into()),
             b'l' => Object::List(self.pop_mark()?),
-            0x91 => Object::FrozenSet(self.pop_mark()?.into()),
+            0x91 => {
+                let items = self.pop_mark()?;
+                self.check_elements(&items)?;
+                Object::FrozenSet(items.into())
+            }
             b'd' => {
                 let items = self.pop_mark()?;
-                Self::dict(self.pairs(&items)?)
+                let pairs = self.pairs(&items)?;
+                self.freed(items);
+                Self::dict(pairs)
             }
             _ => {
                 let count = usize::from(opcode - 0x84);
@@ -336,6 +361,7 @@ impl<'a> Machine<'a> {
                 for slot in elements.iter_mut().take(count).rev() {
                     *slot = Some(self.pop()?);
                 }
+                self.take(count * size_of::<ObjectId>() + BLOCK_BYTES)?;
                 Object::Tuple(elements.into_iter().flatten().collect())
             }
         };
@@ -414,7 +440,7 @@ impl<'a> Machine<'a> {
             _ => self.memo.len() as u32,
         };
         let top = self.top()?;
-        self.memo.put(index, top);
+        self.memo.put(index, top, &mut self.budget).map_err(|short| self.short(short))?;
         if self.memo.len() > self.limits.memo {
             return Err(limit("remembered values", self.limits.memo, self.position));
         }
@@ -444,6 +470,7 @@ impl<'a> Machine<'a> {
             Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
             _ => Object::Global(GlobalId(self.globals.len() as u32)),
         })?;
+        self.take(2 * (module.len() + name.len()) + GLOBAL_BYTES)?;
         self.globals.push(GlobalUse { module: module.into(), name: name.into(), offset: self.position, verdict });
         self.global_ids.insert(key, id);
         Ok(id)
@@ -457,17 +484,49 @@ impl<'a> Machine<'a> {
         limit("values", self.limits.objects, self.position)
     }
 
+    /// More memory than the file may take, or than there is.
+    #[cold]
+    pub(super) fn short(&self, short: Short) -> Box<Fault> {
+        short.into_fault("pickle.memory").offset(self.position).into()
+    }
+
+    /// Counts memory that is going to be taken.
+    pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
+        self.budget.take(bytes).map_err(|short| self.short(short))
+    }
+
+    /// Counts memory that is needed for a moment.
+    pub(super) fn scratch(&self, bytes: usize) -> Step<()> {
+        self.budget.scratch(bytes).map_err(|short| self.short(short))
+    }
+
+    /// Drops what [`Machine::pop_mark`] gave.
+    pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
+        self.budget.give(vec_bytes(&items));
+    }
+
     /// Puts a value into the arena.
     pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
         if self.objects.len() >= self.limits.objects {
             return Err(self.full());
         }
-        self.objects.push(object).ok_or_else(|| self.full())
+        let made = self.objects.push(object, &mut self.budget).map_err(|short| self.short(short))?;
+        made.ok_or_else(|| self.full())
     }
 
     pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
-        let slice = self.objects.store_text(text).ok_or_else(|| self.full())?;
+        let slice = self.store_text(text)?;
         self.make(Object::Text(slice))
+    }
+
+    pub(super) fn store_text(&mut self, text: &str) -> Step<Slice> {
+        let slice = self.objects.store_text(text, &mut self.budget).map_err(|short| self.short(short))?;
+        slice.ok_or_else(|| self.full())
+    }
+
+    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Step<Slice> {
+        let slice = self.objects.store_bytes(bytes, &mut self.budget).map_err(|short| self.short(short))?;
+        slice.ok_or_else(|| self.full())
     }
 
     fn shared(&mut self, place: usize, object: Object) -> Step<()> {
@@ -485,6 +544,7 @@ impl<'a> Machine<'a> {
         if self.stack.len() >= self.limits.stack {
             return Err(limit("values on the stack", self.limits.stack, self.position));
         }
+        self.budget.reserve(&mut self.stack, 1).map_err(|short| self.short(short))?;
         self.stack.push(id);
         Ok(())
     }
@@ -508,8 +568,22 @@ impl<'a> Machine<'a> {
 
     /// The values above the last mark.
     pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
+        let height = self.mark_height()?;
+        let items = self.stack.get(height..).unwrap_or_default();
+        let items = self.budget.copied(items).map_err(|short| self.short(short))?;
+        self.stack.truncate(height);
+        Ok(items)
+    }
+
+    fn drop_mark(&mut self) -> Step<()> {
+        let height = self.mark_height()?;
+        self.stack.truncate(height);
+        Ok(())
+    }
+
+    fn mark_height(&mut self) -> Step<usize> {
         match self.marks.pop() {
-            Some(height) => Ok(self.stack.split_off(height.min(self.stack.len()))),
+            Some(height) => Ok(height.min(self.stack.len())),
             None => Err(self.fault("pickle.stack", "an instruction takes values down to a mark, and there is none")),
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::object::ObjectId;
+use crate::memory::{Budget, Short, map_bytes, vec_bytes};
 
 #[derive(Debug, Default)]
 pub(super) struct Memo {
@@ -20,15 +21,23 @@ impl Memo {
         self.dense.get(index as usize).or_else(|| self.sparse.get(&index)).copied()
     }
 
-    pub(super) fn put(&mut self, index: u32, id: ObjectId) {
+    /// The bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        vec_bytes(&self.dense) + map_bytes(&self.sparse)
+    }
+
+    pub(super) fn put(&mut self, index: u32, id: ObjectId, budget: &mut Budget) -> Result<(), Short> {
         let dense = self.dense.len();
         if let Some(slot) = self.dense.get_mut(index as usize) {
             *slot = id;
         } else if dense == index as usize {
             self.sparse.remove(&index);
+            budget.reserve(&mut self.dense, 1)?;
             self.dense.push(id);
         } else {
+            budget.entry(&mut self.sparse)?;
             self.sparse.insert(index, id);
         }
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use super::dtype::TorchDType;
 use super::global::GlobalId;
 use super::numpy::NumpyDType;
 use super::tensor::{Layout, StorageId, TensorId};
+use crate::memory::{Budget, Short};
 
 /// The number of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -268,32 +269,39 @@ impl Objects {
         }
     }
 
-    pub(super) fn push(&mut self, value: Object) -> Option<ObjectId> {
-        let id = ObjectId::from_index(self.values.len())?;
+    /// Adds a value; none if there are as many as can be numbered.
+    pub(super) fn push(&mut self, value: Object, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
+        let Some(id) = ObjectId::from_index(self.values.len()) else { return Ok(None) };
+        budget.reserve(&mut self.values, 1)?;
         self.values.push(value);
-        Some(id)
+        Ok(Some(id))
     }
 
-    pub(super) fn push_opaque(&mut self, opaque: Opaque) -> Option<ObjectId> {
-        let index = u32::try_from(self.opaques.len()).ok()?;
+    pub(super) fn push_opaque(&mut self, opaque: Opaque, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
+        let Ok(index) = u32::try_from(self.opaques.len()) else { return Ok(None) };
+        budget.reserve(&mut self.opaques, 1)?;
         self.opaques.push(opaque);
-        self.push(Object::Opaque(index))
+        self.push(Object::Opaque(index), budget)
     }
 
-    pub(super) fn store_text(&mut self, text: &str) -> Option<Slice> {
-        let slice = slice(self.texts.len(), text.len())?;
+    pub(super) fn store_text(&mut self, text: &str, budget: &mut Budget) -> Result<Option<Slice>, Short> {
+        let Some(slice) = slice(self.texts.len(), text.len()) else { return Ok(None) };
+        budget.reserve_text(&mut self.texts, text.len())?;
         self.texts.push_str(text);
-        Some(slice)
+        Ok(Some(slice))
     }
 
-    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Option<Slice> {
-        let slice = slice(self.bytes.len(), bytes.len())?;
+    pub(super) fn store_bytes(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Option<Slice>, Short> {
+        let Some(slice) = slice(self.bytes.len(), bytes.len()) else { return Ok(None) };
+        budget.reserve(&mut self.bytes, bytes.len())?;
         self.bytes.extend_from_slice(bytes);
-        Some(slice)
+        Ok(Some(slice))
     }
 
-    pub(super) fn set_raw(&mut self, id: ObjectId, raw: Slice) {
+    pub(super) fn set_raw(&mut self, id: ObjectId, raw: Slice, budget: &mut Budget) -> Result<(), Short> {
+        budget.entry(&mut self.raw)?;
         self.raw.insert(id, raw);
+        Ok(())
     }
 
     pub(super) fn bytes_slice(&self, id: ObjectId) -> Option<Slice> {

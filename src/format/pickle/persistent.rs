@@ -10,6 +10,7 @@ use super::tensor::{StorageId, StorageRef, View};
 use super::text;
 use super::{PersistentIds, Step};
 use crate::format::shown;
+use crate::memory::BLOCK_BYTES;
 
 /// The longest key or location of a storage.
 const MAX_KEY_BYTES: usize = 1024;
@@ -32,7 +33,8 @@ impl Machine<'_> {
                 );
             }
         };
-        let kind = members.first().and_then(|kind| self.key_text(*kind)).unwrap_or_default();
+        let kind = members.first().copied();
+        let kind = kind.map(|kind| self.key_text(kind)).transpose()?.flatten().unwrap_or_default();
         match (&*kind, &members[..], self.persistent) {
             ("storage", [_, class, key, location, elements], PersistentIds::Zip) => {
                 let id = self.storage_ref(*class, *key, *location, *elements, None)?;
@@ -60,6 +62,7 @@ impl Machine<'_> {
 
     /// The reference that protocol 0 writes as text: Python's print of the tuple.
     pub(super) fn resolve_text(&mut self, line: &[u8]) -> Step<ObjectId> {
+        self.scratch(line.len().saturating_mul(3))?;
         let members = str::from_utf8(line).ok().and_then(printed_members);
         let Some(members) = members else {
             let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
@@ -79,6 +82,7 @@ impl Machine<'_> {
                 }
             });
         }
+        self.take(size_of_val(&*ids) + BLOCK_BYTES)?;
         let tuple = self.make(Object::Tuple(ids.into()))?;
         self.resolve(tuple)
     }
@@ -92,10 +96,10 @@ impl Machine<'_> {
         view: Option<ObjectId>,
     ) -> Step<StorageId> {
         let dtype = self.storage_type(class)?;
-        let Some(key) = self.key_text(key) else {
+        let Some(key) = self.key_text(key)? else {
             return Err(self.fault("pickle.storage", "the key of a storage must be a text of up to 1024 bytes"));
         };
-        let Some(location) = self.key_text(location) else {
+        let Some(location) = self.key_text(location)? else {
             return Err(self.fault("pickle.storage", "the location of a storage must be a text of up to 1024 bytes"));
         };
         let elements = self.size(elements, "the number of elements of a storage")?;
@@ -110,6 +114,7 @@ impl Machine<'_> {
                 format!("the storage \"{}\" has {elements} elements, more than any file has room for", shown(&key));
             return Err(self.fault("pickle.storage", cause));
         };
+        self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
             let cause = format!("the storage \"{}\" is said to have {known} bytes, and here {bytes}", shown(&key));
@@ -119,6 +124,8 @@ impl Machine<'_> {
             return Ok(*id);
         }
         let id = StorageId(self.storages.len() as u32);
+        self.budget.entry(&mut self.storage_ids).map_err(|short| self.short(short))?;
+        self.budget.reserve(&mut self.storages, 1).map_err(|short| self.short(short))?;
         self.storages.push(StorageRef { key, dtype, location, elements, view, position });
         self.storage_ids.insert(name, id);
         Ok(id)
@@ -148,7 +155,7 @@ impl Machine<'_> {
         let Some([key, offset, count]) = members else {
             return Err(self.fault("pickle.storage", "the view of a storage must be a tuple of three"));
         };
-        let Some(key) = self.key_text(key) else {
+        let Some(key) = self.key_text(key)? else {
             return Err(self.fault("pickle.storage", "the key of a view must be a text of up to 1024 bytes"));
         };
         let offset = self.size(offset, "the offset of a view")?;
@@ -161,22 +168,31 @@ impl Machine<'_> {
     }
 
     /// A short text or number as a shared text.
-    fn key_text(&mut self, id: ObjectId) -> Option<Arc<str>> {
+    fn key_text(&mut self, id: ObjectId) -> Step<Option<Arc<str>>> {
+        let number;
         let text = match self.objects.get(id) {
             Object::Text(slice) => self.objects.text_of(*slice),
-            Object::Bytes(slice) => str::from_utf8(self.objects.bytes_of(*slice)).ok()?,
-            Object::Int(value) => return Some(value.to_string().into()),
-            _ => return None,
+            Object::Bytes(slice) => match str::from_utf8(self.objects.bytes_of(*slice)) {
+                Ok(text) => text,
+                Err(_) => return Ok(None),
+            },
+            Object::Int(value) => {
+                number = value.to_string();
+                &number
+            }
+            _ => return Ok(None),
         };
         if text.len() > MAX_KEY_BYTES {
-            return None;
+            return Ok(None);
         }
-        if let Some(have) = self.texts.get(text) {
-            return Some(have.clone());
+        if let Some((have, ())) = self.texts.get_key_value(text) {
+            return Ok(Some(have.clone()));
         }
         let text: Arc<str> = text.into();
-        self.texts.insert(text.clone());
-        Some(text)
+        self.take(text.len() + 2 * size_of::<usize>() + BLOCK_BYTES)?;
+        self.budget.entry(&mut self.texts).map_err(|short| self.short(short))?;
+        self.texts.insert(text.clone(), ());
+        Ok(Some(text))
     }
 
     fn storage_object(&mut self, id: StorageId) -> Step<ObjectId> {

@@ -1,11 +1,12 @@
 //! Which values lead to a tensor. Values may contain each other, so this goes from the tensors upwards, and to each value once.
 
 use super::object::{Object, ObjectId, Objects};
+use crate::memory::{self, Budget, Short};
 
 /// For each value of the arena, whether it is a tensor or contains one.
-pub(super) fn leads_to_tensor(objects: &Objects) -> Vec<bool> {
+pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<bool>, Short> {
     // The containers of each value, one list after the other.
-    let mut starts = vec![0_u32; objects.len() + 1];
+    let mut starts = zeros(objects.len() + 1, budget)?;
     for (id, _) in objects.iter() {
         for_each_child(objects, id, |child| {
             if let Some(count) = starts.get_mut(child.index() + 1) {
@@ -18,8 +19,9 @@ pub(super) fn leads_to_tensor(objects: &Objects) -> Vec<bool> {
         total += *start;
         *start = total;
     }
-    let mut parents = vec![0_u32; total as usize];
-    let mut next = starts.clone();
+    let mut parents = zeros(total as usize, budget)?;
+    let mut next = zeros(starts.len(), budget)?;
+    next.copy_from_slice(&starts);
     for (id, _) in objects.iter() {
         for_each_child(objects, id, |child| {
             let Some(place) = next.get_mut(child.index()) else { return };
@@ -29,8 +31,10 @@ pub(super) fn leads_to_tensor(objects: &Objects) -> Vec<bool> {
             *place += 1;
         });
     }
-    let mut leads = vec![false; objects.len()];
-    let mut open: Vec<u32> = Vec::new();
+    let mut leads = memory::list(objects.len())?;
+    leads.resize(objects.len(), false);
+    // Each value is opened once.
+    let mut open: Vec<u32> = memory::list(objects.len())?;
     for (id, object) in objects.iter() {
         if matches!(object, Object::Tensor(_)) {
             mark(&mut leads, &mut open, id.index() as u32);
@@ -44,7 +48,15 @@ pub(super) fn leads_to_tensor(objects: &Objects) -> Vec<bool> {
             mark(&mut leads, &mut open, *parent);
         }
     }
-    leads
+    Ok(leads)
+}
+
+/// A list of zeros, for the time of this module.
+fn zeros(len: usize, budget: &Budget) -> Result<Vec<u32>, Short> {
+    budget.scratch(len.saturating_mul(2 * size_of::<u32>()))?;
+    let mut list = memory::list(len)?;
+    list.resize(len, 0);
+    Ok(list)
 }
 
 fn mark(leads: &mut [bool], open: &mut Vec<u32>, index: u32) {

@@ -10,6 +10,10 @@ use super::object::{Object, ObjectId};
 use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
 use crate::error::Fault;
 use crate::format::shown_shape;
+use crate::memory::BLOCK_BYTES;
+
+/// What the counts of shared dims take, and their block.
+const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 
 impl Machine<'_> {
     /// What a `_rebuild_…` function makes; none if it has not the arguments it should have.
@@ -86,6 +90,7 @@ impl Machine<'_> {
         let elements = match self.objects.get(id) {
             Object::Tuple(elements) => elements,
             Object::Size(tuple) => {
+                // Which is a tuple.
                 let tuple = *tuple;
                 return self.dims(tuple, what);
             }
@@ -97,6 +102,8 @@ impl Machine<'_> {
         }
         let dims: Result<Arc<[u64]>, _> = elements.iter().map(|element| self.size(*element, what)).collect();
         let dims = dims?;
+        self.take(size_of_val(&*dims) + DIMS_BYTES)?;
+        self.budget.entry(&mut self.dims).map_err(|short| self.short(short))?;
         self.dims.insert(id, dims.clone());
         Ok(dims)
     }
@@ -131,6 +138,7 @@ impl Machine<'_> {
 
     fn tensor(&mut self, kind: TensorKind, requires_grad: bool) -> Step<ObjectId> {
         let id = self.make(Object::Tensor(TensorId(self.tensors.len() as u32)))?;
+        self.budget.reserve(&mut self.tensors, 1).map_err(|short| self.short(short))?;
         self.tensors.push(TensorRef { kind, requires_grad, position: self.position });
         Ok(id)
     }
@@ -258,6 +266,7 @@ impl Machine<'_> {
             return Ok(None);
         }
         let shape = self.dims(size, "the shape of a tensor")?;
+        self.take(size_of_val(&*indices) + BLOCK_BYTES)?;
         self.tensor(TensorKind::Sparse { layout, indices, values, shape, coalesced }, false).map(Some)
     }
 

@@ -13,36 +13,29 @@ pub(super) fn to_latin1(text: &str) -> Option<Vec<u8>> {
 /// A line of `UNICODE`: bytes are characters, but for `\u` with four hexadecimal digits and `\U` with eight; pairs of surrogates
 /// become one character.
 pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
-    let mut units: Vec<u32> = Vec::with_capacity(line.len());
+    let mut text = String::with_capacity(line.len());
+    // The first half of a pair.
+    let mut high: Option<u32> = None;
     let mut rest = line;
     while let [first, tail @ ..] = rest {
-        rest = tail;
         let digits = match (first, tail.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
-            _ => {
-                units.push(u32::from(*first));
-                continue;
-            }
+            _ => 0,
         };
-        units.push(hex(tail.get(1..=digits)?)?);
-        rest = tail.get(1 + digits..)?;
-    }
-    let mut text = String::with_capacity(units.len());
-    let mut units = units.into_iter().peekable();
-    while let Some(unit) = units.next() {
-        let low =
-            units.peek().filter(|low| (0xD800..0xDC00).contains(&unit) && (0xDC00..0xE000).contains(*low)).copied();
-        let whole = match low {
-            Some(low) => {
-                units.next();
-                0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00)
+        let unit = if digits == 0 { u32::from(*first) } else { hex(tail.get(1..=digits)?)? };
+        rest = if digits == 0 { tail } else { tail.get(1 + digits..)? };
+        match (high.take(), unit) {
+            (Some(high), 0xDC00..0xE000) => {
+                text.push(char::from_u32(0x1_0000 + ((high - 0xD800) << 10) + (unit - 0xDC00))?);
             }
-            None => unit,
-        };
-        text.push(char::from_u32(whole)?);
+            (None, 0xD800..0xDC00) => high = Some(unit),
+            (None, _) => text.push(char::from_u32(unit)?),
+            // Half a pair is no character.
+            (Some(_), _) => return None,
+        }
     }
-    Some(text)
+    high.is_none().then_some(text)
 }
 
 /// A line of `STRING`: a quoted literal of Python 2, as its bytes.

@@ -3,14 +3,18 @@
 //! serde's visitors can only fail with a text, so a visitor that meets a broken rule leaves the [`Fault`] here. Offsets are not tracked
 //! while all goes well: a fault knows the number of its key, and [`Keys`] finds the key by that number afterwards.
 
+use std::borrow::Cow;
+
 use serde::Deserializer as _;
 use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
 use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, space_findings};
-use crate::error::Fault;
+use crate::error::{Fault, Result};
 use crate::format::duplicates::first_duplicate;
+use crate::format::json::probe;
 use crate::format::{Options, shown};
+use crate::memory::{self, Pace};
 use crate::tensor::{Element, TensorTable};
 
 /// A guess at the bytes of header for each tensor; real ones take 90 to 130.
@@ -47,6 +51,7 @@ pub(super) struct Reader<'o> {
     pub(super) options: &'o Options,
     data_start: u64,
     table: TensorTable,
+    pub(super) pace: Pace,
     pub(super) metadata: Vec<(String, String)>,
     /// The number of the key `__metadata__`, once it was seen.
     pub(super) metadata_key: Option<usize>,
@@ -65,11 +70,12 @@ pub(super) struct Reader<'o> {
 }
 
 impl<'o> Reader<'o> {
-    pub(super) fn new(text: &str, data_start: u64, options: &'o Options) -> Self {
-        Self {
+    pub(super) fn new(text: &str, data_start: u64, options: &'o Options) -> Result<Self> {
+        Ok(Self {
             options,
             data_start,
-            table: TensorTable::with_capacity(text.len() / BYTES_PER_TENSOR, text.len() / 4),
+            table: TensorTable::with_capacity(text.len() / BYTES_PER_TENSOR, text.len() / 4)?,
+            pace: Pace::default(),
             metadata: Vec::new(),
             metadata_key: None,
             findings: Vec::new(),
@@ -80,11 +86,12 @@ impl<'o> Reader<'o> {
             place: Place::Header,
             failed: None,
             fault: None,
-        }
+        })
     }
 
     /// Reads the whole header.
     pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
+        probe(text)?;
         let mut json = serde_json::Deserializer::from_str(text);
         let outcome = json.deserialize_map(HeaderVisitor(self)).and_then(|()| {
             self.place = Place::End;
@@ -95,14 +102,14 @@ impl<'o> Reader<'o> {
 
     /// Two parsers would disagree about a name that is given twice.
     pub(super) fn check_duplicates(&self, text: &str) -> Result<(), Box<Fault>> {
-        if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i)) {
+        if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
             let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
             let fault = Fault::new("safetensors.duplicate-name", cause).help(SAVE_AGAIN);
             return Err(fault.tensor(self.table.name(latter)).offset(offset(latter)).into());
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
-        if let Some((_, latter)) = first_duplicate(self.metadata.len(), name) {
+        if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
             let fault = Fault::new("safetensors.duplicate-metadata-key", cause).help(SAVE_AGAIN);
             let offset = self.metadata_key.and_then(|key| key_offset(text, key));
@@ -156,7 +163,27 @@ impl<'o> Reader<'o> {
         if let Element::Unknown(dtype) = info.element {
             note_unknown_dtype(&mut self.unknown_dtypes, self.options.limits.unknown_dtypes, dtype)?;
         }
-        self.table.push(&info).map_err(|error| error.fault().cloned().unwrap_or_default().into())
+        self.table.push(&info).map_err(|error| memory::fault_of(error).into())
+    }
+
+    /// One step of a long loop.
+    pub(super) fn step<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.pace.step().map_err(|short| self.refuse(short.into_fault("safetensors.memory")))
+    }
+
+    pub(super) fn add_metadata<E: serde::de::Error>(
+        &mut self,
+        key: Cow<'_, str>,
+        value: Cow<'_, str>,
+    ) -> Result<(), E> {
+        let owned = |text: Cow<'_, str>| match text {
+            Cow::Owned(text) => Ok(text),
+            Cow::Borrowed(text) => memory::text(text),
+        };
+        let entry = memory::reserve(&mut self.metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
+        let entry = entry.map_err(|short| self.refuse(short.into_fault("safetensors.memory")))?;
+        self.metadata.push(entry);
+        Ok(())
     }
 
     /// Leaves the fault where [`Reader::explain`] finds it.

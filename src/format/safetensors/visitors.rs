@@ -10,6 +10,7 @@ use super::reader::{Place, Reader};
 use crate::error::Fault;
 use crate::format::json::{Skipped, Text};
 use crate::format::shown;
+use crate::memory;
 
 /// The key that is not a tensor.
 const METADATA: &str = "__metadata__";
@@ -35,6 +36,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
         let reader = self.0;
         let mut number = 0;
         while let Some(Text(name)) = map.next_key()? {
+            reader.step()?;
             reader.key = number;
             number += 1;
             if name == METADATA {
@@ -49,7 +51,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                 let read = map.next_value_seed(EntryVisitor(reader, &name));
                 let added = read.and_then(|record| reader.add(&name, &record).map_err(|fault| reader.refuse(*fault)));
                 if let Err(error) = added {
-                    reader.failed = Some(name.into_owned());
+                    reader.failed = memory::text(&name).ok();
                     return Err(error);
                 }
             }
@@ -85,7 +87,8 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let most = self.0.options.limits.metadata_entries;
-        while let Some(entry) = map.next_entry()? {
+        while let Some((Text(key), Text(value))) = map.next_entry()? {
+            self.0.step()?;
             if self.0.metadata.len() >= most {
                 let cause = format!("__metadata__ has more than {most} entries");
                 let fault = Fault::new("safetensors.metadata-entries", cause);
@@ -93,7 +96,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
                     .0
                     .refuse(fault.help("raise the limit on metadata entries, if the file is to be trusted")));
             }
-            self.0.metadata.push(entry);
+            self.0.add_metadata(key, value)?;
         }
         Ok(())
     }

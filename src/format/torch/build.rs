@@ -1,26 +1,30 @@
 //! The table of tensors of a PyTorch file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::parts::{Part, parts};
-use super::{File, Place, Read, SAVE_AGAIN, Torch, places};
+use super::{File, Place, Read, SAVE_AGAIN, Torch};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, Leaf, Pickled, Strided, TorchDType};
+use crate::memory::{self, Pace, Short};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
+
+/// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
+const PART_SHARE: usize = 4;
 
 /// Names the tensors and objects of a pickle, and finds their bytes.
 pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Result<Read> {
-    let places = places(&pickled, file.places)?;
-    let File { big_endian, version, .. } = file;
-    let mut torch = Torch { pickled, objects: Vec::new(), big_endian, version, places, refused: HashMap::new() };
+    let mut torch = Torch::new(pickled, file)?;
     let leaves = pickle::leaves(&torch.pickled, limits)?.leaves;
     let name_bytes = leaves.iter().map(|leaf| leaf.name.len()).sum();
-    let mut table = TensorTable::with_capacity(leaves.len(), name_bytes);
+    let mut table = TensorTable::with_capacity(leaves.len(), name_bytes)?;
+    let mut pace = Pace::default();
     let mut found = Vec::new();
-    let mut room = pickle::name_limit(&torch.pickled, limits);
-    let mut objects = Vec::new();
+    let mut room = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
+    let mut objects = memory::list(leaves.iter().filter(|leaf| leaf.tensor.is_none()).count())?;
     for leaf in leaves {
+        pace.step()?;
         let Some(id) = leaf.tensor else {
             objects.push(leaf);
             continue;
@@ -32,14 +36,20 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
         }
     }
     if !found.is_empty() {
-        let taken: HashSet<String> =
-            table.iter().map(|info| info.name.to_owned()).chain(objects.iter().map(|leaf| leaf.name.clone())).collect();
+        let mut taken: HashSet<String> = HashSet::new();
+        taken.try_reserve(table.len() + objects.len()).map_err(|_| Short::System(name_bytes))?;
+        for name in table.iter().map(|info| info.name).chain(objects.iter().map(|leaf: &Leaf| &*leaf.name)) {
+            taken.insert(memory::text(name)?);
+        }
         for part in found {
+            pace.step()?;
             add_part(part, &taken, &mut table, &mut torch, &mut objects)?;
         }
     }
+    table.sort_by_offset()?;
+    let names = objects.iter().map(|leaf: &Leaf| size_of::<Leaf>() + leaf.name.len()).sum::<usize>();
+    torch.pickled.budget.take((table.bytes() + names).min(torch.pickled.budget.left()))?;
     torch.objects = objects;
-    table.sort_by_offset();
     Ok(Read { tensors: table, torch })
 }
 
@@ -54,6 +64,7 @@ fn add_part(
     match part {
         Part::Array { name, strided } if !taken.contains(&name) => push(table, torch, &name, &strided),
         Part::Object { name, object } if !taken.contains(&name) => {
+            memory::reserve(objects, 1)?;
             objects.push(Leaf { name, object, tensor: None });
             Ok(())
         }
@@ -69,6 +80,7 @@ fn add_part(
                 view: None,
             };
             table.push(&info)?;
+            torch.refused.try_reserve(1).map_err(|_| Short::System(name.len()))?;
             torch.refused.insert(name, why);
             Ok(())
         }
@@ -83,7 +95,7 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let storage = torch.pickled.storage(strided.storage);
     let place = match torch.place(strided.storage) {
         Ok(place) => place,
-        Err(_) if empty => Place { span: Span::within(0, 0, 0)?, inflated: None },
+        Err(_) if empty => Place::stored(Span::within(0, 0, 0)?),
         Err(Error::Format(fault)) => return Err(fault.tensor(name).format()),
         Err(error) => return Err(error),
     };

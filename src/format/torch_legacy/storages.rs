@@ -7,8 +7,11 @@ use super::{FETCH_AGAIN, SAVE_AGAIN, Stream};
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{Pickled, StorageRef};
 use crate::format::{Limits, note, shown};
+use crate::memory;
 use crate::tensor::Span;
 
+/// What a storage takes in the two maps, and in that of the views.
+const MAP_BYTES: usize = 256;
 /// Bytes of the number before each storage.
 const COUNT_BYTES: u64 = 8;
 
@@ -26,6 +29,8 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
         return Err(refuse("torch-legacy.keys", "the last pickle is not the list of the storages' keys".into()));
     };
     // PyTorch takes the type of a storage from where it is named first.
+    // Both maps together, whose entries have 16 bytes beside a key.
+    memory::probe(list.len().max(pickled.storages.len()).saturating_mul(MAP_BYTES))?;
     let mut named: HashMap<&str, &StorageRef> = HashMap::with_capacity(list.len());
     for storage in &pickled.storages {
         named.entry(&storage.key).or_insert(storage);

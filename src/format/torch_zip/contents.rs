@@ -7,6 +7,8 @@ use super::{Entry, Method, SAVE_AGAIN};
 
 use crate::error::{Error, Fault, Result};
 use crate::format::shown;
+use crate::memory;
+use crate::workers::Interrupt;
 
 /// The most that deflate can expand its input; an entry that claims more lies.
 pub const DEFLATE_RATIO: u64 = 1032;
@@ -14,8 +16,8 @@ pub const DEFLATE_RATIO: u64 = 1032;
 pub const MAX_INFLATED_RATIO: u64 = 200;
 /// … unless it is smaller than this when it is inflated: zeros are compressed a thousandfold, legitimately.
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
-/// What is allocated before anything was inflated.
-const FIRST_STEP: u64 = 64 << 10;
+/// Bytes that are made between two questions whether to go on.
+const INFLATED_AT_A_TIME: usize = 4 << 20;
 
 /// The checksum of bytes that come in parts.
 #[derive(Debug, Clone, Default)]
@@ -44,36 +46,41 @@ impl Entry<'_> {
         if self.crc32 == actual || self.crc32 == 0 {
             return None;
         }
-        let cause = format!(
-            "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {:08x}: they were changed or damaged",
-            shown(self.name),
-            self.crc32
-        );
-        Some(Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(self.data.start()))
+        Some(wrong_crc32(self.name, actual, self.crc32, self.data.start()))
     }
 
     /// The entry's bytes, inflated if need be, unless there are more than `most`.
-    pub fn contents(&self, most: u64, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Vec<u8>> {
+    pub fn contents(
+        &self,
+        most: u64,
+        interrupt: Interrupt<'_>,
+        mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
             let help = "if the file is meant to be like this, raise the limit on header bytes";
             return Err(self.about(Fault::new("torch-zip.entry-too-long", cause).help(help)).format());
         }
-        let mut bytes = vec![0; self.data.len() as usize];
+        let mut bytes = memory::zeroed(self.data.len() as usize)?;
         fetch(self.data.start(), &mut bytes)?;
-        if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes) }
+        if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes, interrupt) }
     }
 
-    /// The bytes of a deflated entry. Memory is allocated in steps, as there is something to write. `compressed` are the bytes in the
-    /// file; those of a stored entry are what they are.
-    pub fn inflate(&self, compressed: &[u8]) -> Result<Vec<u8>> {
-        self.named(inflate(compressed, self.size))
+    /// What [`Entry::contents`] needs at once.
+    pub fn contents_bytes(&self) -> usize {
+        let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
+        usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
+    }
+
+    /// The bytes of a deflated entry. `compressed` are the bytes in the file; those of a stored entry are what they are.
+    pub fn inflate(&self, compressed: &[u8], interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
+        self.named(inflate(compressed, self.size, interrupt))
     }
 
     /// As [`Entry::inflate`], into a block of `size` bytes that the caller has.
-    pub fn inflate_into(&self, compressed: &[u8], output: &mut [u8]) -> Result<()> {
-        self.named(inflate_into(compressed, output))
+    pub fn inflate_into(&self, compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        self.named(inflate_into(compressed, output, interrupt))
     }
 
     fn named<T>(&self, outcome: Result<T>) -> Result<T> {
@@ -86,6 +93,15 @@ impl Entry<'_> {
     fn about(&self, fault: Fault) -> Fault {
         super::directory::about(fault, self.name, self.data.start())
     }
+}
+
+/// What is wrong with the bytes of an entry at `offset`.
+pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
+    let cause = format!(
+        "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {said:08x}: they were changed or damaged",
+        shown(name)
+    );
+    Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(offset)
 }
 
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
@@ -101,34 +117,27 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Inflates to exactly `size` bytes. Memory is allocated in steps, as there is something to write.
-pub fn inflate(compressed: &[u8], size: u64) -> Result<Vec<u8>> {
+/// Inflates to exactly `size` bytes.
+pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     check_ratio(compressed.len() as u64, size)?;
-    let first = size.min(FIRST_STEP.max((compressed.len() as u64).saturating_mul(2)));
-    let mut output = vec![0; first as usize];
-    let mut stream = Stream::new(compressed);
-    while stream.fill(&mut output)? == Filled::Full {
-        if output.len() as u64 == size {
-            return Err(too_long(size));
-        }
-        let longer = size.min((output.len() as u64).saturating_mul(2)) as usize;
-        output.reserve_exact(longer - output.len());
-        output.resize(longer, 0);
-    }
-    stream.check_end(size)?;
-    output.truncate(stream.written);
+    let mut output = memory::zeroed(size as usize)?;
+    inflate_into(compressed, &mut output, interrupt)?;
     Ok(output)
 }
 
 /// Inflates into `output`, which has to be filled exactly: for a caller with a block of its own.
-pub fn inflate_into(compressed: &[u8], output: &mut [u8]) -> Result<()> {
-    let size = output.len() as u64;
-    check_ratio(compressed.len() as u64, size)?;
+pub fn inflate_into(compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    let size = output.len();
+    check_ratio(compressed.len() as u64, size as u64)?;
     let mut stream = Stream::new(compressed);
-    if stream.fill(output)? == Filled::Full {
-        return Err(too_long(size));
+    loop {
+        let room = size.min(stream.written.saturating_add(INFLATED_AT_A_TIME));
+        match stream.fill(&mut output[..room])? {
+            Filled::Ended => return stream.check_end(size as u64),
+            Filled::Full if room == size => return Err(too_long(size as u64)),
+            Filled::Full => interrupt()?,
+        }
     }
-    stream.check_end(size)
 }
 
 #[derive(PartialEq, Eq)]

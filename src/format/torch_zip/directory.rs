@@ -5,6 +5,7 @@ use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, SAVE_AGAIN};
 
 use crate::error::{Error, Fault, Result};
 use crate::format::shown;
+use crate::memory;
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8] = b"PK\x01\x02";
@@ -33,8 +34,10 @@ pub(super) struct Central {
 
 /// The records of a directory of `entries` entries, in its order, and their names in a row. The directory lies at `place`.
 pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Central>, String)> {
-    let mut records = Vec::with_capacity(entries);
-    let mut names = String::with_capacity(bytes.len().saturating_sub(entries * BYTES));
+    let mut records = memory::list(entries)?;
+    let name_bytes = bytes.len().saturating_sub(entries * BYTES);
+    let mut names = String::new();
+    names.try_reserve_exact(name_bytes).map_err(|_| memory::Short::System(name_bytes))?;
     let mut rest = bytes;
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;

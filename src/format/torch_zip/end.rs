@@ -6,6 +6,7 @@ use super::{FETCH_AGAIN, MAX_ZIP_ENTRIES, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::Limits;
+use crate::memory;
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8; 4] = b"PK\x05\x06";
@@ -63,7 +64,7 @@ impl End {
             let bytes = self.tail.get(start as usize..(start + self.directory.len()) as usize);
             return Ok(bytes.unwrap_or_default().to_vec());
         }
-        let mut bytes = vec![0; self.directory.len() as usize];
+        let mut bytes = memory::zeroed(self.directory.len() as usize)?;
         fetch(self.directory.start(), &mut bytes)?;
         Ok(bytes)
     }

@@ -5,6 +5,7 @@ use super::{Archive, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::shown;
+use crate::workers::uninterrupted;
 
 /// The most bytes of an entry that says one word about the others.
 const MAX_WORD_BYTES: u64 = 64;
@@ -46,7 +47,8 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
             return Err(Fault::new("torch-zip.byteorder", cause).help(SAVE_AGAIN).offset(at).format());
         }
     };
-    let mut number = |name| Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok()));
+    let mut number =
+        |name| -> Result<Option<u64>> { Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok())) };
     let (version, format_version) = (number("version")?, number(".format_version")?);
     Ok(Layout { pickle, big_endian, version, format_version })
 }
@@ -54,7 +56,7 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
 /// The text of a small entry, if it is there.
 fn word(archive: &Archive, name: &str, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Option<String>> {
     let Some(entry) = archive.member(name) else { return Ok(None) };
-    let bytes = entry.contents(MAX_WORD_BYTES, fetch)?;
+    let bytes = entry.contents(MAX_WORD_BYTES, &uninterrupted, fetch)?;
     Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 

@@ -8,6 +8,7 @@ use super::{Record, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::{Limits, shown};
+use crate::memory;
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8] = b"PK\x03\x04";
@@ -29,7 +30,7 @@ pub(super) fn read(
     findings: &mut Vec<Fault>,
     fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Result<Vec<Record>> {
-    let mut records = Vec::with_capacity(centrals.len());
+    let mut records = memory::list(centrals.len())?;
     let mut window = Vec::new();
     let mut rest = centrals;
     let mut end = 0;

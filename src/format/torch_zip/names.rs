@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::format::duplicates::hash;
+use crate::memory::{self, Short};
 
 const POSITION: u64 = u32::MAX as u64;
 /// The bit in which the two cases of an ASCII letter differ.
@@ -18,8 +19,11 @@ pub(super) struct NameIndex {
 
 impl NameIndex {
     /// The index of these names, or two entries of one name.
-    pub(super) fn new<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Result<Self, (usize, usize)> {
-        let mut keys: Vec<u64> = (0..count).map(|number| key_of(name(number)) | number as u64).collect();
+    pub(super) fn new<'a>(
+        count: usize,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Result<Result<Self, (usize, usize)>, Short> {
+        let mut keys = memory::collected((0..count).map(|number| key_of(name(number)) | number as u64))?;
         keys.sort_unstable();
         let mut twins = None;
         for run in keys.chunk_by_mut(|a, b| hash_of(*a) == hash_of(*b)).filter(|run| run.len() > 1) {
@@ -28,14 +32,14 @@ impl NameIndex {
                 let &[a, b] = pair else { continue };
                 let (first, second) = (name(number_of(a)), name(number_of(b)));
                 if first == second {
-                    return Err((number_of(a), number_of(b)));
+                    return Ok(Err((number_of(a), number_of(b))));
                 }
                 if first.eq_ignore_ascii_case(second) {
                     twins = Some((number_of(a).min(number_of(b)), number_of(a).max(number_of(b))));
                 }
             }
         }
-        Ok(Self { keys, twins })
+        Ok(Ok(Self { keys, twins }))
     }
 
     /// The number of the entry of this name.
@@ -73,7 +77,7 @@ mod tests {
     fn every_name_is_found_among_names_whose_hashes_are_equal() {
         // Among so many names about ten pairs share their 32 bits of hash.
         let names: Vec<String> = (0..300_000).map(|i| format!("archive/data/{i}")).collect();
-        let index = NameIndex::new(names.len(), |i| &names[i]).expect("no duplicates");
+        let index = NameIndex::new(names.len(), |i| &names[i]).expect("memory").expect("no duplicates");
         assert_eq!(index.twins, None);
         assert!((0..names.len()).all(|i| index.find(&names[i], |i| &names[i]) == Some(i)));
         assert_eq!(index.find("archive/data/300000", |i| &names[i]), None);
@@ -83,8 +87,8 @@ mod tests {
     #[test]
     fn equal_names_and_names_of_different_case_are_told_apart() {
         let names = ["a/x", "a/data.pkl", "a/y", "a/DATA.pkl"];
-        assert_eq!(NameIndex::new(4, |i| names[i]).expect("two names").twins, Some((1, 3)));
+        assert_eq!(NameIndex::new(4, |i| names[i]).expect("memory").expect("two names").twins, Some((1, 3)));
         let names = ["a/x", "a/data.pkl", "a/y", "a/data.pkl"];
-        assert_eq!(NameIndex::new(4, |i| names[i]).err(), Some((1, 3)));
+        assert_eq!(NameIndex::new(4, |i| names[i]).expect("memory").err(), Some((1, 3)));
     }
 }
