@@ -154,10 +154,10 @@ tsan := target/sanitize/thread
 with_asan = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
-# rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else. What Python
-# itself keeps until its end is no leak of ours.
+# rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the
+# library of C++, whose exceptions it watches. What Python itself keeps until its end is no leak of ours.
 libasan = $(shell gcc -print-file-name=libasan.so)
-python_with_asan = LD_PRELOAD=$(libasan) ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
+python_with_asan = LD_PRELOAD="$(libasan) $(shell gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=target/sanitize/python python
 # The tests of what other libraries get from us and give to us, of the end of a process and of its children.
 doors := $(wildcard $(patsubst %,tests/python/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
@@ -185,7 +185,7 @@ sanitize-doors: need-cargo need-asan $(stamps)/test-packages
 	@rm -rf target/sanitize/python && mkdir -p target/sanitize/python && cp -r python/max_weights target/sanitize/python/
 	@rm -f target/sanitize/python/max_weights/_core*.so
 	@cp $(asan)/$(host)/debug/lib_core.so target/sanitize/python/max_weights/_core.abi3.so
-	$(python_with_asan) -m pytest $(doors)
+	$(python_with_asan) -m pytest --capture=sys $(doors)
 	test ! -e tests/python/random_doors.py || $(python_with_asan) tests/python/random_doors.py $(SECONDS)
 
 # --- fuzzing -----------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ fn a_name_that_begins_with_a_dot_is_shown_and_suggested() {
 #[test]
 fn the_name_of_an_unknown_dtype_does_not_reach_the_terminal_as_it_is() {
     let (_, text) = tree_of(r#"{"a":{"dtype":"\u001b[31m","shape":[3],"data_offsets":[0,3]}}"#, 3);
-    assert!(text.contains("a  \\u{1b}[31m  [3]"), "{text}");
+    assert!(text.contains("a  \\x1b[31m  [3]"), "{text}");
 }
 
 fn open_index(index: &str, strict: bool) -> max_weights::error::Result<Checkpoint> {

@@ -24,9 +24,11 @@ const SIZES: [usize; 6] = [1, 3, 1000, 17_000, 340_000, 1_190_000];
 struct File {
     _folder: tempfile::TempDir,
     path: PathBuf,
-    /// The bytes of each tensor, and its elements as bf16, and as f32 of Q8_0 blocks where they are whole blocks.
-    expected: Vec<(Vec<u8>, Vec<u8>, Option<Vec<u8>>)>,
+    expected: Vec<Expected>,
 }
+
+/// The bytes of a tensor, and its elements as bf16, and as f32 of Q8_0 blocks where they are whole blocks.
+type Expected = (Vec<u8>, Vec<u8>, Option<Vec<u8>>);
 
 fn content(number: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8 ^ number as u8).collect()
@@ -80,11 +82,13 @@ fn together(work: impl Fn(usize, usize) + Sync) {
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
         // ThreadSanitizer sees this end of a thread, and not that of the scope.
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 
-fn check(buffer: &Buffer, (bytes, narrow, blocks): &(Vec<u8>, Vec<u8>, Option<Vec<u8>>)) {
+fn check(buffer: &Buffer, (bytes, narrow, blocks): &Expected) {
     assert!(buffer.bytes() == Some(bytes), "taken");
     assert!(buffer.copy(&uninterrupted).unwrap().bytes() == Some(bytes), "copied");
     assert!(buffer.astype(DType::BFloat16, false, &uninterrupted).unwrap().bytes() == Some(narrow), "cast");

@@ -171,10 +171,8 @@ pub fn change(input: &[u8], most: usize, random: &mut Random) -> Vec<u8> {
                 changed[at] = random.next() as u8;
             }
             3 => {
-                drop(changed.splice(
-                    at..at,
-                    char::from_u32(random.next() as u32 % 0x11_0000).unwrap_or('x').to_string().bytes(),
-                ))
+                let any = char::from_u32(random.next() as u32 % 0x11_0000).unwrap_or('x').to_string();
+                drop(changed.splice(at..at, any.bytes()));
             }
             _ => drop(changed.splice(at..at, random.pick(&PIECES).iter().copied())),
         }

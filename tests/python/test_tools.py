@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 import check_links
 import files
+import fuzz
 import get_models
 import harness
 import report
@@ -258,3 +259,15 @@ def test_benches_run_on_small_files(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "results").iterdir()} == {"names.json", "open_list.json"}
     assert "KeyError with near names" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["results"]  # the measured files are gone
+
+
+def test_runs_of_a_fuzz_target_add_up_and_what_was_found_is_counted() -> None:
+    printed = "stat::number_of_executed_units: 30\nINFO: x\nstat::slowest_unit_time_sec:    0\n"
+    assert fuzz.figures(printed) == {"number_of_executed_units": 30, "slowest_unit_time_sec": 0}
+    one = fuzz.Run("pickle", "none", "abc", seconds=2, executions=3000, slowest=0, found=False)
+    other = fuzz.Run("pickle", "address", "abc", seconds=1, executions=10, slowest=0, found=True)
+    assert fuzz.table([one, other, one]).splitlines()[2:] == [
+        "| `pickle` | address | 1 | 10 | 10 | 1 |",
+        "| `pickle` | none | 4 | 6,000 | 1,500 | 0 |",
+        "| together |  | 5 | 6,010 | 1,202 | 1 |",
+    ]

@@ -55,7 +55,7 @@ fn run(program: &mut Program<'_>, storage: &Arc<Storage>) {
         let next = match program.below(8) {
             0..=2 => index(program, &buffer, &model),
             3 => view(program, &buffer, &model),
-            4 => copied(program, &buffer, &model),
+            4 => Some(copied(program, &buffer, &model)),
             5 => converted(program, &buffer, &model),
             6 => converted_into(program, &buffer, &model),
             _ => dequantized(program, &buffer, &model),
@@ -150,22 +150,22 @@ fn view(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
 }
 
 /// Memory of its own, in which every element is still what it was.
-fn copied(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
+fn copied(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> (Buffer, Model) {
     let elements = model.elements();
     if program.one_in(3) {
         let same = buffer.contiguous(&uninterrupted).expect("memory");
         assert_eq!(same.bytes(), Some(&elements[..]));
         assert_eq!(same.as_ptr() == buffer.as_ptr(), buffer.is_contiguous() && buffer.is_aligned());
-        return Some((same.clone(), Model::new(all(same.storage()), same.offset(), model.dtype, &model.shape, None)));
+        return (same.clone(), Model::new(all(same.storage()), same.offset(), model.dtype, &model.shape, None));
     }
     if program.one_in(2) {
         let swapped = buffer.swap_bytes(&uninterrupted).expect("memory");
         let unit = if model.dtype == DType::Complex64 { 4 } else { model.dtype.bytes().unwrap_or(1) };
         let expected: Vec<u8> = elements.chunks(unit).flat_map(|unit| unit.iter().rev().copied()).collect();
         assert_eq!(swapped.bytes(), Some(&expected[..]));
-        return Some((swapped, Model::new(&expected, 0, model.dtype, &model.shape, None)));
+        return (swapped, Model::new(&expected, 0, model.dtype, &model.shape, None));
     }
-    Some((buffer.copy(&uninterrupted).expect("memory"), Model::new(&elements, 0, model.dtype, &model.shape, None)))
+    (buffer.copy(&uninterrupted).expect("memory"), Model::new(&elements, 0, model.dtype, &model.shape, None))
 }
 
 /// The elements as another dtype, each by itself by the oracle; none where the pair has no meaning, or the elements end within a byte.
