@@ -402,7 +402,7 @@ fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 pub(crate) fn short(short: Short) -> Failure {
     match short {
         Short::Budget(_) => short.into_fault("torch.memory").format().into(),
-        Short::System(_) => Error::from(short).into(),
+        Short::System(_) | Short::Interrupted => Error::from(short).into(),
     }
 }
 

@@ -19,6 +19,10 @@ pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the c
 /// The highest version of the format.
 const HIGHEST_PROTOCOL: u8 = 5;
 
+/// A set as a map, which is what a budget counts.
+#[allow(clippy::zero_sized_map_values)]
+type Texts = HashMap<Arc<str>, ()>;
+
 pub(super) struct Machine<'a> {
     cursor: Cursor<'a>,
     pub(super) limits: &'a Limits,
@@ -34,7 +38,7 @@ pub(super) struct Machine<'a> {
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
     /// Keys and locations of storages, each once.
-    pub(super) texts: HashMap<Arc<str>, ()>,
+    pub(super) texts: Texts,
     pub(super) tensors: Vec<TensorRef>,
     /// Shapes and strides, by the tuple they were: one that is used for many tensors is kept once.
     pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,
@@ -77,7 +81,7 @@ impl<'a> Machine<'a> {
             storages: Vec::new(),
             storage_ids: HashMap::new(),
             storage_bytes: HashMap::new(),
-            texts: HashMap::new(),
+            texts: Texts::new(),
             tensors: Vec::new(),
             dims: HashMap::new(),
             encoded: HashMap::new(),
