@@ -30,7 +30,7 @@ fn pickles() -> Vec<(&'static str, Vec<u8>)> {
     let joined = |start: &[u8], parts: Vec<Vec<u8>>, after: &[u8], end: &[u8]| {
         let mut bytes = start.to_vec();
         for part in parts {
-            bytes.extend([part, after].concat());
+            bytes.extend([&part, after].concat());
         }
         bytes.extend(end);
         bytes

@@ -1,4 +1,5 @@
 //! The stack machine: one instruction after the other. What it makes of calls stands in `construct`, of changes to values in `build`.
+#![allow(clippy::zero_sized_map_values)] // a set, as the map that a budget counts
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,10 +20,6 @@ pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the c
 /// The highest version of the format.
 const HIGHEST_PROTOCOL: u8 = 5;
 
-/// A set as a map, which is what a budget counts.
-#[allow(clippy::zero_sized_map_values)]
-type Texts = HashMap<Arc<str>, ()>;
-
 pub(super) struct Machine<'a> {
     cursor: Cursor<'a>,
     pub(super) limits: &'a Limits,
@@ -38,7 +35,7 @@ pub(super) struct Machine<'a> {
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
     /// Keys and locations of storages, each once.
-    pub(super) texts: Texts,
+    pub(super) texts: HashMap<Arc<str>, ()>,
     pub(super) tensors: Vec<TensorRef>,
     /// Shapes and strides, by the tuple they were: one that is used for many tensors is kept once.
     pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,
@@ -81,7 +78,7 @@ impl<'a> Machine<'a> {
             storages: Vec::new(),
             storage_ids: HashMap::new(),
             storage_bytes: HashMap::new(),
-            texts: Texts::new(),
+            texts: HashMap::new(),
             tensors: Vec::new(),
             dims: HashMap::new(),
             encoded: HashMap::new(),
