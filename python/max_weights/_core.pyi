@@ -23,38 +23,15 @@ _T = TypeVar("_T")
 _Backend = Literal["auto", "mmap", "read"]
 _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
+# fmt: off
 __all__ = [
-    "RESERVED",
-    "Buffer",
-    "GGUFWeights",
-    "Metadata",
-    "Objects",
-    "Placeholder",
-    "PytorchWeights",
-    "SafetensorWeights",
-    "TorchFile",
-    "WeightInfo",
-    "WeightInfos",
-    "WeightsNode",
-    "_PickledFile",
-    "__version__",
-    "_buffer_of_bytes",
-    "_remap_buffer",
-    "_rename_weights",
-    "_reopen_weights",
-    "buffers",
-    "dequantize",
-    "export_dlpack",
-    "files",
-    "open_weights",
-    "printable",
-    "quantize",
-    "release_memory",
-    "scale_blocks",
-    "shown",
-    "torch_globals",
-    "tree",
+    "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
+    "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
+    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "dequantize",
+    "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
+    "shown", "torch_globals", "tree",
 ]
+# fmt: on
 
 __version__: str
 RESERVED: list[str]
