@@ -105,6 +105,29 @@ call = lambda: max_weights.scale_blocks(data, scales)
 path = sparse(8192, 16384)
 call = lambda: max_weights.load_weights(path, backend="read").w.data()
 """,
+    "opening a header of many tensors": """
+names = (f'"model.layers.{i}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(600_000))
+header = ("{" + ",".join(names) + "}").encode()
+with open(folder / "many.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + bytes(600_000))
+call = lambda: max_weights.load_weights(folder / "many.safetensors")
+""",
+    "opening a pickle of many values": """
+import pickle, zipfile
+with zipfile.ZipFile(folder / "many.pt", "w") as archive:
+    values = {f"optimizer.state.{i}": [float(i), i, str(i)] for i in range(300_000)}
+    archive.writestr("archive/data.pkl", pickle.dumps(values, 2))
+    archive.writestr("archive/version", "3")
+call = lambda: max_weights.load_weights(folder / "many.pt")
+""",
+    "inflating a storage": """
+import zipfile, torch
+torch.save({"w": torch.arange(20 << 20, dtype=torch.int32)}, folder / "stored.pt")
+with zipfile.ZipFile(folder / "stored.pt") as stored, zipfile.ZipFile(folder / "deflated.pt", "w") as deflated:
+    for name in stored.namelist():
+        deflated.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED, 1)
+call = lambda: max_weights.load_weights(folder / "deflated.pt").w.data()
+""",
 }
 
 
