@@ -297,7 +297,7 @@ pub fn vec_bytes<T>(vec: &Vec<T>) -> usize {
 }
 
 /// The bytes behind a map: of eight places, seven are used at most, and each has a byte beside its entry.
-pub fn map_bytes<K, V>(map: &HashMap<K, V>) -> usize {
+pub fn map_bytes<K, V, S>(map: &HashMap<K, V, S>) -> usize {
     if map.capacity() == 0 {
         return 0;
     }

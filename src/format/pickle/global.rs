@@ -112,15 +112,14 @@ fn known(module: &str, name: &str) -> Option<Known> {
         ("builtins" | "__builtin__", "bytearray") => Known::ByteArray,
         ("builtins" | "__builtin__", "bytes") => Known::Bytes,
         ("builtins" | "__builtin__", "complex") => Known::Complex,
-        // Types that stand in a file as values, such as the default of a defaultdict.
-        ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object")
-        // What protocols up to 2 call int and str.
-        | ("__builtin__", "long" | "unicode") => Known::Placeholder,
         ("_codecs", "encode") => Known::CodecsEncode,
         ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
         ("torch", "Size") => Known::Size,
         ("torch", "device") => Known::Device,
-        ("torch" | "torch._tensor" | "torch.tensor", "Tensor")
+        // Types that stand in a file as values, such as the default of a defaultdict; the last two are what protocols up to 2 call int and str.
+        ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object")
+        | ("__builtin__", "long" | "unicode")
+        | ("torch" | "torch._tensor" | "torch.tensor", "Tensor")
         | ("torch.nn.parameter", "Buffer")
         | ("torch.storage" | "torch", "TypedStorage") => Known::Placeholder,
         ("torch.nn.parameter", "Parameter") => Known::Parameter,

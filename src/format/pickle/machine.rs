@@ -34,7 +34,7 @@ pub(super) struct Machine<'a> {
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
     /// Keys and locations of storages, each once.
-    pub(super) texts: HashMap<Arc<str>, ()>,
+    pub(super) texts: HashMap<Arc<str>, bool>,
     pub(super) tensors: Vec<TensorRef>,
     /// Shapes and strides, by the tuple they were: one that is used for many tensors is kept once.
     pub(super) dims: HashMap<ObjectId, Arc<[u64]>>,

@@ -185,13 +185,13 @@ impl Machine<'_> {
         if text.len() > MAX_KEY_BYTES {
             return Ok(None);
         }
-        if let Some((have, ())) = self.texts.get_key_value(text) {
+        if let Some((have, _)) = self.texts.get_key_value(text) {
             return Ok(Some(have.clone()));
         }
         let text: Arc<str> = text.into();
         self.take(text.len() + 2 * size_of::<usize>() + BLOCK_BYTES)?;
         self.budget.entry(&mut self.texts).map_err(|short| self.short(short))?;
-        self.texts.insert(text.clone(), ());
+        self.texts.insert(text.clone(), true);
         Ok(Some(text))
     }
 
