@@ -29,7 +29,9 @@ fn integers(count: u32) -> Vec<Vec<u8>> {
 fn pickles() -> Vec<(&'static str, Vec<u8>)> {
     let joined = |start: &[u8], parts: Vec<Vec<u8>>, after: &[u8], end: &[u8]| {
         let mut bytes = start.to_vec();
-        parts.iter().for_each(|part| bytes.extend([part, after].concat()));
+        for part in &parts {
+            bytes.extend([part, after].concat());
+        }
         bytes.extend(end);
         bytes
     };
