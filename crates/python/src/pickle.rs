@@ -19,7 +19,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::convert::{dtype_from_python, dtype_to_python};
+use crate::convert::{Listed, dtype_from_python, dtype_to_python};
 use crate::error::{Outcome, interrupt};
 use crate::open::{Arguments, open};
 use crate::weights::{Shared, WeightsNode};
@@ -71,12 +71,12 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
 #[pyo3(name = "_reopen_weights")]
 pub(crate) fn reopen_weights(
     py: Python<'_>,
-    paths: Vec<PathBuf>,
+    paths: Listed<PathBuf>,
     arguments: Arguments,
-    marks: Vec<Mark>,
+    marks: Listed<Mark>,
     name: String,
 ) -> Outcome<Bound<'_, WeightsNode>> {
-    let key = (paths, arguments, marks);
+    let key = (paths.0, arguments, marks.0);
     let checkpoint = if let Some(checkpoint) = opened(&key) {
         checkpoint
     } else {
@@ -212,7 +212,7 @@ impl PickledFile {
 }
 
 /// Where a tensor lies in its file: offset in bytes, dtype, shape, strides in elements.
-type Place<'py> = (usize, Bound<'py, PyAny>, Vec<i64>, Vec<i64>);
+type Place<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
 
 /// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
 #[pyfunction]
@@ -229,9 +229,9 @@ pub(crate) fn remap_buffer(
     let file = file.get().file.as_ref().ok_or_else(not_opened)?;
     let (storage, offset) = py.detach(|| mapped(file, reach, offset))?;
     let tensor = if dtype.bytes().is_some() {
-        Tensor::strided_at(storage, offset, dtype, &shape, &strides)?
+        Tensor::strided_at(storage, offset, dtype, &shape.0, &strides.0)?
     } else {
-        Tensor::contiguous_at(storage, offset, dtype, &shape)?
+        Tensor::contiguous_at(storage, offset, dtype, &shape.0)?
     };
     Ok(Buffer::new(tensor))
 }
@@ -250,8 +250,8 @@ fn mapped(file: &SourceFile, (start, len): (usize, usize), offset: usize) -> Res
 /// A tensor of pickled bytes, in memory of its own.
 #[pyfunction]
 #[pyo3(name = "_buffer_of_bytes")]
-pub(crate) fn buffer_of_bytes(bytes: &[u8], dtype: &Bound<'_, PyAny>, shape: Vec<i64>) -> Outcome<Buffer> {
+pub(crate) fn buffer_of_bytes(bytes: &[u8], dtype: &Bound<'_, PyAny>, shape: Listed<i64>) -> Outcome<Buffer> {
     let dtype = dtype_from_python(dtype)?;
     let storage = Storage::of_bytes(bytes)?;
-    Ok(Buffer::new(Tensor::contiguous_at(storage, 0, dtype, &shape)?))
+    Ok(Buffer::new(Tensor::contiguous_at(storage, 0, dtype, &shape.0)?))
 }
