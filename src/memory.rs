@@ -278,11 +278,10 @@ impl Budget {
         const LARGE: usize = 1 << 20;
         let needed = len.saturating_add(more);
         let wanted = if capacity.saturating_mul(size) < LARGE { capacity * 2 } else { capacity + capacity / 2 };
-        // While the old block is copied, both are there.
-        let fits = |target: usize| target.saturating_mul(size) <= self.left();
-        let wanted = wanted.max(needed).max(FIRST);
-        let target = if fits(wanted) { wanted } else { needed };
-        if !fits(target) {
+        // While the old block is copied, both are there. What is left is taken at once where it is less than is wanted: growing step by step
+        // would copy the block as often.
+        let target = wanted.max(needed).max(FIRST).min(self.left() / size.max(1));
+        if target < needed {
             return Err(Short::Budget(self.most));
         }
         let before = if capacity == 0 { 0 } else { capacity * size + BLOCK_BYTES };
