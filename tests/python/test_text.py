@@ -351,19 +351,18 @@ def commands(path: Path) -> Iterator[list[str]]:
 def on_a_terminal(arguments: list[str]) -> str:
     """What a command prints where both of its outputs are a terminal."""
     found = b""
-    child, end = pty.fork()
-    if child == 0:  # pragma: no cover
-        os.execv(str(SCRIPT), [str(SCRIPT), *arguments])
-    while True:
-        try:
-            part = os.read(end, 1 << 16)
-        except OSError:
-            break
-        if not part:
-            break
-        found += part
+    end, terminal = pty.openpty()
+    with subprocess.Popen([SCRIPT, *arguments], stdin=terminal, stdout=terminal, stderr=terminal):
+        os.close(terminal)
+        while True:
+            try:
+                part = os.read(end, 1 << 16)
+            except OSError:  # the other side was closed
+                break
+            if not part:
+                break
+            found += part
     os.close(end)
-    os.waitpid(child, 0)
     return found.decode().replace("\r\n", "\n")
 
 
