@@ -95,7 +95,8 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
         let candidate = tail.get(earlier..).unwrap_or_default();
         candidate.starts_with(SIGNATURE) && candidate.len() == BYTES + usize::from(u16_at(candidate, BYTES - 2))
     };
-    if let Some(earlier) = (0..at).find(|earlier| ends_the_file(*earlier)) {
+    let mut earlier = memchr::memchr_iter(SIGNATURE[0], tail.get(..at).unwrap_or_default());
+    if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
         let cause = "the archive has two ends, one in the comment of the other, so that readers see different entries";
         let offset = tail_start + earlier as u64;
         return Err(Fault::new("torch-zip.two-ends", cause).help(SAVE_AGAIN).offset(offset).format());
