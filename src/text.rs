@@ -27,12 +27,24 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// The text as [`printable`] has it, of at most `most` characters before escaping; `…` stands for the rest.
+/// The text as [`printable`] has it, of at most `most` characters, escapes and all; `…` stands for the rest.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => Cow::Owned(format!("{}…", printable(&text[..end]))),
-        None => printable(text),
+    let (mut safe, mut width) = (String::new(), 0);
+    for c in text.chars() {
+        let end = safe.len();
+        if is_printable(c) {
+            safe.push(c);
+        } else {
+            escape(u32::from(c), &mut safe);
+        }
+        width += safe[end..].chars().count();
+        if width > most {
+            safe.truncate(end);
+            safe.push('…');
+            return Cow::Owned(safe);
+        }
     }
+    if safe == text { Cow::Borrowed(text) } else { Cow::Owned(safe) }
 }
 
 /// A name, key or value as a message quotes it.
@@ -99,6 +111,13 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_is_cut_is_short_when_it_is_escaped() {
+        assert_eq!(cut(&"\u{202e}".repeat(1000), 20), "\\u202e\\u202e\\u202e…");
+        assert_eq!(cut("12345", 5), "12345");
+        assert_eq!(cut("123456", 5), "12345…");
+    }
+
+    #[test]
     fn what_is_printable_in_any_script_stays_and_is_not_copied() {
         for text in ["", "a 'b' \\ \"c\"", "Größe", "नमस्ते", "é e\u{301}", "\u{301}", "层.权重", "тензор", "שם", "😀"]
         {
@@ -116,7 +135,7 @@ mod tests {
     fn a_long_text_is_cut_between_characters() {
         assert_eq!(cut("ééé", 2), "éé…");
         assert_eq!(cut("éé", 2), "éé");
-        assert_eq!(cut("\n\n\n", 1), "\\n…");
+        assert_eq!(cut("\n\n\n", 3), "\\n…");
         assert_eq!(shown(&"x".repeat(1 << 20)).chars().count(), SHOWN + 1);
     }
 
