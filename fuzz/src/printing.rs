@@ -50,7 +50,7 @@ pub fn check_text(text: &str, lines: bool) {
 
 /// A message about a hostile file is short, of one line, and holds no character that a terminal obeys.
 pub fn check_message(message: &str) {
-    assert!(message.len() <= LONGEST, "a message of {} bytes", message.len());
+    assert!(message.len() <= LONGEST, "a message of {} bytes: {message}", message.len());
     check_text(message, false);
 }
 

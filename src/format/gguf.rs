@@ -23,7 +23,7 @@ use findings::Findings;
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::error::{Error, Fault, Result};
-use crate::format::{Header, Options};
+use crate::format::{Header, Options, shown};
 use crate::memory::{self, Short};
 
 /// The alignment of the data where the metadata says nothing about it.
@@ -200,7 +200,7 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u6
     let Some(value) = keys.get(header, ALIGNMENT_KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
-        let cause = format!("{ALIGNMENT_KEY} is {value:?}; it must be a power of two");
+        let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
         return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(offset).into());
     };
     if alignment < 8 {

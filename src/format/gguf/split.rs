@@ -35,7 +35,7 @@ impl SplitInfo {
             let Some(value) = keys.get(header, key) else { return Ok(None) };
             let number = value.as_u64().filter(|number| *number <= most);
             let refuse = || {
-                let cause = format!("{key} is {value:?}; it is a whole number from 0 to {most}");
+                let cause = format!("{key} is {}; it is a whole number from 0 to {most}", shown(&format!("{value:?}")));
                 let offset = keys.offset(header, key).unwrap_or_default();
                 Fault::new("gguf.split-keys", cause).help(CONVERT_AGAIN).offset(offset)
             };
