@@ -177,7 +177,7 @@ sanitize-rust: need-cargo $(stamps)/models
 .PHONY: sanitize-threads
 sanitize-threads: need-cargo
 	$(with_tsan) cargo test --target $(host) --test threads
-	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: storage:: buffer:: checkpoint::
+	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
 .PHONY: sanitize-doors
 sanitize-doors: need-cargo need-asan $(stamps)/test-packages

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::rules::Rule;
 use crate::text;
 
 /// Characters of a cause or of advice that a message shows: what quotes names may quote many.
@@ -16,10 +17,10 @@ const SENTENCE: usize = 10_000;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A broken rule, with all that is known about where it was broken. Used for errors and, as data, for findings (lints).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The stable id of the rule, such as `safetensors.overlap`; never reworded once released.
-    pub rule: &'static str,
+    /// The rule, such as `safetensors.overlap`.
+    pub rule: &'static Rule,
     /// What is wrong, with expected against actual.
     pub cause: String,
     /// What to do about it.
@@ -34,8 +35,8 @@ pub struct Fault {
 
 impl Fault {
     /// A fault of which only the rule and the cause are known yet.
-    pub fn new(rule: &'static str, cause: impl Into<String>) -> Self {
-        Self { rule, cause: cause.into(), ..Self::default() }
+    pub fn new(rule: &'static Rule, cause: impl Into<String>) -> Self {
+        Self { rule, cause: cause.into(), help: None, path: None, tensor: None, offset: None }
     }
 
     /// Adds what to do.

@@ -1,7 +1,7 @@
 //! The shortest, fastest and safest way from a checkpoint file to a tensor.
 //!
 //! [`checkpoint::Checkpoint`] opens files and knows their tensors by name; [`buffer::Buffer`] is a tensor. The modules below them import
-//! one way: `checkpoint -> format, names, buffer -> storage, device -> tensor -> quant -> dtype, error`.
+//! one way: `checkpoint -> format, names, buffer -> source -> memory -> tensor -> quant -> dtype, error`.
 
 // Elements are handed out as they lie in the file, which is little-endian, and offsets of 64 bits become addresses.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
@@ -9,6 +9,7 @@ compile_error!(
     "max_weights maps files of little-endian numbers, larger than 4 GB: it needs a 64-bit little-endian target"
 );
 
+pub mod budget;
 pub mod buffer;
 pub mod cast;
 pub mod checkpoint;
@@ -19,7 +20,8 @@ pub mod format;
 pub mod memory;
 pub mod names;
 pub mod quant;
-pub mod storage;
+pub mod rules;
+pub mod source;
 pub mod tensor;
 pub mod text;
 pub mod workers;

@@ -22,7 +22,7 @@ fn refused(name: &str, content: &[u8]) -> (&'static str, String) {
     assert!(text.contains(&path.display().to_string()), "{text} names the file");
     let fault = error.fault().expect("a fault");
     assert!(fault.help.is_some(), "{text} says what to do");
-    (fault.rule, text)
+    (fault.rule.id, text)
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_directory_without_weights() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config.json"), "{}").expect("written");
     let error = Checkpoint::open(&[folder.path().to_path_buf()], &OpenOptions::default()).expect_err("refused");
-    assert_eq!(error.fault().expect("a fault").rule, "directory.empty");
+    assert_eq!(error.fault().expect("a fault").rule.id, "directory.empty");
     assert!(error.to_string().contains("config.json"));
 }
 
@@ -106,7 +106,7 @@ fn a_safetensors_file_of_another_name_opens_and_says_so() {
     fs::write(&path, good()).expect("written");
     let checkpoint = Checkpoint::open(&[path], &OpenOptions::default()).expect("opened by its content");
     let finding = &checkpoint.catalog().findings()[0];
-    assert_eq!(finding.rule, "file.suffix");
+    assert_eq!(finding.rule.id, "file.suffix");
     assert!(finding.cause.contains("named .bin but is a safetensors file"));
 }
 
@@ -118,5 +118,5 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo");
     assert!(made.success());
     let error = Checkpoint::open(&[path], &OpenOptions::default()).expect_err("refused");
-    assert_eq!(error.fault().expect("a fault").rule, "file.special");
+    assert_eq!(error.fault().expect("a fault").rule.id, "file.special");
 }

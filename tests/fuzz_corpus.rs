@@ -255,7 +255,7 @@ fn what_an_index_says_beside_its_map_is_json_too() {
     for odd in ["1e999".into(), "[".repeat(200) + &"]".repeat(200), "\"\\ud800\"".into()] {
         let index = format!(r#"{{"weight_map":{{"w":"a.safetensors"}},"x":{odd}}}"#);
         let error = open_index(&index, true).expect_err("no other reader takes it");
-        assert_eq!(error.fault().map(|fault| fault.rule), Some("index.json"), "{odd}");
+        assert_eq!(error.fault().map(|fault| fault.rule.id), Some("index.json"), "{odd}");
     }
 }
 

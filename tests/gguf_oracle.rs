@@ -353,7 +353,7 @@ fn a_header_longer_than_the_limit_is_refused_before_it_is_fetched() {
     let file = Made::new(0, 1).key("text", STRING).string(vec![b'a'; 100_000]).bytes;
     let options = Options { limits: Limits { header_bytes: 50_000, ..Limits::default() }, ..Options::default() };
     let error = gguf::read(file[..1000].to_vec(), file.len() as u64, &options, |_, _| panic!("fetched"));
-    assert_eq!(error.unwrap_err().fault().unwrap().rule, "gguf.header-too-long");
+    assert_eq!(error.unwrap_err().fault().unwrap().rule.id, "gguf.header-too-long");
 }
 
 /// The real files, which `make test` fetches.

@@ -53,7 +53,7 @@ fn check(files: &[(usize, Made)]) -> Vec<(&'static str, usize, String)> {
         .map(|fault| {
             assert!(fault.help.is_some(), "{fault}");
             let path = fault.path.clone().expect("a path");
-            (fault.rule, paths.iter().position(|known| *known == path).expect("one of the paths"), fault.cause)
+            (fault.rule.id, paths.iter().position(|known| *known == path).expect("one of the paths"), fault.cause)
         })
         .collect()
 }
@@ -84,13 +84,13 @@ fn place_of_a_file_in_its_set() {
 fn keys_that_make_no_sense() {
     let fault = |made: Made| read(&made).expect_err("refused");
     let text = fault(Made::new(0, 1).key("split.count", STRING).string("2"));
-    assert_eq!((text.rule, text.offset), ("gguf.split-keys", Some(32)));
-    assert_eq!(fault(Made::new(0, 1).key("split.count", U32).u32(65_536)).rule, "gguf.split-keys");
-    assert_eq!(fault(Made::new(0, 1).key("split.tensors.count", I32).u32(u32::MAX)).rule, "gguf.split-keys");
+    assert_eq!((text.rule.id, text.offset), ("gguf.split-keys", Some(32)));
+    assert_eq!(fault(Made::new(0, 1).key("split.count", U32).u32(65_536)).rule.id, "gguf.split-keys");
+    assert_eq!(fault(Made::new(0, 1).key("split.tensors.count", I32).u32(u32::MAX)).rule.id, "gguf.split-keys");
     let missing = fault(Made::new(0, 1).key("split.count", U16).raw(&[2, 0]));
-    assert_eq!((missing.rule, missing.offset), ("gguf.split-no", Some(32)));
+    assert_eq!((missing.rule.id, missing.offset), ("gguf.split-no", Some(32)));
     let beyond = fault(shard(3, 3, 1, &["a"]));
-    assert_eq!((beyond.rule, beyond.offset), ("gguf.split-no", Some(32)));
+    assert_eq!((beyond.rule.id, beyond.offset), ("gguf.split-no", Some(32)));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn accepted(bytes: &[u8]) -> Pickled {
 #[track_caller]
 fn refused(bytes: &[u8], rule: &str, at: usize) -> Fault {
     let fault = read_with(bytes, &Limits::default()).expect_err("refused");
-    assert_eq!((fault.rule, fault.offset), (rule, Some(100 + at as u64)), "{fault}");
+    assert_eq!((fault.rule.id, fault.offset), (rule, Some(100 + at as u64)), "{fault}");
     assert!(fault.help.is_some(), "{fault}");
     fault
 }
@@ -40,7 +40,7 @@ fn limited(bytes: &[u8], set: impl Fn(&mut Limits, usize), most: usize) {
     read_with(bytes, &limits).unwrap_or_else(|fault| panic!("{fault}"));
     set(&mut limits, most - 1);
     let fault = read_with(bytes, &limits).expect_err("beyond the limit");
-    assert!(matches!(fault.rule, "pickle.limit" | "pickle.rank"), "{fault}");
+    assert!(matches!(fault.rule.id, "pickle.limit" | "pickle.rank"), "{fault}");
 }
 
 /// The only global of a pickle, which must have opened with the call of it as a placeholder.
@@ -220,7 +220,7 @@ fn negative_strides_offsets_and_sizes() {
     bad_tensor(b"K\x00J\xff\xff\xff\xff\x85K\x01\x85", "pickle.negative");
     let bytes = [tensor_of(b"J\xff\xff\xff\xff", b"K\x00K\x02\x85K\x01\x85"), b".".to_vec()].concat();
     let fault = read_with(&bytes, &Limits::default()).expect_err("refused");
-    assert_eq!(fault.rule, "pickle.negative");
+    assert_eq!(fault.rule.id, "pickle.negative");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_storage_of_no_storage_class() {
     refused(b"K\x01Q.", "pickle.persistent", 2);
     refused(b"Psome text\n.", "pickle.persistent", 0);
     let error = read(&storage(b"K\x08"), 0, &Limits::default(), PersistentIds::Refused).expect_err("refused");
-    assert_eq!(fault(&error).rule, "pickle.persistent");
+    assert_eq!(fault(&error).rule.id, "pickle.persistent");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn a_view_that_leaves_its_storage() {
     };
     let legacy =
         |bytes: &[u8]| read(bytes, 0, &Limits::default(), PersistentIds::Legacy).map_err(|error| fault(&error));
-    assert_eq!(legacy(&view(b"K\x05")).expect_err("refused").rule, "pickle.view");
+    assert_eq!(legacy(&view(b"K\x05")).expect_err("refused").rule.id, "pickle.view");
     let pickled = legacy(&view(b"K\x04")).unwrap();
     assert_eq!((pickled.storages[0].bytes(), pickled.storages[0].reach()), (32, 16));
 }
@@ -343,7 +343,7 @@ fn metadata_of_a_tensor_is_honoured_or_refused() {
     let flipped = accepted(&with(b"}U\x03neg\x88s"));
     assert!(matches!(flipped.tensors[0].kind, TensorKind::Flipped { conjugate: false, negative: true, .. }));
     assert!(accepted(&with(b"}")).tensors[0].strided().is_some());
-    assert_eq!(read_with(&with(b"}U\x01x\x88s"), &Limits::default()).expect_err("unknown").rule, "pickle.call");
+    assert_eq!(read_with(&with(b"}U\x01x\x88s"), &Limits::default()).expect_err("unknown").rule.id, "pickle.call");
 }
 
 // Limits.
@@ -415,7 +415,7 @@ fn limit_on_depth_concerns_what_leads_to_tensors() {
     let limits = Limits { depth: 5, ..Limits::default() };
     assert_eq!(leaves(&nested(&tensor, 5), &limits).unwrap().leaves[0].name, "a.a.a.a.a");
     let error = leaves(&nested(&tensor, 6), &limits).expect_err("too deep");
-    assert_eq!(fault(&error).rule, "pickle.limit");
+    assert_eq!(fault(&error).rule.id, "pickle.limit");
     assert_eq!(leaves(&nested(b"K\x01", 100_000), &limits).unwrap().leaves[0].name, "a.a.a.a.a");
 }
 
@@ -428,7 +428,7 @@ fn limit_on_names() {
     }
     bytes.push(b'.');
     let error = leaves(&accepted(&bytes), &Limits::default()).expect_err("names without end");
-    assert_eq!(fault(&error).rule, "pickle.leaves");
+    assert_eq!(fault(&error).rule.id, "pickle.leaves");
     let few = Limits { leaves: 3, ..Limits::default() };
     assert!(leaves(&accepted(b"}(K\x01NK\x02NK\x03Nu."), &few).is_ok());
     assert!(leaves(&accepted(b"}(K\x01NK\x02NK\x03NK\x04Nu."), &few).is_err());
@@ -454,7 +454,7 @@ fn many_tuples_in_one_another() {
 #[test]
 fn marks_in_one_another_end_at_the_limit() {
     let fault = read_with(&b"(".repeat(1_000_000), &Limits::default()).expect_err("too deep");
-    assert_eq!((fault.rule, fault.offset), ("pickle.limit", Some(100 + 10_000)));
+    assert_eq!((fault.rule.id, fault.offset), ("pickle.limit", Some(100 + 10_000)));
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn a_string_of_more_bytes_than_there_are() {
         [&b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff."[..], b"X\xff\xff\xff\xff.", b"\x8e\x00\x00\x00\x00\x00\x00\x00\x80."]
     {
         let fault = read_with(bytes, &Limits::default()).expect_err("refused");
-        assert_eq!(fault.rule, "pickle.truncated", "{fault}");
+        assert_eq!(fault.rule.id, "pickle.truncated", "{fault}");
     }
     refused(b"T\xff\xff\xff\xff.", "pickle.text", 0);
 }
@@ -477,7 +477,7 @@ fn a_list_copied_into_many_sets() {
         bytes.extend(b"h\x01h\x00\x85R");
     }
     bytes.push(b'.');
-    assert_eq!(read_with(&bytes, &Limits::default()).expect_err("a bomb").rule, "pickle.limit");
+    assert_eq!(read_with(&bytes, &Limits::default()).expect_err("a bomb").rule.id, "pickle.limit");
 }
 
 // Values that contain themselves, and names.
@@ -496,7 +496,7 @@ fn two_tensors_of_one_name_are_an_error_and_other_values_get_a_number() {
     let tensor = tensor(b"K\x00K\x02\x85K\x01\x85");
     let twice = [b"}(U\x03a.b".as_slice(), &tensor, b"U\x01a}U\x01b", &tensor, b"su."].concat();
     let error = fault(&leaves(&accepted(&twice), &Limits::default()).expect_err("a guess"));
-    assert_eq!((error.rule, error.tensor.as_deref()), ("pickle.same-name", Some("a.b")));
+    assert_eq!((error.rule.id, error.tensor.as_deref()), ("pickle.same-name", Some("a.b")));
     let once = [b"}(U\x03a.bNU\x01a}U\x01b".as_slice(), &tensor, b"sK\x07NU\x017Nu."].concat();
     let names = leaves(&accepted(&once), &Limits::default()).unwrap().leaves;
     let names: Vec<(&str, bool)> = names.iter().map(|leaf| (&*leaf.name, leaf.tensor.is_some())).collect();
@@ -529,7 +529,7 @@ fn instructions_that_are_refused_by_name() {
 fn an_empty_stack_and_a_missing_mark() {
     for bytes in [&b"."[..], b"0.", b"2.", b"R.", b"\x85.", b"(.", b"N(2."] {
         assert_eq!(
-            read_with(bytes, &Limits::default()).expect_err("empty").rule,
+            read_with(bytes, &Limits::default()).expect_err("empty").rule.id,
             "pickle.stack",
             "{}",
             bytes.escape_ascii()
@@ -537,7 +537,7 @@ fn an_empty_stack_and_a_missing_mark() {
     }
     for bytes in [&b"t."[..], b"1.", b"Ne.", b"o.", b"(o."] {
         assert_eq!(
-            read_with(bytes, &Limits::default()).expect_err("no mark").rule,
+            read_with(bytes, &Limits::default()).expect_err("no mark").rule.id,
             "pickle.stack",
             "{}",
             bytes.escape_ascii()
@@ -567,7 +567,7 @@ fn a_file_cut_off_at_any_byte_is_refused() {
 fn an_element_of_a_set_is_what_python_allows_as_a_key() {
     for bytes in [&b"\x8f(]\x90."[..], b"(]\x91.", b"cbuiltins\nset\n](]e\x85R.", b"cbuiltins\nfrozenset\n](}e\x85R."] {
         let fault = read_with(bytes, &Limits::default()).expect_err("not hashable");
-        assert_eq!(fault.rule, "pickle.set", "{}", bytes.escape_ascii());
+        assert_eq!(fault.rule.id, "pickle.set", "{}", bytes.escape_ascii());
     }
 }
 
@@ -576,7 +576,7 @@ fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() 
     let limits = Limits { memory: Some(1 << 20), ..Limits::default() };
     let bytes = [b"](".as_slice(), &b"]".repeat(100_000), b"e."].concat();
     let fault = read_with(&bytes, &limits).expect_err("too much");
-    assert_eq!(fault.rule, "pickle.memory");
+    assert_eq!(fault.rule.id, "pickle.memory");
     assert!(fault.offset.is_some_and(|offset| offset > 100 + 1000), "{fault}");
     assert!(fault.help.is_some_and(|help| help.contains("16 times")));
     assert!(read_with(&bytes, &Limits::default()).is_ok());

@@ -12,8 +12,8 @@ use max_weights::buffer::{Buffer, Index, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle};
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
+use max_weights::memory::release_memory;
 use max_weights::quant::{self, Encoding};
-use max_weights::storage::release_memory;
 use max_weights::workers::{WORKERS, uninterrupted};
 
 const THREADS: usize = 6;

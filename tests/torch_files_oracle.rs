@@ -86,7 +86,7 @@ fn real_checkpoints_are_read_as_the_zip_crate_reads_them() {
         assert_eq!((archive.len(), archive.prefix()), (entries, prefix), "{name}");
         assert!(archive.findings.is_empty(), "{name}: {:?}", archive.findings);
         let layout = torch_zip::layout(&archive, fetch(&bytes));
-        let script = layout.as_ref().is_err_and(|error| error.fault().unwrap().rule == "torch-zip.torchscript");
+        let script = layout.as_ref().is_err_and(|error| error.fault().unwrap().rule.id == "torch-zip.torchscript");
         assert_eq!((layout.is_ok(), script), (!name.ends_with("jit"), name.ends_with("jit")), "{name}");
     }
 }

@@ -31,7 +31,7 @@ fn read(made: &Made) -> Legacy {
 #[track_caller]
 fn refused(made: &Made, rule: &str, offset: usize) -> Fault {
     let fault = try_read(made).expect_err("refused").fault().expect("a fault").clone();
-    assert_eq!((fault.rule, fault.offset), (rule, Some(offset as u64)), "{fault}");
+    assert_eq!((fault.rule.id, fault.offset), (rule, Some(offset as u64)), "{fault}");
     assert!(fault.help.is_some(), "{fault}");
     fault
 }
@@ -40,7 +40,7 @@ fn refused(made: &Made, rule: &str, offset: usize) -> Fault {
 fn noted(made: &Made, rule: &str, offset: usize) -> Legacy {
     let legacy = read(made);
     assert_eq!(legacy.findings.len(), 1, "{:?}", legacy.findings);
-    assert_eq!((legacy.findings[0].rule, legacy.findings[0].offset), (rule, Some(offset as u64)));
+    assert_eq!((legacy.findings[0].rule.id, legacy.findings[0].offset), (rule, Some(offset as u64)));
     legacy
 }
 
@@ -92,7 +92,7 @@ fn a_pickle_longer_than_the_first_bytes_is_read_on() {
     let limits = Limits { header_bytes: 100_000, ..Limits::default() };
     let error = read_with(&made.bytes, &limits).expect_err("refused");
     let fault = error.fault().expect("a fault");
-    assert_eq!((fault.rule, fault.offset), ("torch-legacy.header-too-long", Some(made.object as u64)), "{fault}");
+    assert_eq!((fault.rule.id, fault.offset), ("torch-legacy.header-too-long", Some(made.object as u64)), "{fault}");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_view_is_a_part_of_its_storage() {
 fn a_view_beyond_its_storage() {
     for (offset, elements) in [(0, 6), (1, 5), (6, 0), (i64::MAX as u64, 1), (1, i64::MAX as u64)] {
         let error = try_read(&viewed(&[("11", offset, elements)])).expect_err("refused");
-        let rule = error.fault().expect("a fault").rule;
+        let rule = error.fault().expect("a fault").rule.id;
         assert!(rule == "torch-legacy.view" || rule.starts_with("pickle."), "{error}");
     }
 }
@@ -225,7 +225,7 @@ fn a_view_beyond_its_storage() {
 fn a_view_at_two_places_or_with_the_key_of_a_storage() {
     for views in [[("11", 1, 3), ("11", 1, 2)], [("11", 1, 3), ("10", 1, 2)]] {
         let error = try_read(&viewed(&views)).expect_err("refused");
-        let rule = error.fault().expect("a fault").rule;
+        let rule = error.fault().expect("a fault").rule.id;
         assert!(rule == "torch-legacy.view" || rule.starts_with("pickle."), "{error}");
     }
 }

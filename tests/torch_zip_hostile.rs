@@ -23,7 +23,7 @@ fn refused(zip: &Zip, rule: &str, offset: usize) -> Fault {
 fn noted(zip: &Zip, rule: &str, offset: usize) -> Archive {
     let archive = read(zip);
     assert_eq!(archive.findings.len(), 1, "{:?}", archive.findings);
-    assert_eq!((archive.findings[0].rule, archive.findings[0].offset), (rule, Some(offset as u64)));
+    assert_eq!((archive.findings[0].rule.id, archive.findings[0].offset), (rule, Some(offset as u64)));
     archive
 }
 
@@ -89,7 +89,7 @@ fn a_checksum_of_zero_was_not_computed() {
     let archive = read(&plain());
     let entry = archive.storage("0").expect("there");
     assert_eq!(entry.check_crc32(torch_zip::crc32(&[1; 40])), None);
-    assert_eq!(entry.check_crc32(1234).map(|fault| fault.rule), Some("torch-zip.crc"));
+    assert_eq!(entry.check_crc32(1234).map(|fault| fault.rule.id), Some("torch-zip.crc"));
     let mut parts = torch_zip::Crc32::default();
     parts.update(&[1; 13]);
     parts.update(&[1; 27]);
@@ -372,7 +372,7 @@ fn a_file_cut_at_any_byte_is_refused() {
         for len in 0..zip.bytes.len() {
             let cut = Zip { bytes: zip.bytes[..len].to_vec(), ..zip.clone() };
             let fault = try_read(&cut).expect_err("cut").fault().expect("a fault").clone();
-            assert!(fault.rule == "torch-zip.truncated" && fault.help.is_some(), "{len}: {fault}");
+            assert!(fault.rule.id == "torch-zip.truncated" && fault.help.is_some(), "{len}: {fault}");
         }
     }
 }
@@ -471,7 +471,7 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     refused(&zip.clone().put(zip64 + 40, huge), "torch-zip.directory-place", end);
     refused(&zip.clone().put(zip64 + 48, huge), "torch-zip.directory-place", end);
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
-    assert_eq!(error.fault().map(|fault| fault.rule), Some("torch-zip.directory-too-long"));
+    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
     let limits = Limits { header_bytes: 100, ..Limits::default() };
     let error = torch_zip::read(zip.bytes.len() as u64, &limits, fetch(&zip.bytes)).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
@@ -494,5 +494,5 @@ fn findings_without_end_are_counted_no_further() {
     parts.iter_mut().skip(1).step_by(2).for_each(|part| part.listed = false);
     let archive = read(&Zip::new(&parts));
     assert_eq!(archive.findings.len(), max_weights::format::MAX_FINDINGS + 1);
-    assert_eq!(archive.findings.last().map(|fault| fault.rule), Some("torch-zip.more-findings"));
+    assert_eq!(archive.findings.last().map(|fault| fault.rule.id), Some("torch-zip.more-findings"));
 }

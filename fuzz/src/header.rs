@@ -57,7 +57,7 @@ pub fn check(input: &[u8]) {
     }
     match (&strict, &lenient) {
         (Ok(strict), Ok(lenient)) => assert_eq!(strict.findings, lenient.findings),
-        (Err(strict), Ok(_)) => assert!(STRICT_ONLY.contains(&strict.rule), "refused only when strict: {strict}"),
+        (Err(strict), Ok(_)) => assert!(STRICT_ONLY.contains(&strict.rule.id), "refused only when strict: {strict}"),
         (Err(_), Err(_)) => {}
         (Ok(_), Err(lenient)) => panic!("refused only when not strict: {lenient}"),
     }
@@ -79,7 +79,7 @@ fn compare(ours: &Result<Header, Fault>, theirs: Option<&Metadata>, header: &[u8
             assert!(unknown, "accepted, but not by the crate");
         }
         (Err(ours), Some(_)) => {
-            let deliberate = STRICTER.contains(&ours.rule) || is_repeated(ours.tensor.as_deref(), header);
+            let deliberate = STRICTER.contains(&ours.rule.id) || is_repeated(ours.tensor.as_deref(), header);
             assert!(deliberate, "the crate accepts, but: {ours}");
         }
         (Err(_), None) => {}
@@ -131,7 +131,7 @@ fn check_read(read: &Header, header: &[u8], file_len: u64) {
 
 /// A fault says what to do, and where.
 pub fn check_fault(fault: &Fault, header: &[u8]) {
-    assert!(fault.rule.starts_with("safetensors.") && fault.help.is_some(), "{fault}");
+    assert!(fault.rule.id.starts_with("safetensors.") && fault.help.is_some(), "{fault}");
     assert!(fault.offset.is_some(), "{fault}");
     check_message(&fault.to_string());
     check_place(fault, header);
@@ -141,9 +141,9 @@ pub fn check_fault(fault: &Fault, header: &[u8]) {
 fn check_place(fault: &Fault, header: &[u8]) {
     let (Some(offset), Some(tensor)) = (fault.offset, &fault.tensor) else { return };
     let at = (offset as usize).saturating_sub(8);
-    if fault.rule == "safetensors.json" {
+    if fault.rule.id == "safetensors.json" {
         assert!(offset >= 8 && at < header.len(), "{fault} is outside the header");
-    } else if !ABOUT_THE_DATA.contains(&fault.rule) || header.get(at) == Some(&b'"') {
+    } else if !ABOUT_THE_DATA.contains(&fault.rule.id) || header.get(at) == Some(&b'"') {
         let rest = header.get(at..).unwrap_or_default();
         let key = serde_json::Deserializer::from_slice(rest).into_iter::<String>().next();
         assert_eq!(key.and_then(Result::ok).as_ref(), Some(tensor), "{fault} leads elsewhere");

@@ -26,7 +26,7 @@ pub fn check(input: &[u8]) {
         Ok(index) => check_index(index, input),
         Err(error) => {
             let fault = error.fault().expect("a fault");
-            assert!(fault.rule.starts_with("index.") && fault.help.is_some(), "{fault}");
+            assert!(fault.rule.id.starts_with("index.") && fault.help.is_some(), "{fault}");
             assert!(fault.offset.is_none_or(|offset| offset <= input.len() as u64), "{fault}");
             check_message(&fault.to_string());
         }

@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::storage::release_memory;
+use max_weights::memory::release_memory;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]

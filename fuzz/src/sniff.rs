@@ -24,7 +24,7 @@ fn verdict(outcome: Result<Kind>) {
         Ok(kind) => check_message(&kind.to_string()),
         Err(error) => {
             let fault: &Fault = error.fault().expect("a fault");
-            assert!(fault.rule.starts_with("format."), "{fault}");
+            assert!(fault.rule.id.starts_with("format."), "{fault}");
             assert_eq!((fault.offset, fault.help.is_some()), (Some(0), true), "{fault}");
             check_message(&fault.to_string());
         }

@@ -112,7 +112,7 @@ fn check_findings(findings: &[Fault], len: u64) {
 /// An error has a rule of the format, a cure, and an offset in the file.
 fn check_error(error: &Error, len: u64, rules: &[&str]) {
     let fault = error.fault().expect("a fault");
-    assert!(rules.iter().any(|rule| fault.rule.starts_with(rule)), "{fault}");
+    assert!(rules.iter().any(|rule| fault.rule.id.starts_with(rule)), "{fault}");
     assert!(fault.help.is_some(), "{fault}");
     assert!(fault.offset.is_none_or(|offset| offset <= len), "{fault}");
     check_message(&fault.to_string());

@@ -7,8 +7,9 @@ use super::{Buffer, checked_size};
 use crate::cast::{BlockScaled, CastOptions, Stores, cast, is_supported, scale_block_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::memory::{Exclusive, Storage, no_memory};
 use crate::quant::{self, Encoding};
-use crate::storage::{Exclusive, Storage, no_memory};
+use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
 
 /// Output of this size is written past the caches.
@@ -42,7 +43,7 @@ impl Buffer {
         if !is_supported(self.dtype, dtype) {
             let cause = format!("{} cannot be converted to {dtype}", self.dtype);
             let help = "complex numbers convert only to themselves; take the real part first";
-            return Err(Fault::new("cast.pair", cause).help(help).unsupported());
+            return Err(Fault::new(rules::CAST_PAIR, cause).help(help).unsupported());
         }
         let stores = if out.len() >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
         let options = CastOptions { saturate, stores };

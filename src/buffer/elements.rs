@@ -6,7 +6,7 @@ use super::{Buffer, strided};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::storage::{Storage, no_memory};
+use crate::memory::{Storage, no_memory};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.

@@ -110,7 +110,7 @@ fn resolve(start: Option<i64>, stop: Option<i64>, step: i64, dim: i64) -> Result
 mod tests {
     use super::*;
     use crate::dtype::DType;
-    use crate::storage::Storage;
+    use crate::memory::Storage;
 
     fn counted(shape: &[i64]) -> Buffer {
         let count = shape.iter().product::<i64>() as usize;

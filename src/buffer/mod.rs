@@ -14,8 +14,8 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::{Storage, no_memory};
 use crate::quant::{self, Encoding};
-use crate::storage::{Storage, no_memory};
 use crate::workers::Interrupt;
 
 /// A tensor. Cloning it is cheap and shares the storage.

@@ -30,7 +30,7 @@ impl Buffer {
 mod tests {
     use super::*;
     use crate::dtype::DType;
-    use crate::storage::Storage;
+    use crate::memory::Storage;
     use crate::workers::uninterrupted;
 
     fn rows(count: u8, row: i64) -> Buffer {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::Buffer;
 use crate::error::Result;
-use crate::storage::{Storage, no_memory};
+use crate::memory::{Storage, no_memory};
 use crate::workers::Interrupt;
 
 /// Where less than this lies between elements, it is read with them: a guarded copy takes longer for another range than for a few more bytes.

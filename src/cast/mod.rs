@@ -18,6 +18,7 @@ pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at, scale_blocks
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::rules;
 
 /// How to convert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,7 +66,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
     check_level(level)?;
     if !is_supported(from, to) {
-        return Err(Fault::new("cast.pair", format!("{from} cannot be converted to {to}"))
+        return Err(Fault::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}"))
             .help("complex numbers convert only to themselves; take the real part first")
             .unsupported());
     }

@@ -9,6 +9,7 @@ use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, Level, convert, elements_per_group};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::rules;
 
 /// A matrix in row-major order with one scale for each block of it.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +96,7 @@ impl Plan {
     fn new(matrix: &BlockScaled<'_>, rows: &Range<usize>, out_len: usize, out_dtype: DType) -> Result<Self> {
         let argument = |message: String| Err(Error::Argument(message));
         let unsupported = |cause: String| {
-            Err(Fault::new("cast.scale", cause).help("cast to float32 first and multiply there").unsupported())
+            Err(Fault::new(rules::CAST_SCALE, cause).help("cast to float32 first and multiply there").unsupported())
         };
         let &BlockScaled { dtype, cols, block, .. } = matrix;
         if !is_exact_in_f32(dtype) {

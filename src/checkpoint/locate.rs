@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault, Result};
+use crate::rules;
 use crate::text;
 
 /// What ends the name of an index.
@@ -51,7 +52,7 @@ pub(super) enum Located {
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is a download that is not complete");
-        return Err(Fault::new("file.partial", cause)
+        return Err(Fault::new(rules::FILE_PARTIAL, cause)
             .path(path)
             .help("Wait for the download to end, or start it again")
             .format());
@@ -193,7 +194,7 @@ fn choose(path: &Path, candidates: &[&Entry], usual: &str) -> Result<PathBuf> {
         _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
-            Err(Fault::new("directory.ambiguous", cause)
+            Err(Fault::new(rules::DIRECTORY_AMBIGUOUS, cause)
                 .path(path)
                 .help("Give one of them, or a list of files")
                 .format())
@@ -211,7 +212,7 @@ fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let cause = format!("{} of {count} shards are there; missing: {}{more}", shards.len(), missing.join(", "));
     let help = "Fetch the missing shards; to open some shards only, give their paths as a list";
-    Fault::new("directory.missing-shards", cause).path(path).help(help).format()
+    Fault::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).help(help).format()
 }
 
 fn nothing(path: &Path, names: &[Entry]) -> Error {
@@ -224,14 +225,14 @@ fn nothing(path: &Path, names: &[Entry]) -> Error {
             "the directory holds no safetensors, GGUF or PyTorch file, but downloads that are not complete: {}",
             listed(&partial)
         );
-        return Fault::new("directory.partial", cause)
+        return Fault::new(rules::DIRECTORY_PARTIAL, cause)
             .path(path)
             .help("Wait for the download, or start it again")
             .format();
     }
     if !others.is_empty() {
         let cause = format!("the directory holds no safetensors, GGUF or PyTorch file, but {}", listed(&others));
-        return Fault::new("directory.other-format", cause)
+        return Fault::new(rules::DIRECTORY_OTHER_FORMAT, cause)
             .path(path)
             .help("Give the file that is meant")
             .unsupported();
@@ -243,7 +244,7 @@ fn nothing(path: &Path, names: &[Entry]) -> Error {
     };
     let cause = format!("the directory holds no weights: {what}");
     let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
-    Fault::new("directory.empty", cause).path(path).help(help).format()
+    Fault::new(rules::DIRECTORY_EMPTY, cause).path(path).help(help).format()
 }
 
 /// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.
@@ -254,7 +255,7 @@ fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
         "Join the pieces first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch {} model.pt",
         text::path(folder)
     );
-    Fault::new("torch.distributed", cause).path(path).help(help).unsupported()
+    Fault::new(rules::TORCH_DISTRIBUTED, cause).path(path).help(help).unsupported()
 }
 
 fn listed(names: &[&Entry]) -> String {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     fn rule(names: &[&str]) -> &'static str {
-        folder(names).1.expect_err("refused").fault().expect("a fault").rule
+        folder(names).1.expect_err("refused").fault().expect("a fault").rule.id
     }
 
     #[test]

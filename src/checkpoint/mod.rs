@@ -17,12 +17,14 @@ use std::sync::Arc;
 
 pub use tree::{Limits as TreeLimits, Tree};
 
+use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::torch::Torch;
 use crate::format::{self, Kind, gguf};
-use crate::memory;
+use crate::memory::Fingerprint;
 use crate::names::{NameIndex, nearest};
-use crate::storage::{Fingerprint, SourceFile};
+use crate::rules;
+use crate::source::LocalFile;
 use crate::tensor::{TensorInfo, TensorTable};
 
 /// How many near names an error gives.
@@ -136,7 +138,7 @@ impl Catalog {
         let names = NameIndex::new(&table).map_err(|(a, b)| {
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both get this name");
-            let fault = Fault::new("names.collision", cause).tensor(table.name(b));
+            let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.paths[self.table.get(b).file as usize];
             fault.path(path).help("use the names of the file").unsupported()
         })?;
@@ -189,7 +191,7 @@ impl Catalog {
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
     /// By number; none for a shard that an index names and that was not there.
-    files: Vec<Option<SourceFile>>,
+    files: Vec<Option<LocalFile>>,
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,
     options: OpenOptions,
@@ -199,7 +201,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
-        memory::interruptible(options.format.interrupt, || open::open(paths, options))
+        budget::interruptible(options.format.interrupt, || open::open(paths, options))
     }
 
     /// What the checkpoint contains.

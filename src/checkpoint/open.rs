@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, Gguf, OpenOptions, torch};
+use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, gguf, index, safetensors};
-use crate::memory;
 use crate::names::NameIndex;
-use crate::storage::SourceFile;
+use crate::rules;
+use crate::source::LocalFile;
 use crate::tensor::TensorTable;
 use crate::text;
 
@@ -35,7 +36,7 @@ const SUFFIXES: [(&str, &[Kind]); 5] = [
 /// What the headers of some files say together.
 #[derive(Default)]
 struct Contents {
-    files: Vec<Option<SourceFile>>,
+    files: Vec<Option<LocalFile>>,
     table: TensorTable,
     metadata: Vec<Vec<(String, String)>>,
     ggufs: Vec<Option<Gguf>>,
@@ -52,7 +53,7 @@ enum More {
 }
 
 impl Contents {
-    fn add(&mut self, file: SourceFile, options: &OpenOptions) -> Result<()> {
+    fn add(&mut self, file: LocalFile, options: &OpenOptions) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
@@ -137,7 +138,7 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
 
 fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let mut contents = Contents::default();
-    let files: Vec<SourceFile> = open_each(&paths).collect::<Result<_>>()?;
+    let files: Vec<LocalFile> = open_each(&paths).collect::<Result<_>>()?;
     for file in files {
         contents.add(file, options)?;
     }
@@ -148,15 +149,15 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
     let note = alone(&paths);
     if let Some(note) = &note {
         let help = "Give the directory or the index to open all of them";
-        contents.findings.push(Fault::new("checkpoint.shards-alone", note.clone()).path(&paths[0]).help(help));
+        contents.findings.push(Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&paths[0]).help(help));
     }
     contents.finish(paths, None, note, opened, options)
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
-fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<SourceFile>> {
+fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<LocalFile>> {
     paths.iter().enumerate().map(|(number, path)| {
-        let mut file = SourceFile::open(path)?;
+        let mut file = LocalFile::open(path)?;
         if paths.len() > 1 {
             file.read_ahead(READ_AHEAD);
         }
@@ -183,9 +184,9 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
 }
 
 fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
-    let file = SourceFile::open(path)?;
+    let file = LocalFile::open(path)?;
     let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
-    let mut bytes = memory::zeroed(len)?;
+    let mut bytes = budget::zeroed(len)?;
     file.read_at(0, &mut bytes)?;
     let index = index::parse(&bytes, &options.format.limits).map_err(|error| error.at_path(path))?;
     drop(bytes);
@@ -195,7 +196,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::default();
     let mut missing = vec![false; paths.len()];
-    let opened_files: Vec<Result<SourceFile>> = open_each(&paths).collect();
+    let opened_files: Vec<Result<LocalFile>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options)?,
@@ -224,7 +225,7 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
 }
 
 /// The header, and what is kept beside it.
-fn read_header(file: &SourceFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
+fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read_at(0, &mut first)?;
     let kind = format::sniff(&first, file.len())?;
@@ -237,11 +238,11 @@ fn read_header(file: &SourceFile, options: &OpenOptions, findings: &mut Vec<Faul
         }
         (read, _) => read?,
     };
-    findings.extend(misnamed.map(|cause| Fault::new("file.suffix", cause).path(file.path())));
+    findings.extend(misnamed.map(|cause| Fault::new(rules::FILE_SUFFIX, cause).path(file.path())));
     Ok((kind, header, more))
 }
 
-fn read_kind(kind: Kind, file: &SourceFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+fn read_kind(kind: Kind, file: &LocalFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
     let unnamed = options.unnamed;
     let options = &options.format;
     Ok(match kind {
@@ -261,12 +262,12 @@ fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
     (header, More::Torch(Box::new(torch)))
 }
 
-fn safetensors_header(file: &SourceFile, first: &[u8], options: &format::Options) -> Result<Header> {
+fn safetensors_header(file: &LocalFile, first: &[u8], options: &format::Options) -> Result<Header> {
     let len = safetensors::header_length(first, file.len(), &options.limits)? as usize;
     if let Some(header) = first.get(8..8 + len) {
         return safetensors::parse(header, file.len(), options);
     }
-    let mut header = memory::zeroed(len)?;
+    let mut header = budget::zeroed(len)?;
     let have = first.len() - 8;
     header[..have].copy_from_slice(&first[8..]);
     file.read_at(8 + have as u64, &mut header[have..])?;
@@ -284,6 +285,6 @@ fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
     let [first_path, second_path] = [first, second].map(|info| text::path(&paths[info.file as usize]));
     let cause = format!("the same name stands in {first_path} and in {second_path}");
-    let fault = Fault::new("checkpoint.duplicate", cause).tensor(second.name).path(&paths[second.file as usize]);
+    let fault = Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&paths[second.file as usize]);
     fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
 }

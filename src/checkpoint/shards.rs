@@ -5,19 +5,20 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault, Result};
 use crate::format::index::ShardIndex;
+use crate::rules::{self, Rule};
 use crate::tensor::{TensorInfo, TensorTable};
 
 /// Findings of one kind that are listed one by one; the rest is counted.
 const LISTED: usize = 20;
 const WRITE_AGAIN: &str = "Fetch or write shards and index again together";
 
-const RULES: [&str; 6] = [
-    "index.missing-shard",
-    "index.missing-tensor",
-    "index.other-shard",
-    "index.unindexed-tensor",
-    "index.duplicate-tensor",
-    "index.total-size",
+const RULES: [&Rule; 6] = [
+    rules::INDEX_MISSING_SHARD,
+    rules::INDEX_MISSING_TENSOR,
+    rules::INDEX_OTHER_SHARD,
+    rules::INDEX_UNINDEXED_TENSOR,
+    rules::INDEX_DUPLICATE_TENSOR,
+    rules::INDEX_TOTAL_SIZE,
 ];
 const MISSING_SHARD: usize = 0;
 const MISSING_TENSOR: usize = 1;

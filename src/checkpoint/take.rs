@@ -11,7 +11,9 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{StorageRef, TorchDType};
 use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
-use crate::storage::{ForkMutex, SourceFile, Storage, no_memory};
+use crate::memory::{ForkMutex, Storage, no_memory};
+use crate::rules;
+use crate::source::LocalFile;
 use crate::tensor::{Element, Span, TensorInfo, View};
 use crate::workers::Interrupt;
 
@@ -79,7 +81,7 @@ impl Checkpoint {
         Ok(buffer)
     }
 
-    fn file(&self, number: u32) -> Result<&SourceFile> {
+    fn file(&self, number: u32) -> Result<&LocalFile> {
         let missing = || Error::MissingFile { path: self.catalog.paths[number as usize].clone() };
         self.files[number as usize].as_ref().ok_or_else(missing)
     }
@@ -113,7 +115,7 @@ impl Checkpoint {
                 (true, true) => parts.to_owned(),
                 (false, true) => "objects() shows what the file says of it".to_owned(),
             };
-            return Err(Fault::new("torch.no-array", cause).tensor(info.name).path(path).help(help).unsupported());
+            return Err(Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported());
         };
         let place = torch.place_at(storage, inflated);
         let (dtype, unit) = match info.element {
@@ -201,7 +203,7 @@ impl Checkpoint {
 
 /// A compressed storage, inflated into memory of its own, which `finish` may change before it is shared.
 fn inflated(
-    file: &SourceFile,
+    file: &LocalFile,
     torch: Option<&Arc<Torch>>,
     place: Place,
     size: u64,

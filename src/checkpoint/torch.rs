@@ -1,13 +1,14 @@
 //! Opening PyTorch files: the frame (a zip archive, or the older stream), the pickle in it, and the names of its tensors.
 
 use super::Checkpoint;
+use crate::budget::{self, Budget, Short};
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Entry, Method};
 use crate::format::{Header, Options, shown, torch_legacy, torch_zip};
-use crate::memory::{self, Budget, Short};
-use crate::storage::SourceFile;
+use crate::rules;
+use crate::source::LocalFile;
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -15,13 +16,14 @@ use crate::workers::Interrupt;
 const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, as torch.save writes since 1.6.
-pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+pub(super) fn zip(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
     let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
     let layout = torch_zip::layout(&archive, fetch)?;
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
     let mut budget = Budget::of_file(file.len());
-    let short = |short: Short| memory::error_of(short.into_fault("pickle.memory").offset(entry.data.start()).into());
+    let short =
+        |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(entry.data.start()).into());
     budget.take(archive.bytes()).map_err(short)?;
     budget.scratch(entry.contents_bytes()).map_err(short)?;
     let mut limits = pickle_limits(&options.limits);
@@ -79,11 +81,11 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Faul
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
     let help = "torch.save writes none, and torch.load does not read them; find out who put them there";
-    Fault::new("pickle.trailing-data", cause).help(help).offset(at + pickled.consumed as u64)
+    Fault::new(rules::PICKLE_TRAILING_DATA, cause).help(help).offset(at + pickled.consumed as u64)
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
-pub(super) fn legacy(file: &SourceFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+pub(super) fn legacy(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
     let torch_legacy::Legacy { pickled, spans, findings, .. } = torch_legacy::read(file.len(), &options.limits, fetch)?;
     let places = |number: usize, storage: &StorageRef| {
@@ -120,7 +122,7 @@ pub(super) fn tar() -> Error {
     let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not read: \
                  torch's reader of them ran code of the file (CVE-2025-32434)";
     let help = "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
-    Fault::new("torch.tar", cause).help(help).unsupported()
+    Fault::new(rules::TORCH_TAR, cause).help(help).unsupported()
 }
 
 /// Bytes of a storage that are read at once to compute its checksum.
@@ -143,14 +145,14 @@ impl Checkpoint {
     }
 }
 
-fn verify(file: &SourceFile, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
+fn verify(file: &LocalFile, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
     let mut checksum = torch_zip::Crc32::default();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = file.read_span(place.span, interrupt, |_| ())?;
         checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
     } else {
-        let mut bytes = memory::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
+        let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
         let mut done = 0;
         while done < place.span.len() {
             bytes.truncate((place.span.len() - done) as usize);

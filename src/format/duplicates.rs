@@ -1,6 +1,6 @@
 //! Names that are given twice, found among a quarter of a million at eight bytes each.
 
-use crate::memory::{self, Short};
+use crate::budget::{self, Short};
 
 /// A quick hash whose upper half is well mixed. It need not resist an attacker: see [`first_duplicate`].
 /// The bits of `fold` are set in every byte, so that names which differ in these bits only have one hash.
@@ -29,7 +29,7 @@ pub(super) fn first_duplicate<'a>(
         return Ok(None);
     }
     let mut keys =
-        memory::collected((0..count).map(|position| (hash(name(position), 0) & !POSITION) | position as u64))?;
+        budget::collected((0..count).map(|position| (hash(name(position), 0) & !POSITION) | position as u64))?;
     keys.sort_unstable();
     let name_of = |key: u64| name((key & POSITION) as usize);
     let mut first: Option<(usize, usize)> = None;

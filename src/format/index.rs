@@ -8,11 +8,12 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
+use crate::budget::{self, Pace};
 use crate::error::{Error, Fault, Result};
 use crate::format::json::{Skipped, Text, probe};
 use crate::format::{Limits, shown};
-use crate::memory::{self, Pace};
 use crate::names::NameIndex;
+use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
 /// The most shards of one checkpoint.
@@ -69,12 +70,12 @@ impl ShardIndex {
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
     if bytes.len() as u64 > limits.header_bytes {
         let cause = format!("the index has {} bytes; at most {} are read", bytes.len(), limits.header_bytes);
-        return Err(Fault::new("index.too-long", cause)
+        return Err(Fault::new(rules::INDEX_TOO_LONG, cause)
             .help("raise the limit on header bytes, if it is to be trusted")
             .format());
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let fault = Fault::new("index.utf8", "the index is not UTF-8").help(WRITE_AGAIN);
+        let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8").help(WRITE_AGAIN);
         fault.offset(error.valid_up_to() as u64).format()
     })?;
     probe(text)?;
@@ -86,18 +87,18 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
         let fault = reader.fault.take().unwrap_or_else(|| {
             let message = error.to_string(); // quotes the text that it stumbled over, which may be megabytes
             let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
-            Fault::new("index.json", format!("not a valid index: {}", message.replace("\\\"", "\"")))
+            Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", message.replace("\\\"", "\"")))
         });
-        return Err(memory::error_of(fault.help(WRITE_AGAIN).offset(offset).into()));
+        return Err(budget::error_of(fault.help(WRITE_AGAIN).offset(offset).into()));
     }
     if !reader.has_weight_map {
-        return Err(Fault::new("index.weight-map", "the index has no weight_map").help(WRITE_AGAIN).format());
+        return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").help(WRITE_AGAIN).format());
     }
     let mut index = reader.index;
     NameIndex::probe(&index.table)?;
     index.names = NameIndex::new(&index.table).map_err(|(_, latter)| {
         let name = index.table.name(latter);
-        Fault::new("index.duplicate-name", "the index names it twice").tensor(name).help(WRITE_AGAIN).format()
+        Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(name).help(WRITE_AGAIN).format()
     })?;
     Ok(index)
 }
@@ -115,7 +116,7 @@ fn byte_offset(bytes: &[u8], line: usize, column: usize) -> u64 {
 fn check_shard_name(name: &str) -> Option<Fault> {
     let bad = |why: &str| {
         let cause = format!("the shard name '{}' {why}", shown(name));
-        Some(Fault::new("index.shard-name", cause))
+        Some(Fault::new(rules::INDEX_SHARD_NAME, cause))
     };
     if name.is_empty() {
         return bad("is empty");
@@ -165,7 +166,7 @@ impl Reader {
             }
             if self.index.shards.len() >= MAX_SHARDS {
                 let cause = format!("the index names more than {MAX_SHARDS} shards");
-                return Err(self.refuse(Fault::new("index.shards", cause)));
+                return Err(self.refuse(Fault::new(rules::INDEX_SHARDS, cause)));
             }
             let number = self.index.shards.len() as u32;
             self.index.shards.push(shard.to_owned());
@@ -178,7 +179,7 @@ impl Reader {
         let info =
             TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span, view: None };
         let pushed = self.pace.step().map_err(Error::from).and_then(|()| self.index.table.push(&info));
-        pushed.map_err(|error| self.refuse(memory::fault_of(error)))
+        pushed.map_err(|error| self.refuse(budget::fault_of(error)))
     }
 }
 
@@ -197,13 +198,15 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
             match &*key {
                 "weight_map" => {
                     if std::mem::replace(&mut self.0.has_weight_map, true) {
-                        return Err(self.0.refuse(Fault::new("index.weight-map", "the index has two weight_maps")));
+                        return Err(self
+                            .0
+                            .refuse(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has two weight_maps")));
                     }
                     map.next_value_seed(WeightMap(self.0))?;
                 }
                 "metadata" => {
                     if std::mem::replace(&mut has_metadata, true) {
-                        return Err(self.0.refuse(Fault::new("index.metadata", "the index has metadata twice")));
+                        return Err(self.0.refuse(Fault::new(rules::INDEX_METADATA, "the index has metadata twice")));
                     }
                     let metadata: Option<Metadata> = map.next_value()?;
                     self.0.index.total_size = metadata.and_then(|metadata| metadata.total_size);

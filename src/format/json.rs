@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::memory::{self, Short};
+use crate::budget::{self, Short};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// What serde_json takes for a text at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
@@ -14,7 +14,7 @@ const SMALL: usize = 1 << 16;
 
 /// Looks whether there is memory to read this text.
 pub(super) fn probe(text: &str) -> Result<(), Short> {
-    if text.len() < SMALL { Ok(()) } else { memory::probe(text.len().saturating_mul(COPIES)) }
+    if text.len() < SMALL { Ok(()) } else { budget::probe(text.len().saturating_mul(COPIES)) }
 }
 
 /// A string, borrowed where it has no escapes.

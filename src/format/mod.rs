@@ -15,6 +15,7 @@ pub mod torch_zip;
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
 use crate::error::{Fault, Result};
+use crate::rules::Rule;
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::shown;
 use crate::workers::uninterrupted;
@@ -98,7 +99,7 @@ pub(crate) fn shown_shape(shape: &[u64]) -> String {
 }
 
 /// Keeps a finding, unless there are too many; then one of rule `more` says so.
-pub(crate) fn note(findings: &mut Vec<Fault>, limits: &Limits, more: &'static str, finding: impl FnOnce() -> Fault) {
+pub(crate) fn note(findings: &mut Vec<Fault>, limits: &Limits, more: &'static Rule, finding: impl FnOnce() -> Fault) {
     if findings.len() < limits.findings {
         findings.push(finding());
     } else if findings.len() == limits.findings {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::{Fault, Result};
 use crate::format::shown;
+use crate::rules;
 
 /// How many of the first bytes [`sniff`] looks at; all of them, if the file has fewer.
 pub const SNIFF_BYTES: usize = 512;
@@ -89,7 +90,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
     }
     let cause = format!("not a checkpoint of a known format: it begins with {}", first_bytes(prefix));
     let help = "safetensors, GGUF and PyTorch files can be opened; if it should be one, fetch it again";
-    Err(Fault::new("format.unknown", cause).help(help).offset(0).format())
+    Err(Fault::new(rules::FORMAT_UNKNOWN, cause).help(help).offset(0).format())
 }
 
 fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
@@ -126,23 +127,24 @@ fn opens_object(prefix: &[u8]) -> bool {
 fn stranger(prefix: &[u8], file_len: u64) -> Option<Fault> {
     if file_len == 0 || prefix.is_empty() {
         return Some(
-            Fault::new("format.empty", "the file is empty").help("fetch it again; the download may not have begun"),
+            Fault::new(rules::FORMAT_EMPTY, "the file is empty")
+                .help("fetch it again; the download may not have begun"),
         );
     }
     if let Some((_, _, what, help)) =
         STRANGERS.iter().find(|(at, magic, ..)| prefix.get(*at..).is_some_and(|rest| rest.starts_with(magic)))
     {
-        return Some(Fault::new("format.stranger", format!("this is {what}, not a checkpoint")).help(*help));
+        return Some(Fault::new(rules::FORMAT_STRANGER, format!("this is {what}, not a checkpoint")).help(*help));
     }
     if prefix.len() >= 8 && prefix.iter().all(|byte| *byte == 0) {
         let cause = format!("the first {} bytes are zero", prefix.len());
         let help = "space was reserved for the file but its beginning never arrived; fetch it again";
-        return Some(Fault::new("format.zeros", cause).help(help));
+        return Some(Fault::new(rules::FORMAT_ZEROS, cause).help(help));
     }
     if let [0x80, 0..=5, ..] = prefix {
         let cause = "this is a bare pickle, not a file that torch.save wrote";
         let help = "if you trust it, load it with the program that wrote it and save it as safetensors";
-        return Some(Fault::new("format.pickle", cause).help(help));
+        return Some(Fault::new(rules::FORMAT_PICKLE, cause).help(help));
     }
     None
 }
@@ -155,23 +157,23 @@ fn text(prefix: &[u8], file_len: u64) -> Option<Fault> {
         let size = pointer_size(text).map(|size| format!(" of {size} bytes")).unwrap_or_default();
         let cause = format!("this is a {file_len}-byte git-LFS pointer, not the file{size} that it stands for");
         let help = "run `git lfs pull` in the repository (after `git lfs install`)";
-        return Some(Fault::new("format.lfs-pointer", cause).help(help));
+        return Some(Fault::new(rules::FORMAT_LFS_POINTER, cause).help(help));
     }
     if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") || begins(b"<?xml") || begins(b"<error") {
         let cause = "this is a web page (HTML or XML), not a checkpoint";
         let help = "the download answered with a page: often a login, a licence to accept, or an error; open the file to read it";
-        return Some(Fault::new("format.web-page", cause).help(help));
+        return Some(Fault::new(rules::FORMAT_WEB_PAGE, cause).help(help));
     }
     // "{" could also be the length 123 of a safetensors header, but then zeros follow.
     if begins(b"{") || begins(b"[") {
         if has(b"\"weight_map\"") {
             let cause = "this is a JSON index of shards, not the weights";
             let help = "open the folder, or the index under a name that ends in .index.json";
-            return Some(Fault::new("format.json-index", cause).help(help));
+            return Some(Fault::new(rules::FORMAT_JSON_INDEX, cause).help(help));
         }
         let what = if has(b"\"error\"") { "an error message in JSON" } else { "a JSON text" };
         let help = "give the weights file, the folder, or an index whose name ends in .index.json";
-        return Some(Fault::new("format.json", format!("this is {what}, not a checkpoint")).help(help));
+        return Some(Fault::new(rules::FORMAT_JSON, format!("this is {what}, not a checkpoint")).help(help));
     }
     None
 }

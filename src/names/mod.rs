@@ -10,7 +10,7 @@ use std::ops::Range;
 
 pub use near::nearest;
 
-use crate::memory::{self, Short};
+use crate::budget::{self, Short};
 use crate::tensor::TensorTable;
 
 /// What separates the components of a name.
@@ -34,7 +34,7 @@ pub struct Child<'a> {
 impl NameIndex {
     /// Looks whether there is memory for the index of `table`, and for its sort, which cannot be refused.
     pub fn probe(table: &TensorTable) -> Result<(), Short> {
-        memory::probe(table.len().saturating_mul(2 * size_of::<u32>()))
+        budget::probe(table.len().saturating_mul(2 * size_of::<u32>()))
     }
 
     /// Sorts the names of `table`; an error gives two entries of one name.

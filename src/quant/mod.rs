@@ -21,6 +21,7 @@ pub use quantize::quantize;
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
+use crate::rules;
 use scalar::Target;
 
 /// Decodes whole blocks into f32, or into f16 or bf16 by one rounding of the f32 value to the nearest, ties to even.
@@ -33,7 +34,9 @@ pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) 
         DType::BFloat16 => Target::BF16,
         _ => {
             let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
-            return Err(Fault::new("quantization.target", cause).help("decode to float32, then cast").unsupported());
+            return Err(Fault::new(rules::QUANTIZATION_TARGET, cause)
+                .help("decode to float32, then cast")
+                .unsupported());
         }
     };
     let elements = elements(encoding, blocks.len())?;

@@ -7,6 +7,7 @@ pub use table::TensorTable;
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
 use crate::quant::Encoding;
+use crate::rules;
 
 /// A range of bytes in one file. The only way to a byte range: it is made by checked arithmetic against the file's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,7 +22,7 @@ impl Span {
         match start.checked_add(len) {
             Some(end) if end <= file_len => Ok(Self { start, len }),
             _ => Err(Fault::new(
-                "span.outside",
+                rules::SPAN_OUTSIDE,
                 format!("{len} bytes from {start} reach beyond the end of the file, which has {file_len} bytes"),
             )
             .offset(start)
@@ -34,7 +35,7 @@ impl Span {
         match start.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self { start: self.start + start, len }),
             _ => Err(Fault::new(
-                "span.outside",
+                rules::SPAN_OUTSIDE,
                 format!("{len} bytes from {start} reach beyond a range of {} bytes", self.len),
             )
             .offset(self.start)

@@ -1,10 +1,11 @@
 //! The tensors of a checkpoint, compactly: a quarter of a million of them are a benchmarked case.
 
 use super::{Element, Span, TensorInfo, View};
+use crate::budget::{self, Short};
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
-use crate::memory::{self, Short};
 use crate::quant::Encoding;
+use crate::rules;
 
 /// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +44,15 @@ impl TensorTable {
     pub fn with_capacity(tensors: usize, name_bytes: usize) -> Result<Self> {
         let mut table = Self::default();
         table.names.try_reserve_exact(name_bytes).map_err(|_| Short::System(name_bytes))?;
-        table.dims = memory::list(tensors.saturating_mul(2))?;
-        table.entries = memory::list(tensors)?;
+        table.dims = budget::list(tensors.saturating_mul(2))?;
+        table.entries = budget::list(tensors)?;
         Ok(table)
     }
 
     /// Adds a tensor; its number is the former [`TensorTable::len`].
     pub fn push(&mut self, info: &TensorInfo<'_>) -> Result<()> {
-        let full = || Fault::new("table.full", "the names or shapes take more than 4 GiB").tensor(info.name).format();
+        let full =
+            || Fault::new(rules::TABLE_FULL, "the names or shapes take more than 4 GiB").tensor(info.name).format();
         let element = match info.element {
             Element::Plain(dtype) => dtype.index() as u32,
             Element::Packed(encoding) => {
@@ -73,8 +75,8 @@ impl TensorTable {
         };
         self.names.try_reserve(info.name.len()).map_err(|_| Short::System(info.name.len()))?;
         let of_view = info.view.map_or(0, |view| view.strides.len() + VIEW_WORDS);
-        memory::reserve(&mut self.dims, info.shape.len() + of_view)?;
-        memory::reserve(&mut self.entries, 1)?;
+        budget::reserve(&mut self.dims, info.shape.len() + of_view)?;
+        budget::reserve(&mut self.entries, 1)?;
         self.entries.push(Entry {
             start: info.span.start,
             len: info.span.len,
@@ -97,8 +99,8 @@ impl TensorTable {
 
     /// Adds all tensors of `other`, as those of file number `file`.
     pub fn append(&mut self, other: &Self, file: u32) -> Result<()> {
-        memory::reserve(&mut self.entries, other.len())?;
-        memory::reserve(&mut self.dims, other.dims.len())?;
+        budget::reserve(&mut self.entries, other.len())?;
+        budget::reserve(&mut self.dims, other.dims.len())?;
         self.names.try_reserve(other.names.len()).map_err(|_| Short::System(other.names.len()))?;
         for i in 0..other.len() {
             self.push(&TensorInfo { file, ..other.get(i) })?;
@@ -108,7 +110,7 @@ impl TensorTable {
 
     /// The bytes that it takes in memory.
     pub fn bytes(&self) -> usize {
-        memory::vec_bytes(&self.dims) + memory::vec_bytes(&self.entries) + self.names.capacity()
+        budget::vec_bytes(&self.dims) + budget::vec_bytes(&self.entries) + self.names.capacity()
     }
 
     /// The number of tensors.
@@ -163,7 +165,7 @@ impl TensorTable {
     /// Sorts the tensors into file order: by file, then offset, then the shorter first (empty tensors before what starts at the same byte).
     pub fn sort_by_offset(&mut self) -> Result<()> {
         // The sort takes as much again, and cannot be refused it.
-        memory::probe(size_of_val(self.entries.as_slice()))?;
+        budget::probe(size_of_val(self.entries.as_slice()))?;
         self.entries.sort_by_key(|entry| (entry.file, entry.start, entry.len));
         Ok(())
     }

@@ -101,7 +101,7 @@ fn cve_2025_53630_sizes_whose_sum_wraps() {
 fn cve_2026_27940_size_that_wraps_when_padded() {
     let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 63).tensor("a", &[MOST_ELEMENTS], 8, 0);
     let fault = fault_of(&made.data(64));
-    assert_eq!((fault.rule, fault.tensor.as_deref()), ("gguf.size-overflow", Some("a")), "{fault}");
+    assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("gguf.size-overflow", Some("a")), "{fault}");
     assert!(fault.cause.contains("with its padding"), "{fault}");
     // Without its padding the tensor would end below 2^64.
     let made = Made::new(1, 0).tensor("a", &[3], 24, u64::MAX - 95).pad(32).data(64);
@@ -120,10 +120,10 @@ fn cve_2026_33298_dimensions_whose_bytes_wrap() {
 #[test]
 fn cve_2026_7482_size_beyond_the_file() {
     let fault = fault_of(&one("a", &[1 << 20], 0, 64));
-    assert_eq!((fault.rule, fault.tensor.as_deref()), ("gguf.truncated", Some("a")));
+    assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("gguf.truncated", Some("a")));
     assert!(fault.cause.contains("expected at least 4194368 bytes, found 128"), "{fault}");
     let made = one("a", &[256, 1 << 12], 14, 64);
-    assert_eq!(fault_of(&made).rule, "gguf.truncated");
+    assert_eq!(fault_of(&made).rule.id, "gguf.truncated");
 }
 
 #[test]

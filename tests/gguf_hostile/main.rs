@@ -33,7 +33,7 @@ fn fault_of(made: &Made) -> Fault {
 
 #[track_caller]
 fn assert_fault(fault: &Fault, rule: &str, tensor: Option<&str>, offset: u64) {
-    assert_eq!((fault.rule, fault.tensor.as_deref(), fault.offset), (rule, tensor, Some(offset)), "{fault}");
+    assert_eq!((fault.rule.id, fault.tensor.as_deref(), fault.offset), (rule, tensor, Some(offset)), "{fault}");
 }
 
 #[track_caller]

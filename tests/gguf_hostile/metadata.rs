@@ -47,8 +47,8 @@ fn arrays_in_arrays_to_the_limit_and_one_deeper() {
         value = array.iter().next();
     }
     assert_eq!(value, Some(Value::U8(9)));
-    assert_eq!(fault_of(&nested(MAX_ARRAY_DEPTH + 1)).rule, "gguf.array-depth");
-    assert_eq!(fault_of(&nested(100_000)).rule, "gguf.array-depth");
+    assert_eq!(fault_of(&nested(MAX_ARRAY_DEPTH + 1)).rule.id, "gguf.array-depth");
+    assert_eq!(fault_of(&nested(100_000)).rule.id, "gguf.array-depth");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn alignment_of_another_type() {
 #[test]
 fn alignment_so_large_that_the_data_begins_beyond_the_file() {
     let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 63).tensor("a", &[8], 0, 0).data(64);
-    assert_eq!(fault_of(&made).rule, "gguf.size-overflow");
+    assert_eq!(fault_of(&made).rule.id, "gguf.size-overflow");
     let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 62).tensor("a", &[8], 0, 0).data(64);
-    assert_eq!(fault_of(&made).rule, "gguf.truncated");
+    assert_eq!(fault_of(&made).rule.id, "gguf.truncated");
 }

@@ -19,10 +19,10 @@ fn offset_inside_another_tensor() {
 
 #[test]
 fn offset_of_another_tensor() {
-    assert_eq!(fault_of(&two(0, 32)).rule, "gguf.overlap");
+    assert_eq!(fault_of(&two(0, 32)).rule.id, "gguf.overlap");
     // Two of types that are not known: nothing says how long the first is, but it cannot have no bytes.
     let made = Made::new(2, 0).tensor("first", &[8], 99, 0).tensor("second", &[8], 99, 0).pad(32).data(64);
-    assert_eq!(fault_of(&made).rule, "gguf.overlap");
+    assert_eq!(fault_of(&made).rule.id, "gguf.overlap");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn data_that_ends_early() {
     let made = two(32, 60);
     let fault = refused(&made, "gguf.truncated", Some("second"), made.len());
     assert!(fault.cause.contains("ends 4 bytes early") && fault.help.unwrap().contains("downloading"));
-    assert_eq!(fault_of(&one("a", &[8], 99, 0)).rule, "gguf.truncated");
+    assert_eq!(fault_of(&one("a", &[8], 99, 0)).rule.id, "gguf.truncated");
 }
 
 #[test]
@@ -86,5 +86,5 @@ fn many_large_tensors_in_the_same_bytes_of_a_small_file() {
     // Each at a place of its own, but half of it in the next.
     let start = Made::new(3, 0);
     let made = (0..3).fold(start, |made, i| made.tensor(format!("{i}"), &[16], 0, 32 * i)).pad(32).data(128);
-    assert_eq!(fault_of(&made).rule, "gguf.overlap");
+    assert_eq!(fault_of(&made).rule.id, "gguf.overlap");
 }

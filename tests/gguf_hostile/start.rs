@@ -12,12 +12,12 @@ fn file_shorter_than_its_start() {
     for len in 0..8 {
         let mut made = Made::new(0, 0);
         made.bytes.truncate(len);
-        assert_eq!(fault_of(&made).rule, "gguf.too-short", "{len} bytes");
+        assert_eq!(fault_of(&made).rule.id, "gguf.too-short", "{len} bytes");
     }
     for len in 8..24 {
         let mut made = Made::new(0, 0);
         made.bytes.truncate(len);
-        assert_eq!(fault_of(&made).rule, "gguf.truncated", "{len} bytes");
+        assert_eq!(fault_of(&made).rule.id, "gguf.truncated", "{len} bytes");
     }
     assert!(read(&Made::new(0, 0)).header.tensors.is_empty());
 }

@@ -138,7 +138,7 @@ fn types_whose_number_a_fork_uses_are_told_from_a_file_that_was_cut_short() {
     let start = || Made::new(2, 0).tensor("a", &[64, 2], 42, 0).tensor("b", &[64, 4], 42, 64).pad(32);
     assert_eq!(read(&start().data(64 + 96)).header.findings, []);
     // The first of the type fits, so the second was cut.
-    assert_eq!(fault_of(&start().data(64 + 40)).rule, "gguf.truncated");
+    assert_eq!(fault_of(&start().data(64 + 40)).rule.id, "gguf.truncated");
     // Nothing speaks for the type.
     let alone = Made::new(1, 0).tensor("a", &[64, 4], 42, 0).pad(32).data(40);
     noted(&alone, "gguf.fork-type", Some("a"), START + 9 + 4 + 16);
@@ -157,7 +157,7 @@ fn types_that_are_not_known_to_the_limit_and_one_above() {
     };
     assert_eq!(read_with(&made(3), &options).expect("accepted").header.findings.len(), 3);
     let error = read_with(&made(4), &options).expect_err("refused");
-    assert_eq!(error.fault().map(|fault| fault.rule), Some("gguf.unknown-types"));
+    assert_eq!(error.fault().map(|fault| fault.rule.id), Some("gguf.unknown-types"));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn findings_beyond_the_limit_are_counted() {
     let start = Made::new(5, 0);
     let made = (0..5).fold(start, |made, i| made.tensor(format!("{i}"), &[8], 99, i * 32)).pad(32).data(160);
     let findings = read_with(&made, &options).expect("accepted").header.findings;
-    let rules: Vec<&str> = findings.iter().map(|finding| finding.rule).collect();
+    let rules: Vec<&str> = findings.iter().map(|finding| finding.rule.id).collect();
     assert_eq!(rules, ["gguf.unknown-type", "gguf.unknown-type", "gguf.more-findings"]);
     assert!(findings[2].cause.contains("3 more"), "{}", findings[2]);
 }

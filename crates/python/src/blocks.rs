@@ -52,5 +52,5 @@ pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyA
 /// Gives the memory of released large tensors back to the system; returns how many bytes that were.
 #[pyfunction]
 pub(crate) fn release_memory(py: Python<'_>) -> usize {
-    py.detach(max_weights::storage::release_memory)
+    py.detach(max_weights::memory::release_memory)
 }

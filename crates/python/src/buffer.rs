@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
-use max_weights::storage::{Exclusive, Storage};
+use max_weights::memory::{Exclusive, Storage};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;

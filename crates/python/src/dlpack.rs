@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
-use max_weights::storage::Storage;
+use max_weights::memory::Storage;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -81,7 +81,7 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
         let value = error.value(py);
         let path = fault.path.as_deref().map(std::path::Path::as_os_str);
         // An attribute that cannot be set must not hide the error itself.
-        let _ = value.setattr("rule", fault.rule);
+        let _ = value.setattr("rule", fault.rule.id);
         let _ = value.setattr("path", path);
         let _ = value.setattr("tensor", fault.tensor.as_deref());
         let _ = value.setattr("offset", fault.offset);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use max_weights::error::{Fault, Result};
 use max_weights::format::pickle::{Object, ObjectId, Objects};
+use max_weights::rules;
 use pyo3::prelude::*;
 
 use crate::error::Outcome;
@@ -88,5 +89,5 @@ impl Keys {
 
 fn refuse(cause: String) -> max_weights::error::Error {
     let help = "no program writes this; it is made to keep its reader busy";
-    Fault::new("torch.key", cause).help(help).format()
+    Fault::new(rules::TORCH_KEY, cause).help(help).format()
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use max_weights::budget::{Budget, Pace, Short, error_of};
 use max_weights::checkpoint::Catalog;
 use max_weights::format::gguf::{self, Array, Value};
-use max_weights::memory::{Budget, Pace, Short, error_of};
+use max_weights::rules;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -107,7 +108,7 @@ impl<'py> Making<'py> {
     /// Counts an object of so many bytes, and asks for them: Python's own functions here cannot be refused.
     fn ask(&mut self, bytes: usize) -> PyResult<()> {
         const OBJECT_BYTES: usize = 80;
-        let short = |short: Short| to_python(error_of(short.into_fault("gguf.memory").into()));
+        let short = |short: Short| to_python(error_of(short.into_fault(rules::GGUF_MEMORY).into()));
         self.pace.step().map_err(short)?;
         self.budget.take(bytes.saturating_add(OBJECT_BYTES)).map_err(short)?;
         self.budget.scratch(bytes).map_err(short)

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use max_weights::budget;
 use max_weights::checkpoint::Catalog;
 use max_weights::format::pickle::{Leaf, Object, ObjectId, Pickled};
 use max_weights::format::torch::Torch;
-use max_weights::memory;
 use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
@@ -336,7 +336,7 @@ impl Placeholder {
             _ => pickled.objects.opaque(self.object).map(|opaque| opaque.states.as_slice()).unwrap_or_default(),
         };
         self.values(py, |value| {
-            let mut made = memory::list(states.len()).map_err(short)?;
+            let mut made = budget::list(states.len()).map_err(short)?;
             for state in states {
                 made.push(value(Some(*state))?);
             }
@@ -350,7 +350,7 @@ impl Placeholder {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         let items = opaque.map(|opaque| opaque.items.as_slice()).unwrap_or_default();
         self.values(py, |value| {
-            let mut made = memory::list(items.len()).map_err(short)?;
+            let mut made = budget::list(items.len()).map_err(short)?;
             for (key, item) in items {
                 made.push((value(*key)?, value(Some(*item))?));
             }

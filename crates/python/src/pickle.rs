@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::Error;
-use max_weights::storage::{Fingerprint, Origin, SourceFile, Storage};
+use max_weights::memory::{Fingerprint, Origin, Storage};
+use max_weights::source::LocalFile;
 use max_weights::tensor::Span;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -95,7 +96,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
         return Ok(());
     }
     let path = checkpoint.catalog().paths().first().cloned().unwrap_or_default();
-    Err(max_weights::storage::replaced(&path).into())
+    Err(max_weights::memory::replaced(&path).into())
 }
 
 /// `__reduce__` of a tensor: by reference if it is a view of a mapped file that nobody wrote to, else by its bytes.
@@ -168,7 +169,7 @@ pub(crate) struct PickledFile {
     /// The mapping that it stands for where it is pickled.
     of: Weak<Storage>,
     /// The file, where it was unpickled.
-    file: Option<SourceFile>,
+    file: Option<LocalFile>,
 }
 
 impl PickledFile {
@@ -198,9 +199,9 @@ impl PickledFile {
 impl PickledFile {
     #[new]
     fn new(path: PathBuf, expected: Mark) -> Outcome<Self> {
-        let file = SourceFile::open(&path)?;
+        let file = LocalFile::open(&path)?;
         if mark(file.origin().fingerprint) != expected {
-            return Err(max_weights::storage::replaced(&path).into());
+            return Err(max_weights::memory::replaced(&path).into());
         }
         Ok(Self { path, mark: expected, of: Weak::new(), file: Some(file) })
     }
@@ -237,7 +238,7 @@ pub(crate) fn remap_buffer(
 }
 
 /// The memory of a tensor, and where in it the tensor begins.
-fn mapped(file: &SourceFile, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
+fn mapped(file: &LocalFile, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }

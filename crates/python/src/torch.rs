@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use max_weights::budget::Short;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
 };
 use max_weights::format::torch::Torch;
-use max_weights::memory::Short;
+use max_weights::rules;
 use max_weights::text;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{
@@ -47,7 +48,7 @@ impl TorchFile {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
             let path = self.checkpoint.catalog().paths().first().cloned().unwrap_or_default();
             let cause = format!("this is a {} file, not one of torch.save", self.checkpoint.catalog().kind());
-            Fault::new("torch.format", cause).path(path).help("load_file and load_weights open it").unsupported()
+            Fault::new(rules::TORCH_FORMAT, cause).path(path).help("load_file and load_weights open it").unsupported()
         })
     }
 
@@ -59,7 +60,7 @@ impl TorchFile {
         let what = if dangerous { "can run code or reach files" } else { "is none of those that tensors are made of" };
         let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
         let help = "load_weights reads the tensors all the same, and objects() shows the rest as placeholders";
-        let fault = Fault { offset: position, ..Fault::new("torch.global", cause) };
+        let fault = Fault { offset: position, ..Fault::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).help(help).unsupported().into()
     }
 }
@@ -157,7 +158,7 @@ impl<'a, 'py> Build<'a, 'py> {
         let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
         let cause = format!("torch cannot make what the file says: {}", first.collect::<String>());
         let help = "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are whole";
-        let fault = Fault { offset: position, ..Fault::new("torch.refused", cause) };
+        let fault = Fault { offset: position, ..Fault::new(rules::TORCH_REFUSED, cause) };
         let failure = PyErr::from(Failure::from(fault.path(self.file.path()).help(help).format()));
         failure.set_cause(py, Some(error));
         Ok(failure.into())
@@ -178,7 +179,7 @@ impl<'a, 'py> Build<'a, 'py> {
         let item = strided.dtype.bytes();
         if !part.is_multiple_of(item) {
             let cause = format!("a view begins at byte {part} of its storage, which is not a multiple of {item}");
-            let fault = Fault::new("torch.view-place", cause).path(self.file.path()).offset(storage.position);
+            let fault = Fault::new(rules::TORCH_VIEW_PLACE, cause).path(self.file.path()).offset(storage.position);
             return Err(fault.help("load_weights reads it").format().into());
         }
         let offset = strided.offset + part / item;

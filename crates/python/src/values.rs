@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use max_weights::budget::{self, Budget, Pace, Short};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{Dict, DictKind, Object, ObjectId, Objects};
 use max_weights::format::torch::Torch;
-use max_weights::memory::{self, Budget, Pace, Short};
+use max_weights::rules;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -112,7 +113,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 None => drop(open.pop()),
                 Some(_) if open.len() >= MAX_DEPTH => {
                     let cause = format!("the values are nested more than {MAX_DEPTH} deep");
-                    return Err(Error::Format(Box::new(Fault::new("torch.depth", cause))).into());
+                    return Err(Error::Format(Box::new(Fault::new(rules::TORCH_DEPTH, cause))).into());
                 }
                 Some(part) => open.push(Frame { id: part, next: 0, made: None, keys: Keys::default() }),
             }
@@ -193,7 +194,7 @@ impl<'a, 'py> Values<'a, 'py> {
     /// Counts a value of so many bytes, and asks for them where they are many: Python's own functions here cannot be refused.
     fn ask(&mut self, bytes: usize) -> Outcome<()> {
         self.take(bytes.saturating_add(OBJECT_BYTES))?;
-        if bytes > LONG { memory::probe(bytes).map_err(short) } else { Ok(()) }
+        if bytes > LONG { budget::probe(bytes).map_err(short) } else { Ok(()) }
     }
 
     fn take(&mut self, bytes: usize) -> Outcome<()> {
@@ -318,7 +319,7 @@ impl<'a, 'py> Values<'a, 'py> {
 
     /// Values that are ready.
     pub(crate) fn all(&mut self, ids: &[ObjectId]) -> Outcome<Vec<Bound<'py, PyAny>>> {
-        let mut found = memory::list(ids.len()).map_err(short)?;
+        let mut found = budget::list(ids.len()).map_err(short)?;
         for id in ids {
             found.push(self.ready(*id)?);
         }
@@ -401,7 +402,7 @@ fn class_of<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 /// More memory than the file may take, or than there is.
 pub(crate) fn short(short: Short) -> Failure {
     match short {
-        Short::Budget(_) => short.into_fault("torch.memory").format().into(),
+        Short::Budget(_) => short.into_fault(rules::TORCH_MEMORY).format().into(),
         Short::System(_) | Short::Interrupted => Error::from(short).into(),
     }
 }
@@ -421,7 +422,7 @@ fn unhashable(error: PyErr) -> Failure {
     }
     let cause = "a key of a dict, or an element of a set, holds a value that Python allows in neither";
     let help = "torch.save does not write this; save the checkpoint again from where it was made";
-    Fault::new("torch.key", cause).help(help).format().into()
+    Fault::new(rules::TORCH_KEY, cause).help(help).format().into()
 }
 
 /// The NumPy dtype as NumPy spells it, such as `<f4`.

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::{Error, Fault};
 use max_weights::names::join;
+use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -197,7 +198,7 @@ impl WeightsNode {
     fn at_weight(&self, number: usize, error: Error) -> Error {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
-        let fault = Fault::new("gguf.heads", cause).tensor(info.name).offset(info.span.start());
+        let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
         let fault = fault.help("take the weight from the tree with the file's own names");
         match self.catalog().paths().get(info.file as usize) {
             Some(path) => fault.path(path).format(),
@@ -371,7 +372,7 @@ impl WeightsNode {
         let value = class.call1((buffer, &self.name, dtype, shape))?;
         if let Element::Unknown(name) = info.element {
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
-            let fault = Fault::new("tensor.unknown-type", cause).tensor(info.name).offset(info.span.start());
+            let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().paths()[info.file as usize]).help(help).unsupported();
             value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;

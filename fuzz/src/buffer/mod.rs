@@ -12,8 +12,9 @@ use max_weights::buffer::{Buffer, Index, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group, is_supported};
 use max_weights::dtype::DType;
 use max_weights::error::Error;
+use max_weights::memory::{Exclusive, Storage};
 use max_weights::quant::{self, Encoding};
-use max_weights::storage::{Exclusive, SourceFile, Storage};
+use max_weights::source::LocalFile;
 use max_weights::workers::uninterrupted;
 
 use self::model::Model;
@@ -43,7 +44,7 @@ pub fn check(input: &[u8]) {
 fn mapped(folder: &Path, bytes: &[u8]) -> Arc<Storage> {
     let path = folder.join("storage");
     fs::write(&path, bytes).expect("room for the storage");
-    SourceFile::open(&path).expect("a file").mapping().expect("a mapping").clone()
+    LocalFile::open(&path).expect("a file").mapping().expect("a mapping").clone()
 }
 
 fn run(program: &mut Program<'_>, storage: &Arc<Storage>) {

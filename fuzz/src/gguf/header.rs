@@ -45,7 +45,7 @@ pub fn check(input: &[u8]) {
 }
 
 fn rule(error: &Error) -> &'static str {
-    error.fault().map_or("", |fault| fault.rule)
+    error.fault().map_or("", |fault| fault.rule.id)
 }
 
 fn check_outcome(outcome: &Result<Parsed>, header: &[u8], file_len: u64) {
@@ -57,8 +57,8 @@ fn check_outcome(outcome: &Result<Parsed>, header: &[u8], file_len: u64) {
         }
         Err(error) => {
             let fault = error.fault().expect("a fault");
-            assert!(fault.rule.starts_with("gguf.") && fault.help.is_some(), "{fault}");
-            assert_eq!(matches!(error, Error::Unsupported(_)), fault.rule == "gguf.version", "{error}");
+            assert!(fault.rule.id.starts_with("gguf.") && fault.help.is_some(), "{fault}");
+            assert_eq!(matches!(error, Error::Unsupported(_)), fault.rule.id == "gguf.version", "{error}");
             check_place(fault, header, file_len);
         }
     }
@@ -195,11 +195,11 @@ fn bytes_of(number: Value<'_>) -> Vec<u8> {
 /// The offset lies in the file and, if a tensor is named and the header can be read, in a record of that name.
 fn check_place(fault: &Fault, header: &[u8], file_len: u64) {
     check_message(&fault.to_string());
-    if fault.rule == "gguf.more-findings" {
+    if fault.rule.id == "gguf.more-findings" {
         return;
     }
     let offset = fault.offset.unwrap_or_else(|| panic!("{fault} has no offset"));
-    if ABOUT_THE_DATA.contains(&fault.rule) {
+    if ABOUT_THE_DATA.contains(&fault.rule.id) {
         return;
     }
     assert!(offset <= file_len, "{fault} is outside the file");

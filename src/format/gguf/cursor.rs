@@ -3,8 +3,9 @@
 
 use super::value::ValueType;
 use super::{FETCH_AGAIN, RAISE_LIMIT};
+use crate::budget::Short;
 use crate::error::Fault;
-use crate::memory::Short;
+use crate::rules::{self, Rule};
 
 /// Why reading stopped.
 pub(super) enum Stop {
@@ -106,12 +107,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `len` bytes. `what` and `rule` name them if the file has no room for them.
-    pub(super) fn take(&mut self, len: u64, what: &str, rule: &'static str) -> Step<&'a [u8]> {
+    pub(super) fn take(&mut self, len: u64, what: &str, rule: &'static Rule) -> Step<&'a [u8]> {
         self.take_before(len, 0, what, rule)
     }
 
     /// As [`Cursor::take`], where at least `later` bytes must follow.
-    fn take_before(&mut self, len: u64, later: u64, what: &str, rule: &'static str) -> Step<&'a [u8]> {
+    fn take_before(&mut self, len: u64, later: u64, what: &str, rule: &'static Rule) -> Step<&'a [u8]> {
         let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
         if let Some(end) = end
             && let Some(taken) = self.bytes.get(self.at..end)
@@ -123,7 +124,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[cold]
-    fn missing(&self, len: u64, later: u64, what: &str, rule: &'static str) -> Stop {
+    fn missing(&self, len: u64, later: u64, what: &str, rule: &'static Rule) -> Stop {
         let at = self.at as u64;
         let end = at.checked_add(len).and_then(|end| end.checked_add(later));
         match end {
@@ -140,11 +141,11 @@ impl<'a> Cursor<'a> {
 
     fn too_long(&self, end: u64) -> Fault {
         let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
-        Fault::new("gguf.header-too-long", cause).help(RAISE_LIMIT).offset(self.at as u64)
+        Fault::new(rules::GGUF_HEADER_TOO_LONG, cause).help(RAISE_LIMIT).offset(self.at as u64)
     }
 
     fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
-        let taken = self.take(N as u64, "a field", "gguf.truncated")?;
+        let taken = self.take(N as u64, "a field", rules::GGUF_TRUNCATED)?;
         let mut array = [0; N];
         array.copy_from_slice(taken);
         if self.form.big_endian {
@@ -178,7 +179,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn string(&mut self, what: &str) -> Step<&'a [u8]> {
         let at = self.at;
         let len = self.length()?;
-        self.take(len, what, "gguf.string-length").inspect_err(|_| self.at = at)
+        self.take(len, what, rules::GGUF_STRING_LENGTH).inspect_err(|_| self.at = at)
     }
 
     /// Walks over `count` strings. Tokenizers have a quarter of a million of them, so the byte order is looked at only once.
@@ -197,9 +198,9 @@ impl<'a> Cursor<'a> {
         let width = self.form.length_bytes();
         let later = (count - done - 1).saturating_mul(width);
         let Ok(len) = self.length() else {
-            return Err(self.missing(width, later, "the length of a string", "gguf.array-length"));
+            return Err(self.missing(width, later, "the length of a string", rules::GGUF_ARRAY_LENGTH));
         };
-        self.take_before(len, later, "a string in an array", "gguf.string-length").map(drop)
+        self.take_before(len, later, "a string in an array", rules::GGUF_STRING_LENGTH).map(drop)
     }
 
     /// Walks over strings until one is not at hand, and gives the number of those before it.
@@ -223,7 +224,7 @@ impl<'a> Cursor<'a> {
         let id = self.u32()?;
         ValueType::from_id(id).ok_or_else(|| {
             let cause = format!("a value has type {id}; the format has the types 0 to 12");
-            Fault::new("gguf.value-type", cause).help(super::CONVERT_AGAIN).offset(at).into()
+            Fault::new(rules::GGUF_VALUE_TYPE, cause).help(super::CONVERT_AGAIN).offset(at).into()
         })
     }
 
@@ -240,7 +241,7 @@ impl<'a> Cursor<'a> {
                     "an array of {count} values of type {element} takes at least {least} bytes each, and the file has {} left",
                     self.left()
                 );
-                Err(Fault::new("gguf.array-length", cause).help(FETCH_AGAIN).offset(at).into())
+                Err(Fault::new(rules::GGUF_ARRAY_LENGTH, cause).help(FETCH_AGAIN).offset(at).into())
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What is accepted but should not be there: the first findings with their text, the others by number.
 
 use crate::error::Fault;
+use crate::rules;
 
 pub(super) struct Findings {
     list: Vec<Fault>,
@@ -23,7 +24,7 @@ impl Findings {
 
     pub(super) fn finish(mut self) -> Vec<Fault> {
         if self.more > 0 {
-            self.list.push(Fault::new("gguf.more-findings", format!("{} more findings", self.more)));
+            self.list.push(Fault::new(rules::GGUF_MORE_FINDINGS, format!("{} more findings", self.more)));
         }
         self.list
     }

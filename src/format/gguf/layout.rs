@@ -7,6 +7,7 @@ use super::types::AMBIGUOUS;
 use super::{CONVERT_AGAIN, FETCH_AGAIN};
 use crate::error::Fault;
 use crate::format::shown;
+use crate::rules;
 use crate::tensor::checked_elements;
 
 /// Where a tensor lies in the file, and where its record stands in the header.
@@ -88,7 +89,7 @@ pub(super) fn check_places<'a>(
         };
         let overlap = |place: &Place, with: Option<Place>, how: String| -> Step<Fault> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
-            fault(place, "gguf.overlap", format!("its data starts {how} tensor '{}'", shown(other)), start)
+            fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", shown(other)), start)
         };
         if !place.sized {
             let next = after.first().copied();
@@ -111,10 +112,10 @@ pub(super) fn check_places<'a>(
                     "its data lies at bytes {start} to {own_end} of a file that has {}, and {gap} bytes before it belong to no tensor",
                     frame.file_len
                 );
-                return Err(fault(place, "gguf.outside", cause, start)?.into());
+                return Err(fault(place, rules::GGUF_OUTSIDE, cause, start)?.into());
             }
             let cause = format!("{gap} bytes before its data belong to no tensor; llama.cpp refuses the file");
-            let finding = fault(place, "gguf.hole", cause, packed)?;
+            let finding = fault(place, rules::GGUF_HOLE, cause, packed)?;
             findings.note(|| finding);
         }
         if own_end > frame.file_len && cut.is_none() {
@@ -131,7 +132,7 @@ pub(super) fn check_places<'a>(
     if frame.file_len > padded {
         findings.note(|| {
             let cause = format!("{} bytes after the last tensor belong to nothing", frame.file_len - padded);
-            Fault::new("gguf.trailing-data", cause).offset(padded)
+            Fault::new(rules::GGUF_TRAILING_DATA, cause).offset(padded)
         });
     }
     Ok(())
@@ -140,5 +141,5 @@ pub(super) fn check_places<'a>(
 fn truncated(file_len: u64, end: u64) -> Fault {
     let missing = end.saturating_sub(file_len);
     let cause = format!("the file ends {missing} bytes early: expected at least {end} bytes, found {file_len}");
-    Fault::new("gguf.truncated", cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::GGUF_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
 }

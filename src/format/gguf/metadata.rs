@@ -7,9 +7,10 @@ use super::CONVERT_AGAIN;
 use super::cursor::{Cursor, Form, Step};
 use super::findings::Findings;
 use super::value::{Value, ValueType, skip};
+use crate::budget;
 use crate::error::Fault;
 use crate::format::shown;
-use crate::memory;
+use crate::rules;
 
 /// Where a key and its value stand in the header.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +34,7 @@ impl KeyTable {
     /// Walks over `count` pairs of key and value.
     pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Findings) -> Step<Self> {
         let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
-        let mut entries = memory::list(count.min(room) as usize)?;
+        let mut entries = budget::list(count.min(room) as usize)?;
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }
@@ -44,7 +45,7 @@ impl KeyTable {
 
     /// Two readers would disagree about a key that is given twice.
     fn sort(&mut self, header: &[u8]) -> Step<()> {
-        let mut sorted = memory::collected(0..self.entries.len() as u32)?;
+        let mut sorted = budget::collected(0..self.entries.len() as u32)?;
         sorted.sort_unstable_by(|&a, &b| {
             self.key_bytes(header, a as usize).cmp(self.key_bytes(header, b as usize)).then_with(|| a.cmp(&b))
         });
@@ -57,7 +58,7 @@ impl KeyTable {
             let offset = |i: u32| self.entries.get(i as usize).map_or(0, |entry| u64::from(entry.key_start));
             let key = shown(self.key(header, latter as usize));
             let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-            return Err(Fault::new("gguf.duplicate-key", cause).help(CONVERT_AGAIN).offset(offset(latter)).into());
+            return Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).help(CONVERT_AGAIN).offset(offset(latter)).into());
         }
         self.sorted = sorted;
         Ok(())
@@ -115,11 +116,11 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
     let key_end = cursor.position();
     let key_start = key_end - key.len();
     if key.is_empty() {
-        return Err(Fault::new("gguf.key-empty", "a key is empty").help(CONVERT_AGAIN).offset(at).into());
+        return Err(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").help(CONVERT_AGAIN).offset(at).into());
     }
     let Ok(key) = std::str::from_utf8(key) else {
         let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
-        return Err(Fault::new("gguf.key-utf8", cause).help(CONVERT_AGAIN).offset(at).into());
+        return Err(Fault::new(rules::GGUF_KEY_UTF8, cause).help(CONVERT_AGAIN).offset(at).into());
     };
     let walk = |cursor: &mut Cursor<'_>| {
         let value_type = cursor.value_type()?;
@@ -134,7 +135,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
     if value_type == ValueType::Bool && value != [0] && value != [1] {
         findings.note(|| {
             let cause = format!("the value of '{}' is neither 0 nor 1, as a bool is; it counts as true", shown(key));
-            Fault::new("gguf.bool", cause).offset(start as u64)
+            Fault::new(rules::GGUF_BOOL, cause).offset(start as u64)
         });
     }
     if value_type == ValueType::String {
@@ -142,7 +143,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
         if std::str::from_utf8(text).is_err() {
             findings.note(|| {
                 let cause = format!("the value of '{}' is not UTF-8, as strings are; it is given as bytes", shown(key));
-                Fault::new("gguf.text-utf8", cause).offset(start as u64)
+                Fault::new(rules::GGUF_TEXT_UTF8, cause).offset(start as u64)
             });
         }
     }

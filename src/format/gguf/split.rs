@@ -8,6 +8,7 @@ use super::metadata::KeyTable;
 use crate::error::Fault;
 use crate::format::duplicates::first_duplicate;
 use crate::format::shown;
+use crate::rules;
 use crate::tensor::TensorTable;
 
 const COUNT_KEY: &str = "split.count";
@@ -37,7 +38,7 @@ impl SplitInfo {
             let refuse = || {
                 let cause = format!("{key} is {}; it is a whole number from 0 to {most}", shown(&format!("{value:?}")));
                 let offset = keys.offset(header, key).unwrap_or_default();
-                Fault::new("gguf.split-keys", cause).help(CONVERT_AGAIN).offset(offset)
+                Fault::new(rules::GGUF_SPLIT_KEYS, cause).help(CONVERT_AGAIN).offset(offset)
             };
             Ok(Some(number.ok_or_else(refuse)?))
         };
@@ -53,7 +54,7 @@ impl SplitInfo {
                 let found = no.map_or("is missing".into(), |no| format!("is {no}"));
                 let cause = format!("{NO_KEY} {found} in a file of a set of {count}, which are numbered from 0");
                 let offset = keys.offset(header, NO_KEY).or_else(|| keys.offset(header, COUNT_KEY));
-                let fault = Fault::new("gguf.split-no", cause).help(CONVERT_AGAIN);
+                let fault = Fault::new(rules::GGUF_SPLIT_NO, cause).help(CONVERT_AGAIN);
                 Err(fault.offset(offset.unwrap_or_default()).into())
             }
         }
@@ -82,28 +83,31 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
             faults.push(Fault::new(rule, cause).path(shard.path).help(FETCH_TOGETHER));
         };
         let Some(split) = shard.split else {
-            add("gguf.split-keys", format!("it has no {COUNT_KEY}: it is no part of a set of files"));
+            add(rules::GGUF_SPLIT_KEYS, format!("it has no {COUNT_KEY}: it is no part of a set of files"));
             continue;
         };
         let (first_shard, of_first) = *first.get_or_insert((shard, split));
         if split.count != of_first.count {
             let (ours, theirs) = (split.count, of_first.count);
-            add("gguf.split-count", format!("{COUNT_KEY} is {ours}, but {theirs} in {}", first_shard.path.display()));
+            add(
+                rules::GGUF_SPLIT_COUNT,
+                format!("{COUNT_KEY} is {ours}, but {theirs} in {}", first_shard.path.display()),
+            );
             continue;
         }
         if let Some(number) = shard.number.filter(|number| *number != usize::from(split.no)) {
             let cause = format!("{NO_KEY} is {}, but by its name the file is number {number} from 0", split.no);
-            add("gguf.split-no", cause);
+            add(rules::GGUF_SPLIT_NO, cause);
         }
         if holders.is_empty() {
             holders.resize(of_first.count.into(), None);
         }
         match holders.get_mut(usize::from(split.no)) {
             Some(Some(other)) => {
-                add("gguf.split-no", format!("{NO_KEY} is {}, as in {}", split.no, other.path.display()));
+                add(rules::GGUF_SPLIT_NO, format!("{NO_KEY} is {}, as in {}", split.no, other.path.display()));
             }
             Some(holder) => *holder = Some(shard),
-            None => add("gguf.split-no", format!("{NO_KEY} is {} in a set of {}", split.no, split.count)),
+            None => add(rules::GGUF_SPLIT_NO, format!("{NO_KEY} is {} in a set of {}", split.no, split.count)),
         }
     }
     let Some((first, of_first)) = first else { return faults };
@@ -115,7 +119,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
         let listed = missing.get(..LISTED).map_or_else(|| missing.join(", "), |some| format!("{}, …", some.join(", ")));
         let cause =
             format!("of the {} files of the set, {} are missing: number {listed}", of_first.count, missing.len());
-        let fault = Fault::new("gguf.split-missing", cause).path(first.path);
+        let fault = Fault::new(rules::GGUF_SPLIT_MISSING, cause).path(first.path);
         faults.push(fault.help("fetch them into the same directory: the download may not be complete"));
     }
     faults.extend(check_totals(shards, tensors, missing.is_empty()));
@@ -129,13 +133,13 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
     let (first, claimed) = claims().next()?;
     if let Some((other, count)) = claims().find(|(_, count)| *count != claimed) {
         let cause = format!("{TENSORS_KEY} is {count}, but {claimed} in {}", first.path.display());
-        return Some(Fault::new("gguf.split-total", cause).path(other.path).help(FETCH_TOGETHER));
+        return Some(Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(other.path).help(FETCH_TOGETHER));
     }
     let found = tensors.len();
     let wrong = if complete { found != claimed as usize } else { found > claimed as usize };
     wrong.then(|| {
         let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors together");
-        Fault::new("gguf.split-total", cause).path(first.path).help(FETCH_TOGETHER)
+        Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path).help(FETCH_TOGETHER)
     })
 }
 
@@ -146,6 +150,6 @@ fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Option<Fault> {
     let (former, latter) = (tensors.get(former), tensors.get(latter));
     let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
     let cause = format!("it stands in {}, too", shown(&path(former.file).display().to_string()));
-    let fault = Fault::new("gguf.split-duplicate", cause).tensor(latter.name).path(path(latter.file));
+    let fault = Fault::new(rules::GGUF_SPLIT_DUPLICATE, cause).tensor(latter.name).path(path(latter.file));
     Some(fault.offset(latter.span.start()).help(FETCH_TOGETHER))
 }

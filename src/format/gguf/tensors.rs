@@ -5,10 +5,11 @@ use super::findings::Findings;
 use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
+use crate::budget;
 use crate::error::Fault;
 use crate::format::duplicates::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
-use crate::memory;
+use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
 /// Names of this length and longer do not fit into the tensors of older readers.
@@ -46,7 +47,7 @@ impl<'a> Record<'a> {
         let rank = cursor.u32()? as usize;
         if rank > MAX_DIMENSIONS {
             let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Fault::new("gguf.rank", cause).help(CONVERT_AGAIN).offset(rank_at);
+            let fault = Fault::new(rules::GGUF_RANK, cause).help(CONVERT_AGAIN).offset(rank_at);
             return Err(fault.tensor(String::from_utf8_lossy(name)).into());
         }
         let mut dims = [0; MAX_DIMENSIONS];
@@ -87,7 +88,7 @@ pub(super) fn read(
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
         let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
-        return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(header_end).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(header_end).into());
     };
     let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new(), ambiguous: false };
     let mut places = checker.places(records.clone())?;
@@ -116,7 +117,7 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<Place>> {
-        let mut places = memory::list(self.frame.count as usize)?;
+        let mut places = budget::list(self.frame.count as usize)?;
         for _ in 0..self.frame.count {
             let record = Record::read(&mut cursor)?;
             places.push(self.check(&record).map_err(|mut fault| {
@@ -134,17 +135,17 @@ impl Checker<'_> {
         let shape = record.shape();
         if checked_elements(shape).is_none() {
             let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-            return Err(Fault::new("gguf.shape-overflow", cause).offset(record.at));
+            return Err(Fault::new(rules::GGUF_SHAPE_OVERFLOW, cause).offset(record.at));
         }
         let bytes = self.check_type(record)?;
         if !record.offset.is_multiple_of(self.frame.alignment) {
             let cause =
                 format!("the offset {} is not a multiple of the alignment, {}", record.offset, self.frame.alignment);
-            return Err(Fault::new("gguf.offset-unaligned", cause).offset(record.offset_at));
+            return Err(Fault::new(rules::GGUF_OFFSET_UNALIGNED, cause).offset(record.offset_at));
         }
         let overflow = |what: &str| {
             let cause = format!("{what} ends beyond 2^64 bytes: its offset is {}", record.offset);
-            Fault::new("gguf.size-overflow", cause).offset(record.offset_at)
+            Fault::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.offset_at)
         };
         let start = self.data_start.checked_add(record.offset).ok_or_else(|| overflow("it"))?;
         let len = bytes.unwrap_or_default();
@@ -157,13 +158,13 @@ impl Checker<'_> {
     fn check_name(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let at = record.at;
         let Ok(name) = std::str::from_utf8(record.name) else {
-            return Err(Fault::new("gguf.name-utf8", "the name is not UTF-8").offset(at));
+            return Err(Fault::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at));
         };
         if name.is_empty() {
-            return Err(Fault::new("gguf.name-empty", "a tensor has an empty name").offset(at));
+            return Err(Fault::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at));
         }
         if name.contains('\0') {
-            let fault = Fault::new("gguf.name-nul", "the name holds a NUL character").offset(at);
+            let fault = Fault::new(rules::GGUF_NAME_NUL, "the name holds a NUL character").offset(at);
             if self.options.strict {
                 return Err(fault);
             }
@@ -173,7 +174,7 @@ impl Checker<'_> {
             self.findings.note(|| {
                 let cause =
                     format!("the name has {} bytes; older readers take {} at most", name.len(), OLD_NAME_BYTES - 1);
-                Fault::new("gguf.name-long", cause).tensor(name).offset(at)
+                Fault::new(rules::GGUF_NAME_LONG, cause).tensor(name).offset(at)
             });
         }
         Ok(())
@@ -184,7 +185,7 @@ impl Checker<'_> {
         let shape = record.shape();
         let overflow = |name: &str| {
             let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
-            Fault::new("gguf.size-overflow", cause).offset(record.at)
+            Fault::new(rules::GGUF_SIZE_OVERFLOW, cause).offset(record.at)
         };
         match TensorType::from_id(record.type_id) {
             TensorType::Plain(dtype) => checked_bytes(shape, dtype).map(Some).ok_or_else(|| overflow(dtype.name())),
@@ -202,7 +203,7 @@ impl Checker<'_> {
                 let name = encoding.name();
                 let row = shape.last().map_or("no rows".into(), |row| format!("rows of {row} elements"));
                 let cause = format!("{name} packs {elements} elements into a block, and the tensor has {row}");
-                Err(Fault::new("gguf.block", cause).offset(record.at))
+                Err(Fault::new(rules::GGUF_BLOCK, cause).offset(record.at))
             }
             TensorType::Removed(_) | TensorType::Unknown => {
                 self.count_unknown(record)?;
@@ -219,7 +220,7 @@ impl Checker<'_> {
         }
         if self.unknown_types.len() >= most {
             let cause = format!("the file has more than {most} types that are not known, here {}", record.type_id);
-            return Err(Fault::new("gguf.unknown-types", cause).offset(record.type_at));
+            return Err(Fault::new(rules::GGUF_UNKNOWN_TYPES, cause).offset(record.type_at));
         }
         self.unknown_types.push(record.type_id);
         Ok(())
@@ -233,11 +234,11 @@ fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, 
         let name = record(late)?.name();
         findings.note(|| {
             let cause = "the records are not in the order of their offsets; llama.cpp refuses the file";
-            Fault::new("gguf.order", cause).tensor(name).offset(late.record.into())
+            Fault::new(rules::GGUF_ORDER, cause).tensor(name).offset(late.record.into())
         });
     }
     // The sort takes half as much again.
-    memory::probe(size_of_val(places))?;
+    budget::probe(size_of_val(places))?;
     places.sort_by_key(Place::sort_key);
     Ok(())
 }
@@ -250,7 +251,7 @@ fn build<'a>(
     frame: &Frame,
     findings: &mut Findings,
 ) -> Step<TensorTable> {
-    let into_fault = memory::fault_of;
+    let into_fault = budget::fault_of;
     let mut table = TensorTable::with_capacity(places.len(), name_bytes).map_err(into_fault)?;
     for place in places {
         let record = record(place)?;
@@ -272,7 +273,7 @@ fn build<'a>(
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
         let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
         let cause = format!("the name is given twice, first at byte {first}");
-        let fault = Fault::new("gguf.duplicate-name", cause).help(CONVERT_AGAIN);
+        let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause).help(CONVERT_AGAIN);
         return Err(fault.tensor(table.name(latter)).offset(second).into());
     }
     Ok(table)
@@ -285,12 +286,12 @@ fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
     let (rule, cause, help) = match named {
         TensorType::Removed(name) => (
-            "gguf.removed-type",
+            rules::GGUF_REMOVED_TYPE,
             format!("type {id} is {}, which ggml removed", shown(name)),
             "quantise the model again from its source, or convert it with a version of llama.cpp that had the type",
         ),
         TensorType::Packed(encoding) => (
-            "gguf.fork-type",
+            rules::GGUF_FORK_TYPE,
             format!(
                 "type {id} is {encoding}, {} elements in {} bytes, and that does not fit {found}: it may come from a fork of ggml",
                 encoding.elements_per_block(),
@@ -299,7 +300,7 @@ fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
             "convert it with the fork that wrote it; its bytes can be read and copied as they are",
         ),
         TensorType::Plain(_) | TensorType::Unknown => (
-            "gguf.unknown-type",
+            rules::GGUF_UNKNOWN_TYPE,
             format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version"),
             "convert it with the program that wrote it; its bytes can be read and copied as they are",
         ),

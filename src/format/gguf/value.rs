@@ -7,6 +7,7 @@ use super::CONVERT_AGAIN;
 use super::cursor::{Cursor, Form, Step};
 use crate::dtype::DType;
 use crate::error::Fault;
+use crate::rules;
 
 /// How deep arrays may lie in arrays. Nobody writes even two.
 pub const MAX_ARRAY_DEPTH: usize = 16;
@@ -122,7 +123,7 @@ pub(super) fn skip(cursor: &mut Cursor<'_>, value_type: ValueType) -> Step<()> {
     match value_type {
         ValueType::String => cursor.string("a string").map(drop),
         ValueType::Array => skip_array(cursor, 1),
-        scalar => cursor.take(scalar.least_bytes(cursor.form), "a value", "gguf.truncated").map(drop),
+        scalar => cursor.take(scalar.least_bytes(cursor.form), "a value", rules::GGUF_TRUNCATED).map(drop),
     }
 }
 
@@ -136,12 +137,12 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
         ValueType::String => cursor.skip_strings(count),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
             let cause = format!("arrays lie more than {MAX_ARRAY_DEPTH} deep in each other");
-            Err(Fault::new("gguf.array-depth", cause).help(CONVERT_AGAIN).offset(cursor.position() as u64).into())
+            Err(Fault::new(rules::GGUF_ARRAY_DEPTH, cause).help(CONVERT_AGAIN).offset(cursor.position() as u64).into())
         }
         ValueType::Array => (0..count).try_for_each(|_| skip_array(cursor, depth + 1)),
         scalar => {
             let bytes = count.saturating_mul(scalar.least_bytes(cursor.form));
-            cursor.take(bytes, "an array", "gguf.array-length").map(drop)
+            cursor.take(bytes, "an array", rules::GGUF_ARRAY_LENGTH).map(drop)
         }
     }
 }

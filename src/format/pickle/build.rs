@@ -5,8 +5,9 @@ use super::Step;
 use super::keys::is_hashable;
 use super::machine::Machine;
 use super::object::{Dict, DictKind, Object, ObjectId};
+use crate::budget::{Budget, Short};
 use crate::error::Fault;
-use crate::memory::{Budget, Short};
+use crate::rules;
 
 impl Machine<'_> {
     pub(super) fn change(&mut self, opcode: u8) -> Step<()> {
@@ -88,7 +89,7 @@ impl Machine<'_> {
     fn checked_pairs<'i>(&self, items: &'i [ObjectId]) -> Step<&'i [[ObjectId; 2]]> {
         let (pairs, rest) = items.as_chunks::<2>();
         if !rest.is_empty() {
-            return Err(self.fault("pickle.dict", "a key of a dict has no value"));
+            return Err(self.fault(rules::PICKLE_DICT, "a key of a dict has no value"));
         }
         for [key, _] in pairs {
             self.check_key(*key)?;
@@ -102,7 +103,7 @@ impl Machine<'_> {
             None => Ok(()),
             Some(element) => {
                 let cause = format!("{} is an element of a set; Python allows no such element", self.kind(*element));
-                Err(self.fault("pickle.set", cause))
+                Err(self.fault(rules::PICKLE_SET, cause))
             }
         }
     }
@@ -111,7 +112,8 @@ impl Machine<'_> {
         if is_hashable(self.objects.get(key)) {
             return Ok(());
         }
-        Err(self.fault("pickle.dict", format!("{} is the key of a dict; Python allows no such key", self.kind(key))))
+        Err(self
+            .fault(rules::PICKLE_DICT, format!("{} is the key of a dict; Python allows no such key", self.kind(key))))
     }
 
     fn record(
@@ -132,7 +134,7 @@ impl Machine<'_> {
     }
 
     fn wrong_target(&self, target: ObjectId, name: &str, wanted: &str) -> Box<Fault> {
-        self.fault("pickle.target", format!("{name} is for {wanted}, and is applied to {}", self.kind(target)))
+        self.fault(rules::PICKLE_TARGET, format!("{name} is for {wanted}, and is applied to {}", self.kind(target)))
     }
 
     /// `BUILD`: gives the topmost value its state.
@@ -166,7 +168,7 @@ impl Machine<'_> {
             }
             Some(Object::Dict(_) | Object::Parameter { .. }) => {
                 let cause = format!("the attributes of {} are {}, not a dict", self.kind(target), self.kind(state));
-                Err(self.fault("pickle.target", cause))
+                Err(self.fault(rules::PICKLE_TARGET, cause))
             }
             Some(_) => Err(self.wrong_target(target, "BUILD", "an object with attributes")),
         }

@@ -7,9 +7,10 @@ use super::machine::Machine;
 use super::object::{Dict, DictKind, Object, ObjectId, Opaque};
 use super::tensor::Layout;
 use super::text;
+use crate::budget::vec_bytes;
 use crate::error::Fault;
 use crate::format::shown;
-use crate::memory::vec_bytes;
+use crate::rules;
 
 /// The most arguments of a call that is known.
 const MOST_ARGUMENTS: usize = 8;
@@ -25,9 +26,10 @@ impl Machine<'_> {
         keywords: Option<ObjectId>,
     ) -> Step<ObjectId> {
         let Object::Tuple(list) = self.objects.get(arguments) else {
-            return Err(
-                self.fault("pickle.call", format!("the arguments of a call are {}, not a tuple", self.kind(arguments)))
-            );
+            return Err(self.fault(
+                rules::PICKLE_CALL,
+                format!("the arguments of a call are {}, not a tuple", self.kind(arguments)),
+            ));
         };
         let global = match self.objects.get(callable) {
             Object::Global(global) => *global,
@@ -41,7 +43,7 @@ impl Machine<'_> {
             },
             _ => {
                 let cause = format!("{} is called, which is no class or function", self.kind(callable));
-                return Err(self.fault("pickle.call", cause));
+                return Err(self.fault(rules::PICKLE_CALL, cause));
             }
         };
         let verdict = self.globals.get(global.index()).map(|global| global.verdict);
@@ -83,7 +85,7 @@ impl Machine<'_> {
 
     fn arguments(&self, global: GlobalId) -> Box<Fault> {
         let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
-        self.fault("pickle.call", format!("{} has other arguments than PyTorch gives it", shown(&name)))
+        self.fault(rules::PICKLE_CALL, format!("{} has other arguments than PyTorch gives it", shown(&name)))
     }
 
     /// What a call of something known makes; none if it has not the arguments it should have.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::object::{Object, ObjectId, Objects};
-use crate::memory::{self, Budget, Pace, Short};
+use crate::budget::{self, Budget, Pace, Short};
 
 /// The longest tuple whose elements are compared; a longer one is the same key only if it is the same value.
 const COMPARED_ELEMENTS: usize = 8;
@@ -92,7 +92,7 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
             && dict.entries.len() > 1
             && let Some(united) = united(objects, &dict.entries, &mut long, &hasher, budget)?
         {
-            memory::reserve(&mut changed, 1)?;
+            budget::reserve(&mut changed, 1)?;
             changed.push((id, united));
         }
         pace.step()?;
@@ -117,7 +117,7 @@ fn united<'a>(
     const POSITION: u64 = u32::MAX as u64;
     budget.scratch(entries.len().saturating_mul(3 * size_of::<u64>()))?;
     let mut key_of = |position: usize| entries.get(position).map(|(key, _)| Key::new(objects, *key, false, long));
-    let mut hashes = memory::collected(
+    let mut hashes = budget::collected(
         (0..entries.len()).map(|position| (hasher.hash_one(key_of(position)) & !POSITION) | position as u64),
     )?;
     hashes.sort_unstable();
@@ -130,7 +130,7 @@ fn united<'a>(
             let key = key_of(position);
             match firsts.iter().find(|(_, have)| *have == key) {
                 Some((first, _)) => {
-                    memory::reserve(&mut again, 1)?;
+                    budget::reserve(&mut again, 1)?;
                     again.push((*first, position));
                 }
                 None => firsts.push((position, key)),
@@ -142,7 +142,7 @@ fn united<'a>(
     }
     // The last value stands, at the first place.
     again.sort_unstable_by_key(|(_, later)| *later);
-    let mut all = memory::collected(entries.iter().copied())?;
+    let mut all = budget::collected(entries.iter().copied())?;
     for (first, later) in &again {
         let value = all.get(*later).map(|(_, value)| *value);
         if let (Some(entry), Some(value)) = (all.get_mut(*first), value) {

@@ -7,9 +7,10 @@ use super::object::{Object, ObjectId, Objects};
 use super::reach::leads_to_tensor;
 use super::tensor::TensorId;
 use super::{Limits, MIN_NAME_BYTES, Pickled, Step};
+use crate::budget::{self, BLOCK_BYTES, Pace};
 use crate::error::{Fault, Result};
 use crate::format::shown;
-use crate::memory::{self, BLOCK_BYTES, Pace};
+use crate::rules;
 
 /// The name of a tensor that is the whole pickle.
 pub const ROOT_TENSOR: &str = "tensor";
@@ -66,7 +67,7 @@ pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
         objects: &pickled.objects,
         pickled,
         limits,
-        leads: leads.map_err(|short| memory::error_of(short.into_fault("pickle.memory").into()))?,
+        leads: leads.map_err(|short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).into()))?,
         on_path: HashSet::new(),
         name: String::new(),
         leaves: Vec::new(),
@@ -75,7 +76,7 @@ pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
         visited: 0,
         pace: Pace::default(),
     };
-    walk.run().and_then(unite).map_err(memory::error_of)
+    walk.run().and_then(unite).map_err(budget::error_of)
 }
 
 /// The most bytes that the names of a pickle's values may take.
@@ -91,7 +92,7 @@ pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
         name_limit(pickled, limits)
     );
     let help = "containers that hold each other many times over have names without end; torch.save does not write them";
-    Fault::new("pickle.leaves", cause).help(help)
+    Fault::new(rules::PICKLE_LEAVES, cause).help(help)
 }
 
 /// A container whose parts are being named.
@@ -133,7 +134,7 @@ impl Walk<'_> {
             };
             self.pace.step()?;
             self.name.truncate(name_len);
-            self.name.try_reserve(key.len() + 1).map_err(|_| memory::Short::System(key.len()))?;
+            self.name.try_reserve(key.len() + 1).map_err(|_| budget::Short::System(key.len()))?;
             if path.len() > 1 {
                 self.name.push('.');
             }
@@ -143,7 +144,7 @@ impl Walk<'_> {
             }
             self.enter(part, &mut path)?;
         }
-        let positions = memory::collected(self.leaves.iter().map(|leaf| self.position(leaf)))?;
+        let positions = budget::collected(self.leaves.iter().map(|leaf| self.position(leaf)))?;
         Ok((self.leaves, positions))
     }
 
@@ -195,7 +196,7 @@ impl Walk<'_> {
         let name = match (is_root, tensor) {
             (true, Some(_)) => ROOT_TENSOR.to_owned(),
             (true, None) => ROOT_OBJECT.to_owned(),
-            _ => memory::text(&self.name)?,
+            _ => budget::text(&self.name)?,
         };
         let rank = tensor.and_then(|tensor| self.pickled.tensor(tensor).shape()).map_or(0, <[u64]>::len);
         self.name_bytes = self.name_bytes.saturating_add(name.len() + LEAF_BYTES + rank * DIM_BYTES);
@@ -204,7 +205,7 @@ impl Walk<'_> {
         if memory || self.name_bytes > self.name_limit() || self.leaves.len() >= self.limits.leaves {
             return Err(self.too_many());
         }
-        memory::reserve(&mut self.leaves, 1)?;
+        budget::reserve(&mut self.leaves, 1)?;
         self.leaves.push(Leaf { name, object, tensor });
         Ok(())
     }
@@ -295,7 +296,7 @@ struct Parts<'a> {
     bytes: usize,
     visited: usize,
     /// There is no memory for more.
-    short: Option<memory::Short>,
+    short: Option<budget::Short>,
     pace: Pace,
     most_bytes: usize,
     most_visited: usize,
@@ -318,7 +319,7 @@ impl Parts<'_> {
 
     fn add(&mut self, key: String, id: ObjectId) {
         self.bytes = self.bytes.saturating_add(key.len() + LEAF_BYTES);
-        match memory::reserve(&mut self.found, 1) {
+        match budget::reserve(&mut self.found, 1) {
             Ok(()) => self.found.push((key, id)),
             Err(short) => self.short = Some(short),
         }
@@ -429,15 +430,15 @@ impl Parts<'_> {
 }
 
 /// A key as part of a name.
-fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, memory::Short> {
+fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, budget::Short> {
     Ok(match objects.get(key) {
-        Object::Text(slice) => return memory::text(objects.text_of(*slice)),
+        Object::Text(slice) => return budget::text(objects.text_of(*slice)),
         Object::Int(value) => value.to_string(),
         Object::Bool(true) => "True".to_owned(),
         Object::Bool(false) => "False".to_owned(),
         Object::None => "None".to_owned(),
         Object::Bytes(slice) => {
-            return str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| Ok(format!("[{place}]")), memory::text);
+            return str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| Ok(format!("[{place}]")), budget::text);
         }
         Object::NumpyScalar { .. } => {
             objects.numpy_integer(key).map_or_else(|| format!("[{place}]"), |key| key.to_string())
@@ -451,7 +452,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {
         let mut taken: HashSet<&str> = HashSet::new();
-        taken.try_reserve(leaves.len()).map_err(|_| memory::Short::System(leaves.len() * size_of::<&str>()))?;
+        taken.try_reserve(leaves.len()).map_err(|_| budget::Short::System(leaves.len() * size_of::<&str>()))?;
         for (leaf, position) in leaves.iter().zip(positions).filter(|(leaf, _)| leaf.tensor.is_some()) {
             if !taken.insert(&leaf.name) {
                 let cause = format!(
@@ -459,7 +460,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
                     shown(&leaf.name)
                 );
                 let help = "rename one of the keys where the checkpoint is made, or read the file as nested values";
-                return Err(Fault::new("pickle.same-name", cause)
+                return Err(Fault::new(rules::PICKLE_SAME_NAME, cause)
                     .help(help)
                     .tensor(&leaf.name)
                     .offset(position)
@@ -479,7 +480,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
                 pace.step()?;
                 let name = format!("{}#{count}", leaf.name);
                 if !taken.contains(&*name) && made.insert(name.clone()) {
-                    memory::reserve(&mut renames, 1)?;
+                    budget::reserve(&mut renames, 1)?;
                     renames.push((index, name));
                     break;
                 }

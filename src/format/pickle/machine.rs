@@ -12,9 +12,10 @@ use super::object::{Object, ObjectId, Objects, Slice};
 use super::tensor::{StorageId, StorageRef, TensorRef, View};
 use super::text::{self, Integer};
 use super::{Limits, PersistentIds, Pickled, Step, keys};
+use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
 use crate::error::Fault;
 use crate::format::shown;
-use crate::memory::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
+use crate::rules::{self, Rule};
 
 pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the checkpoint again from where it was made";
 /// The highest version of the format.
@@ -125,7 +126,7 @@ impl<'a> Machine<'a> {
                 if self.frame_end > self.cursor.position() {
                     let cause =
                         format!("the pickle ends {} bytes before its frame", self.frame_end - self.cursor.position());
-                    return Err(self.fault("pickle.frame", cause));
+                    return Err(self.fault(rules::PICKLE_FRAME, cause));
                 }
                 return self.pop();
             }
@@ -174,10 +175,10 @@ impl<'a> Machine<'a> {
             0x98 => "READONLY_BUFFER, which belongs to buffers outside the file",
             _ => {
                 let cause = format!("the byte 0x{opcode:02x} is no instruction of a pickle");
-                return self.fault("pickle.opcode", cause);
+                return self.fault(rules::PICKLE_OPCODE, cause);
             }
         };
-        self.fault("pickle.opcode", format!("the instruction is {name}"))
+        self.fault(rules::PICKLE_OPCODE, format!("the instruction is {name}"))
     }
 
     fn protocol(&mut self) -> Step<()> {
@@ -185,7 +186,7 @@ impl<'a> Machine<'a> {
         if version > HIGHEST_PROTOCOL {
             let cause =
                 format!("the pickle is of protocol {version}; the protocols 0 to {HIGHEST_PROTOCOL} can be read");
-            return Err(self.fault("pickle.protocol", cause));
+            return Err(self.fault(rules::PICKLE_PROTOCOL, cause));
         }
         Ok(())
     }
@@ -195,7 +196,7 @@ impl<'a> Machine<'a> {
         let left = self.cursor.left();
         if len > left as u64 {
             let cause = format!("a frame of {len} bytes begins {left} bytes before the end");
-            return Err(self.fault("pickle.truncated", cause));
+            return Err(self.fault(rules::PICKLE_TRUNCATED, cause));
         }
         self.frame_end = self.cursor.position().saturating_add(len as usize);
         Ok(())
@@ -267,7 +268,7 @@ impl<'a> Machine<'a> {
     }
 
     fn no_number(&self, line: &[u8]) -> Box<Fault> {
-        self.fault("pickle.number", format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
+        self.fault(rules::PICKLE_NUMBER, format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
     }
 
     fn integer(&mut self, value: Integer) -> Step<Object> {
@@ -283,21 +284,22 @@ impl<'a> Machine<'a> {
                 let line = self.cursor.line()?;
                 self.scratch(line.len())?;
                 let bytes = text::quoted(line);
-                let bytes = bytes.ok_or_else(|| self.fault("pickle.text", "a string literal of Python 2 is broken"))?;
+                let bytes =
+                    bytes.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a string literal of Python 2 is broken"))?;
                 return self.eight_bit_text(&bytes);
             }
             b'V' => {
                 let line = self.cursor.line()?;
                 self.scratch(line.len().saturating_mul(2))?;
                 let text = text::raw_unicode_escape(line);
-                let text = text.ok_or_else(|| self.fault("pickle.text", "a text is not Unicode"))?;
+                let text = text.ok_or_else(|| self.fault(rules::PICKLE_TEXT, "a text is not Unicode"))?;
                 let id = self.make_text(&text)?;
                 return self.push(id);
             }
             b'U' | 0x8c => u64::from(self.cursor.u8()?),
             b'T' => {
                 let len = self.cursor.u32()? as i32;
-                u64::try_from(len).map_err(|_| self.fault("pickle.text", format!("a string has {len} bytes")))?
+                u64::try_from(len).map_err(|_| self.fault(rules::PICKLE_TEXT, format!("a string has {len} bytes")))?
             }
             b'X' => u64::from(self.cursor.u32()?),
             _ => self.cursor.u64()?,
@@ -306,7 +308,7 @@ impl<'a> Machine<'a> {
         if matches!(opcode, b'T' | b'U') {
             return self.eight_bit_text(bytes);
         }
-        let text = str::from_utf8(bytes).map_err(|_| self.fault("pickle.text", "a text is not UTF-8"))?;
+        let text = str::from_utf8(bytes).map_err(|_| self.fault(rules::PICKLE_TEXT, "a text is not UTF-8"))?;
         let id = self.make_text(text)?;
         self.push(id)
     }
@@ -375,7 +377,7 @@ impl<'a> Machine<'a> {
             b'c' | b'i' => {
                 let (module, name) = (self.cursor.line()?, self.cursor.line()?);
                 let (Ok(module), Ok(name)) = (str::from_utf8(module), str::from_utf8(name)) else {
-                    return Err(self.fault("pickle.text", "the name of a global is not UTF-8"));
+                    return Err(self.fault(rules::PICKLE_TEXT, "the name of a global is not UTF-8"));
                 };
                 let global = self.global(module, name)?;
                 if opcode == b'i' {
@@ -397,13 +399,13 @@ impl<'a> Machine<'a> {
                 };
                 match (owned(&self.objects, module), owned(&self.objects, name)) {
                     (Some(module), Some(name)) => self.global(&module, &name)?,
-                    _ => return Err(self.fault("pickle.global", "the name of a global is not a text")),
+                    _ => return Err(self.fault(rules::PICKLE_GLOBAL, "the name of a global is not a text")),
                 }
             }
             b'o' => {
                 let mut items = self.pop_mark()?;
                 if items.is_empty() {
-                    return Err(self.fault("pickle.stack", "an object without a class"));
+                    return Err(self.fault(rules::PICKLE_STACK, "an object without a class"));
                 }
                 let class = items.remove(0);
                 let arguments = self.make(Object::Tuple(items.into()))?;
@@ -429,7 +431,7 @@ impl<'a> Machine<'a> {
         };
         match self.memo.get(index) {
             Some(id) => self.push(id),
-            None => Err(self.fault("pickle.memo", format!("the value {index} is used before it is made"))),
+            None => Err(self.fault(rules::PICKLE_MEMO, format!("the value {index} is used before it is made"))),
         }
     }
 
@@ -477,7 +479,7 @@ impl<'a> Machine<'a> {
         Ok(id)
     }
 
-    pub(super) fn fault(&self, rule: &'static str, cause: impl Into<String>) -> Box<Fault> {
+    pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Fault> {
         Fault::new(rule, cause).help(NOT_PYTORCH).offset(self.position).into()
     }
 
@@ -488,7 +490,7 @@ impl<'a> Machine<'a> {
     /// More memory than the file may take, or than there is.
     #[cold]
     pub(super) fn short(&self, short: Short) -> Box<Fault> {
-        short.into_fault("pickle.memory").offset(self.position).into()
+        short.into_fault(rules::PICKLE_MEMORY).offset(self.position).into()
     }
 
     /// Counts memory that is going to be taken.
@@ -554,7 +556,7 @@ impl<'a> Machine<'a> {
         if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
             return Ok(());
         }
-        Err(self.fault("pickle.stack", "an instruction takes a value from the stack, and there is none"))
+        Err(self.fault(rules::PICKLE_STACK, "an instruction takes a value from the stack, and there is none"))
     }
 
     pub(super) fn pop(&mut self) -> Step<ObjectId> {
@@ -585,7 +587,9 @@ impl<'a> Machine<'a> {
     fn mark_height(&mut self) -> Step<usize> {
         match self.marks.pop() {
             Some(height) => Ok(height.min(self.stack.len())),
-            None => Err(self.fault("pickle.stack", "an instruction takes values down to a mark, and there is none")),
+            None => {
+                Err(self.fault(rules::PICKLE_STACK, "an instruction takes values down to a mark, and there is none"))
+            }
         }
     }
 }

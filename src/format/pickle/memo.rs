@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::object::ObjectId;
-use crate::memory::{Budget, Short, map_bytes, vec_bytes};
+use crate::budget::{Budget, Short, map_bytes, vec_bytes};
 
 #[derive(Debug, Default)]
 pub(super) struct Memo {

@@ -5,6 +5,7 @@ use super::global::{GlobalId, Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId, Slice};
 use crate::format::shown_shape;
+use crate::rules;
 
 /// The most digits of the size in the name of a dtype: those of 32 bits.
 const MOST_DIGITS: usize = 10;
@@ -77,7 +78,7 @@ impl Machine<'_> {
                     let Some(data) = self.data_of(*data)? else { return Ok(None) };
                     if data.len() != dtype.bytes as usize {
                         let cause = format!("a NumPy scalar of {} has {} bytes", dtype.code(), data.len());
-                        return Err(self.fault("pickle.numpy", cause));
+                        return Err(self.fault(rules::PICKLE_NUMPY, cause));
                     }
                     Object::NumpyScalar { dtype, data: Some(data) }
                 }
@@ -114,15 +115,15 @@ impl Machine<'_> {
         let (order, size, parts) = match self.objects.get(state) {
             Object::Tuple(members) => match &**members {
                 [_, order, subarray, names, fields, size, ..] => (*order, *size, [*subarray, *names, *fields]),
-                _ => return Err(self.fault("pickle.numpy", "the state of a NumPy dtype is too short")),
+                _ => return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy dtype is too short")),
             },
-            _ => return Err(self.fault("pickle.numpy", "the state of a NumPy dtype is not a tuple")),
+            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy dtype is not a tuple")),
         };
         let plain = parts.iter().all(|part| *self.objects.get(*part) == Object::None);
         let big_endian = match self.objects.text(order) {
             Some(">") => true,
             Some("<" | "|" | "=") => false,
-            _ => return Err(self.fault("pickle.numpy", "the order of a NumPy dtype is none of < > = |")),
+            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the order of a NumPy dtype is none of < > = |")),
         };
         let size = match self.objects.get(size) {
             Object::Int(size) => u32::try_from(*size).ok(),
@@ -147,10 +148,10 @@ impl Machine<'_> {
             _ => None,
         };
         let Some([_, shape, dtype, fortran, content]) = members else {
-            return Err(self.fault("pickle.numpy", "the state of a NumPy array is not a tuple of five"));
+            return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy array is not a tuple of five"));
         };
         let Object::Bool(fortran) = *self.objects.get(fortran) else {
-            return Err(self.fault("pickle.numpy", "the order of a NumPy array is not a truth value"));
+            return Err(self.fault(rules::PICKLE_NUMPY, "the order of a NumPy array is not a truth value"));
         };
         let array = self.numpy_array(dtype, shape, content, fortran)?;
         if let Some(object) = self.objects.get_mut(target) {
@@ -165,20 +166,20 @@ impl Machine<'_> {
             Object::NumpyDType(dtype) => dtype,
             // A dtype of a class that extends NumPy: bytes of an unknown meaning.
             Object::Opaque(_) => NumpyDType { kind: b'V', bytes: 0, big_endian: false },
-            _ => return Err(self.fault("pickle.numpy", "the dtype of a NumPy array is none")),
+            _ => return Err(self.fault(rules::PICKLE_NUMPY, "the dtype of a NumPy array is none")),
         };
         if matches!(self.objects.get(content), Object::List(_)) || matches!(dtype.kind, b'M' | b'm') {
             return Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: None });
         }
         let Some(data) = self.data_of(content)? else {
             let cause = format!("the elements of a NumPy array are {}", self.kind(content));
-            return Err(self.fault("pickle.numpy", cause));
+            return Err(self.fault(rules::PICKLE_NUMPY, cause));
         };
         let bytes = shape.iter().try_fold(u64::from(dtype.bytes), |bytes, size| bytes.checked_mul(*size));
         if dtype.bytes > 0 && bytes != Some(data.len() as u64) {
             let (shape, len) = (shown_shape(&shape), data.len());
             let cause = format!("a NumPy array of {} with the shape {shape} has {len} bytes", dtype.code());
-            return Err(self.fault("pickle.numpy", cause));
+            return Err(self.fault(rules::PICKLE_NUMPY, cause));
         }
         Ok(Object::NumpyArray { dtype, shape: Some(shape_id), fortran, data: Some(data) })
     }

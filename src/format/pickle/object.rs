@@ -8,7 +8,7 @@ use super::dtype::TorchDType;
 use super::global::GlobalId;
 use super::numpy::NumpyDType;
 use super::tensor::{Layout, StorageId, TensorId};
-use crate::memory::{Budget, Short};
+use crate::budget::{Budget, Short};
 
 /// The number of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,8 +9,9 @@ use super::object::{Object, ObjectId};
 use super::tensor::{StorageId, StorageRef, View};
 use super::text;
 use super::{PersistentIds, Step};
+use crate::budget::BLOCK_BYTES;
 use crate::format::shown;
-use crate::memory::BLOCK_BYTES;
+use crate::rules;
 
 /// The longest key or location of a storage.
 const MAX_KEY_BYTES: usize = 1024;
@@ -22,15 +23,14 @@ impl Machine<'_> {
     pub(super) fn resolve(&mut self, id: ObjectId) -> Step<ObjectId> {
         if self.persistent == PersistentIds::Refused {
             return Err(
-                self.fault("pickle.persistent", "the pickle refers to something outside, where there is nothing")
+                self.fault(rules::PICKLE_PERSISTENT, "the pickle refers to something outside, where there is nothing")
             );
         }
         let members: Vec<ObjectId> = match self.objects.get(id) {
             Object::Tuple(members) if members.len() <= MEMBERS => members.to_vec(),
             _ => {
-                return Err(
-                    self.fault("pickle.persistent", "a reference to the outside must be a tuple of up to 6 members")
-                );
+                return Err(self
+                    .fault(rules::PICKLE_PERSISTENT, "a reference to the outside must be a tuple of up to 6 members"));
             }
         };
         let kind = members.first().copied();
@@ -47,7 +47,9 @@ impl Machine<'_> {
             // The class of a module with its source, which is neither compared nor shown.
             ("module", [_, class, _, _], PersistentIds::Legacy) => match self.objects.get(*class) {
                 Object::Global(_) => Ok(*class),
-                _ => Err(self.fault("pickle.persistent", "the reference to a module does not begin with its class")),
+                _ => {
+                    Err(self.fault(rules::PICKLE_PERSISTENT, "the reference to a module does not begin with its class"))
+                }
             },
             (kind, members, _) => {
                 let cause = format!(
@@ -55,7 +57,7 @@ impl Machine<'_> {
                     shown(kind),
                     members.len()
                 );
-                Err(self.fault("pickle.persistent", cause))
+                Err(self.fault(rules::PICKLE_PERSISTENT, cause))
             }
         }
     }
@@ -66,7 +68,7 @@ impl Machine<'_> {
         let members = str::from_utf8(line).ok().and_then(printed_members);
         let Some(members) = members else {
             let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
-            return Err(self.fault("pickle.persistent", cause));
+            return Err(self.fault(rules::PICKLE_PERSISTENT, cause));
         };
         let mut ids = Vec::with_capacity(members.len());
         for member in members {
@@ -97,10 +99,12 @@ impl Machine<'_> {
     ) -> Step<StorageId> {
         let dtype = self.storage_type(class)?;
         let Some(key) = self.key_text(key)? else {
-            return Err(self.fault("pickle.storage", "the key of a storage must be a text of up to 1024 bytes"));
+            return Err(self.fault(rules::PICKLE_STORAGE, "the key of a storage must be a text of up to 1024 bytes"));
         };
         let Some(location) = self.key_text(location)? else {
-            return Err(self.fault("pickle.storage", "the location of a storage must be a text of up to 1024 bytes"));
+            return Err(
+                self.fault(rules::PICKLE_STORAGE, "the location of a storage must be a text of up to 1024 bytes")
+            );
         };
         let elements = self.size(elements, "the number of elements of a storage")?;
         let view = match view {
@@ -112,13 +116,13 @@ impl Machine<'_> {
         let Some(bytes) = elements.checked_mul(dtype.bytes()).filter(|bytes| i64::try_from(*bytes).is_ok()) else {
             let cause =
                 format!("the storage \"{}\" has {elements} elements, more than any file has room for", shown(&key));
-            return Err(self.fault("pickle.storage", cause));
+            return Err(self.fault(rules::PICKLE_STORAGE, cause));
         };
         self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
             let cause = format!("the storage \"{}\" is said to have {known} bytes, and here {bytes}", shown(&key));
-            return Err(self.fault("pickle.storage-conflict", cause));
+            return Err(self.fault(rules::PICKLE_STORAGE_CONFLICT, cause));
         }
         if let Some(id) = self.storage_ids.get(&name) {
             return Ok(*id);
@@ -137,13 +141,13 @@ impl Machine<'_> {
                 Some((Verdict::Known(Known::Storage(dtype)), _)) => Ok(dtype),
                 Some((_, global)) => {
                     let cause = format!("the storage type {} is not known", shown(&global.full_name()));
-                    Err(self.fault("pickle.storage", cause))
+                    Err(self.fault(rules::PICKLE_STORAGE, cause))
                 }
-                None => Err(self.fault("pickle.storage", "the type of a storage is missing")),
+                None => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage is missing")),
             },
             // The type itself as a value: a dtype, where an old version wrote one.
             Object::DType(dtype) => Ok(StorageType::Typed(*dtype)),
-            _ => Err(self.fault("pickle.storage", "the type of a storage must be a storage class")),
+            _ => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage must be a storage class")),
         }
     }
 
@@ -153,16 +157,16 @@ impl Machine<'_> {
             _ => None,
         };
         let Some([key, offset, count]) = members else {
-            return Err(self.fault("pickle.storage", "the view of a storage must be a tuple of three"));
+            return Err(self.fault(rules::PICKLE_STORAGE, "the view of a storage must be a tuple of three"));
         };
         let Some(key) = self.key_text(key)? else {
-            return Err(self.fault("pickle.storage", "the key of a view must be a text of up to 1024 bytes"));
+            return Err(self.fault(rules::PICKLE_STORAGE, "the key of a view must be a text of up to 1024 bytes"));
         };
         let offset = self.size(offset, "the offset of a view")?;
         let count = self.size(count, "the number of elements of a view")?;
         if offset.checked_add(count).is_none_or(|end| end > elements) {
             let cause = format!("a view of {count} elements from {offset} on leaves its storage of {elements}");
-            return Err(self.fault("pickle.view", cause));
+            return Err(self.fault(rules::PICKLE_VIEW, cause));
         }
         Ok(View { key, offset, elements: count })
     }

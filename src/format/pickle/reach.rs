@@ -1,7 +1,7 @@
 //! Which values lead to a tensor. Values may contain each other, so this goes from the tensors upwards, and to each value once.
 
 use super::object::{Object, ObjectId, Objects};
-use crate::memory::{self, Budget, Short};
+use crate::budget::{self, Budget, Short};
 
 /// For each value of the arena, whether it is a tensor or contains one.
 pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<bool>, Short> {
@@ -31,10 +31,10 @@ pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<
             *place += 1;
         });
     }
-    let mut leads = memory::list(objects.len())?;
+    let mut leads = budget::list(objects.len())?;
     leads.resize(objects.len(), false);
     // Each value is opened once.
-    let mut open: Vec<u32> = memory::list(objects.len())?;
+    let mut open: Vec<u32> = budget::list(objects.len())?;
     for (id, object) in objects.iter() {
         if matches!(object, Object::Tensor(_)) {
             mark(&mut leads, &mut open, id.index() as u32);
@@ -54,7 +54,7 @@ pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<
 /// A list of zeros, for the time of this module.
 fn zeros(len: usize, budget: &Budget) -> Result<Vec<u32>, Short> {
     budget.scratch(len.saturating_mul(2 * size_of::<u32>()))?;
-    let mut list = memory::list(len)?;
+    let mut list = budget::list(len)?;
     list.resize(len, 0);
     Ok(list)
 }

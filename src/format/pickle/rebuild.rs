@@ -8,9 +8,10 @@ use super::global::{GlobalId, Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
 use super::tensor::{Layout, StorageId, Strided, TensorId, TensorKind, TensorRef};
+use crate::budget::BLOCK_BYTES;
 use crate::error::Fault;
 use crate::format::shown_shape;
-use crate::memory::BLOCK_BYTES;
+use crate::rules;
 
 /// What the counts of shared dims take, and their block.
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
@@ -94,11 +95,11 @@ impl Machine<'_> {
                 let tuple = *tuple;
                 return self.dims(tuple, what);
             }
-            _ => return Err(self.fault("pickle.tensor", format!("{what} is {}, not a tuple", self.kind(id)))),
+            _ => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is {}, not a tuple", self.kind(id)))),
         };
         if elements.len() > self.limits.rank {
             let cause = format!("{what} has {} dimensions; at most {} are read", elements.len(), self.limits.rank);
-            return Err(self.fault("pickle.rank", cause));
+            return Err(self.fault(rules::PICKLE_RANK, cause));
         }
         let dims: Result<Arc<[u64]>, _> = elements.iter().map(|element| self.size(*element, what)).collect();
         let dims = dims?;
@@ -114,11 +115,11 @@ impl Machine<'_> {
             Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
             Object::NumpyScalar { .. } => match self.numpy_integer(id) {
                 Some(value) => u64::try_from(value).map_err(|_| value),
-                None => return Err(self.fault("pickle.tensor", format!("{what} is not an integer"))),
+                None => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is not an integer"))),
             },
-            _ => return Err(self.fault("pickle.tensor", format!("{what} is {}, not an integer", self.kind(id)))),
+            _ => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is {}, not an integer", self.kind(id)))),
         };
-        value.map_err(|value| self.fault("pickle.negative", format!("{what} is negative: {value}")))
+        value.map_err(|value| self.fault(rules::PICKLE_NEGATIVE, format!("{what} is negative: {value}")))
     }
 
     /// `requires_grad`, if it is a truth value, and the hooks are what every file has: a dict, or nothing.
@@ -195,7 +196,7 @@ impl Machine<'_> {
 
     fn rank_fault(&self, shape: &[u64], strides: &[u64]) -> Box<Fault> {
         let cause = format!("a tensor has the shape {} and the strides {}", shown_shape(shape), shown_shape(strides));
-        self.fault("pickle.rank", cause)
+        self.fault(rules::PICKLE_RANK, cause)
     }
 
     /// `offset + sum((size - 1) * stride) < elements`; a tensor without elements touches nothing, but its offset is one all the same.
@@ -220,7 +221,7 @@ impl Machine<'_> {
             strided.offset,
             strided.dtype.name(),
         );
-        Err(self.fault("pickle.extent", cause))
+        Err(self.fault(rules::PICKLE_EXTENT, cause))
     }
 
     fn make_quantised(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> Step<Option<ObjectId>> {
@@ -237,7 +238,7 @@ impl Machine<'_> {
         let axis = axis.map(|axis| self.size(axis, "the axis of a quantised tensor")).transpose()?;
         if axis.is_some_and(|axis| axis >= integers.shape.len() as u64) {
             let cause = format!("a tensor of {} dimensions is quantised along another", integers.shape.len());
-            return Err(self.fault("pickle.tensor", cause));
+            return Err(self.fault(rules::PICKLE_TENSOR, cause));
         }
         self.tensor(TensorKind::Quantised { integers, scheme, scale, zero_point, axis }, grad).map(Some)
     }

@@ -10,11 +10,12 @@ use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
 use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, space_findings};
+use crate::budget::{self, Pace};
 use crate::error::{Fault, Result};
 use crate::format::duplicates::first_duplicate;
 use crate::format::json::probe;
 use crate::format::{Options, shown};
-use crate::memory::{self, Pace};
+use crate::rules::{self, Rule};
 use crate::tensor::{Element, TensorTable};
 
 /// A guess at the bytes of header for each tensor; real ones take 90 to 130.
@@ -34,14 +35,18 @@ pub(super) enum Place {
 
 impl Place {
     /// The rule that a value of the wrong type breaks here, and what the value should be.
-    const fn rule(self) -> (&'static str, &'static str) {
+    const fn rule(self) -> (&'static Rule, &'static str) {
         match self {
-            Self::Header | Self::End => ("safetensors.json", "the header is one JSON object"),
-            Self::Metadata => ("safetensors.metadata", "__metadata__ is an object whose values are strings"),
-            Self::Entry => ("safetensors.entry", "an entry is an object with the fields dtype, shape and data_offsets"),
-            Self::Dtype => ("safetensors.dtype", "dtype is a string, such as \"BF16\""),
-            Self::Shape => ("safetensors.shape", "shape is a list of integers that are not negative"),
-            Self::Offsets => ("safetensors.offsets", "data_offsets is a list of two integers that are not negative"),
+            Self::Header | Self::End => (rules::SAFETENSORS_JSON, "the header is one JSON object"),
+            Self::Metadata => (rules::SAFETENSORS_METADATA, "__metadata__ is an object whose values are strings"),
+            Self::Entry => {
+                (rules::SAFETENSORS_ENTRY, "an entry is an object with the fields dtype, shape and data_offsets")
+            }
+            Self::Dtype => (rules::SAFETENSORS_DTYPE, "dtype is a string, such as \"BF16\""),
+            Self::Shape => (rules::SAFETENSORS_SHAPE, "shape is a list of integers that are not negative"),
+            Self::Offsets => {
+                (rules::SAFETENSORS_OFFSETS, "data_offsets is a list of two integers that are not negative")
+            }
         }
     }
 }
@@ -105,13 +110,13 @@ impl<'o> Reader<'o> {
         if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
             let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
-            let fault = Fault::new("safetensors.duplicate-name", cause).help(SAVE_AGAIN);
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause).help(SAVE_AGAIN);
             return Err(fault.tensor(self.table.name(latter)).offset(offset(latter)).into());
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
         if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
-            let fault = Fault::new("safetensors.duplicate-metadata-key", cause).help(SAVE_AGAIN);
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause).help(SAVE_AGAIN);
             let offset = self.metadata_key.and_then(|key| key_offset(text, key));
             return Err(fault.offset(offset.unwrap_or(LENGTH_BYTES)).into());
         }
@@ -130,7 +135,8 @@ impl<'o> Reader<'o> {
             findings.push(at.into_iter().fold(fault, |fault, (_, offset)| fault.offset(offset)));
         }
         if self.more_findings > 0 {
-            findings.push(Fault::new("safetensors.more-findings", format!("{} more findings", self.more_findings)));
+            findings
+                .push(Fault::new(rules::SAFETENSORS_MORE_FINDINGS, format!("{} more findings", self.more_findings)));
         }
         findings
     }
@@ -163,12 +169,12 @@ impl<'o> Reader<'o> {
         if let Element::Unknown(dtype) = info.element {
             note_unknown_dtype(&mut self.unknown_dtypes, self.options.limits.unknown_dtypes, dtype)?;
         }
-        self.table.push(&info).map_err(|error| memory::fault_of(error).into())
+        self.table.push(&info).map_err(|error| budget::fault_of(error).into())
     }
 
     /// One step of a long loop.
     pub(super) fn step<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        self.pace.step().map_err(|short| self.refuse(short.into_fault("safetensors.memory")))
+        self.pace.step().map_err(|short| self.refuse(short.into_fault(rules::SAFETENSORS_MEMORY)))
     }
 
     pub(super) fn add_metadata<E: serde::de::Error>(
@@ -178,10 +184,10 @@ impl<'o> Reader<'o> {
     ) -> Result<(), E> {
         let owned = |text: Cow<'_, str>| match text {
             Cow::Owned(text) => Ok(text),
-            Cow::Borrowed(text) => memory::text(text),
+            Cow::Borrowed(text) => budget::text(text),
         };
-        let entry = memory::reserve(&mut self.metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
-        let entry = entry.map_err(|short| self.refuse(short.into_fault("safetensors.memory")))?;
+        let entry = budget::reserve(&mut self.metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
+        let entry = entry.map_err(|short| self.refuse(short.into_fault(rules::SAFETENSORS_MEMORY)))?;
         self.metadata.push(entry);
         Ok(())
     }
@@ -209,9 +215,12 @@ impl<'o> Reader<'o> {
             return Fault::new(rule, format!("{message}; {rightly}")).help(SAVE_AGAIN);
         }
         let (rule, cause) = if self.place == Place::End {
-            ("safetensors.after-json", "the header goes on after its JSON with other characters than spaces".to_owned())
+            (
+                rules::SAFETENSORS_AFTER_JSON,
+                "the header goes on after its JSON with other characters than spaces".to_owned(),
+            )
         } else {
-            ("safetensors.json", format!("the header is not valid JSON: {message}"))
+            (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
         Fault::new(rule, cause).help(SAVE_AGAIN).offset(json_offset(text, error))
     }
@@ -224,7 +233,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
     }
     if unknown.len() >= most {
         let cause = format!("the file names more than {most} dtypes that are not known, here '{}'", shown(dtype));
-        return Err(Fault::new("safetensors.unknown-dtypes", cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).help(SAVE_AGAIN).into());
     }
     unknown.push(dtype.to_owned());
     Ok(())

@@ -7,10 +7,11 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use super::SAVE_AGAIN;
 use super::reader::{Place, Reader};
+use crate::budget;
 use crate::error::Fault;
 use crate::format::json::{Skipped, Text};
 use crate::format::shown;
-use crate::memory;
+use crate::rules;
 
 /// The key that is not a tensor.
 const METADATA: &str = "__metadata__";
@@ -42,7 +43,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
             if name == METADATA {
                 reader.place = Place::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
-                    let fault = Fault::new("safetensors.duplicate-metadata", "__metadata__ is given twice");
+                    let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
                     return Err(reader.refuse(fault.help(SAVE_AGAIN)));
                 }
                 map.next_value_seed(MetadataVisitor(reader))?;
@@ -51,7 +52,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                 let read = map.next_value_seed(EntryVisitor(reader, &name));
                 let added = read.and_then(|record| reader.add(&name, &record).map_err(|fault| reader.refuse(*fault)));
                 if let Err(error) = added {
-                    reader.failed = memory::text(&name).ok();
+                    reader.failed = budget::text(&name).ok();
                     return Err(error);
                 }
             }
@@ -81,7 +82,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 
     fn visit_unit<E>(self) -> Result<(), E> {
         let cause = "__metadata__ is null instead of being left out";
-        self.0.note(|| Fault::new("safetensors.metadata-null", cause));
+        self.0.note(|| Fault::new(rules::SAFETENSORS_METADATA_NULL, cause));
         Ok(())
     }
 
@@ -91,7 +92,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
             self.0.step()?;
             if self.0.metadata.len() >= most {
                 let cause = format!("__metadata__ has more than {most} entries");
-                let fault = Fault::new("safetensors.metadata-entries", cause);
+                let fault = Fault::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
                 return Err(self
                     .0
                     .refuse(fault.help("raise the limit on metadata entries, if the file is to be trusted")));
@@ -144,13 +145,14 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                     map.next_value::<Skipped>()?;
                     reader.note(|| {
                         let cause = format!("the entry has an unknown field `{}`", shown(&field));
-                        Fault::new("safetensors.unknown-field", cause).tensor(name)
+                        Fault::new(rules::SAFETENSORS_UNKNOWN_FIELD, cause).tensor(name)
                     });
                     false
                 }
             };
             if repeated {
-                let fault = Fault::new("safetensors.duplicate-field", format!("the entry has two fields `{field}`"));
+                let fault =
+                    Fault::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
                 return Err(reader.refuse(fault.help(SAVE_AGAIN)));
             }
             reader.place = Place::Entry;
@@ -182,7 +184,7 @@ impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
         self.0.dims.clear();
         while let Some(dim) = dims.next_element()? {
             if self.0.dims.len() >= most {
-                let fault = Fault::new("safetensors.rank", format!("the shape has more than {most} dimensions"));
+                let fault = Fault::new(rules::SAFETENSORS_RANK, format!("the shape has more than {most} dimensions"));
                 return Err(self.0.refuse(fault.help(SAVE_AGAIN)));
             }
             self.0.dims.push(dim);

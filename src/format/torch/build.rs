@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use super::parts::{Part, parts};
 use super::{File, Place, Read, SAVE_AGAIN, Torch};
+use crate::budget::{self, Pace, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, Leaf, Pickled, Strided, TorchDType};
-use crate::memory::{self, Pace, Short};
+use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 
 /// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
@@ -22,7 +23,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
     let mut pace = Pace::default();
     let mut found = Vec::new();
     let mut room = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
-    let mut objects = memory::list(leaves.iter().filter(|leaf| leaf.tensor.is_none()).count())?;
+    let mut objects = budget::list(leaves.iter().filter(|leaf| leaf.tensor.is_none()).count())?;
     for leaf in leaves {
         pace.step()?;
         let Some(id) = leaf.tensor else {
@@ -39,7 +40,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
         let mut taken: HashSet<String> = HashSet::new();
         taken.try_reserve(table.len() + objects.len()).map_err(|_| Short::System(name_bytes))?;
         for name in table.iter().map(|info| info.name).chain(objects.iter().map(|leaf: &Leaf| &*leaf.name)) {
-            taken.insert(memory::text(name)?);
+            taken.insert(budget::text(name)?);
         }
         for part in found {
             pace.step()?;
@@ -64,7 +65,7 @@ fn add_part(
     match part {
         Part::Array { name, strided } if !taken.contains(&name) => push(table, torch, &name, &strided),
         Part::Object { name, object } if !taken.contains(&name) => {
-            memory::reserve(objects, 1)?;
+            budget::reserve(objects, 1)?;
             objects.push(Leaf { name, object, tensor: None });
             Ok(())
         }
@@ -152,5 +153,5 @@ fn is_contiguous(strided: &Strided) -> bool {
 
 fn outside(name: &str, place: Place) -> Error {
     let cause = format!("the tensor reaches beyond its storage of {} bytes", place.bytes());
-    Fault::new("torch.outside-storage", cause).tensor(name).offset(place.span.start()).help(SAVE_AGAIN).format()
+    Fault::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).help(SAVE_AGAIN).format()
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::{FETCH_AGAIN, SAVE_AGAIN, Stream};
 
+use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{Pickled, StorageRef};
 use crate::format::{Limits, note, shown};
-use crate::memory;
+use crate::rules;
 use crate::tensor::Span;
 
 /// What a storage takes in the two maps, and in that of the views.
@@ -26,11 +27,11 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
 ) -> Result<Vec<Span>> {
     let refuse = |rule, cause: String| Fault::new(rule, cause).help(SAVE_AGAIN).offset(keys_at as u64).format();
     let Some(list) = keys.objects.elements(keys.root) else {
-        return Err(refuse("torch-legacy.keys", "the last pickle is not the list of the storages' keys".into()));
+        return Err(refuse(rules::TORCH_LEGACY_KEYS, "the last pickle is not the list of the storages' keys".into()));
     };
     // PyTorch takes the type of a storage from where it is named first.
     // Both maps together, whose entries have 16 bytes beside a key.
-    memory::probe(list.len().max(pickled.storages.len()).saturating_mul(MAP_BYTES))?;
+    budget::probe(list.len().max(pickled.storages.len()).saturating_mul(MAP_BYTES))?;
     let mut named: HashMap<&str, &StorageRef> = HashMap::with_capacity(list.len());
     for storage in &pickled.storages {
         named.entry(&storage.key).or_insert(storage);
@@ -40,28 +41,28 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
     for key in list {
         let Some(key) = keys.objects.text(*key) else {
             return Err(refuse(
-                "torch-legacy.keys",
+                rules::TORCH_LEGACY_KEYS,
                 "the list of the storages' keys holds something that is no text".into(),
             ));
         };
         let Some(storage) = named.get(key) else {
             let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
-            return Err(refuse("torch-legacy.unknown-storage", cause));
+            return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause));
         };
         let span = one(stream, storage, at)?;
         at = span.end();
         if places.insert(key, span).is_some() {
             return Err(refuse(
-                "torch-legacy.duplicate-key",
+                rules::TORCH_LEGACY_DUPLICATE_KEY,
                 format!("the list of keys has storage '{}' twice", shown(key)),
             ));
         }
     }
     if at < stream.file_len {
-        note(findings, limits, "torch-legacy.more-findings", || {
+        note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
             let cause = format!("{} bytes follow the last storage", stream.file_len - at);
             let help = "a second object may have been saved to the same file; it is not read";
-            Fault::new("torch-legacy.trailing-data", cause).help(help).offset(at)
+            Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).help(help).offset(at)
         });
     }
     let mut views = HashMap::new();
@@ -90,14 +91,17 @@ fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(stream: &mut Stream<F>, storage: 
             ),
             None => format!("storage '{key}' has {elements} elements of {width} bytes, which no file has"),
         };
-        return Err(Fault::new("torch-legacy.truncated", cause).help(FETCH_AGAIN).offset(stream.file_len).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause)
+            .help(FETCH_AGAIN)
+            .offset(stream.file_len)
+            .format());
     };
     let count = stream.count(at)?;
     if u64::try_from(count) != Ok(elements) {
         let cause = format!(
             "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
         );
-        return Err(Fault::new("torch-legacy.count", cause).help(SAVE_AGAIN).offset(at).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_COUNT, cause).help(SAVE_AGAIN).offset(at).format());
     }
     Span::within(stream.file_len, start, end - start)
 }
@@ -108,7 +112,7 @@ fn missing(storage: &StorageRef, keys_at: usize) -> Error {
         shown(&storage.key),
         storage.position
     );
-    Fault::new("torch-legacy.missing-storage", cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
+    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
 }
 
 /// The bytes of a storage: those of its view, if it is one.
@@ -121,7 +125,7 @@ fn part<'a>(
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
         let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
-        Fault::new("torch-legacy.view", cause).help(SAVE_AGAIN).offset(storage.position).format()
+        Fault::new(rules::TORCH_LEGACY_VIEW, cause).help(SAVE_AGAIN).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();
     let place = view.offset.checked_mul(width).zip(view.elements.checked_mul(width));

@@ -5,9 +5,10 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
 use super::{Entry, Method, SAVE_AGAIN};
 
+use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::shown;
-use crate::memory;
+use crate::rules;
 use crate::workers::Interrupt;
 
 /// The most that deflate can expand its input; an entry that claims more lies.
@@ -60,9 +61,9 @@ impl Entry<'_> {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
             let help = "if the file is meant to be like this, raise the limit on header bytes";
-            return Err(self.about(Fault::new("torch-zip.entry-too-long", cause).help(help)).format());
+            return Err(self.about(Fault::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause).help(help)).format());
         }
-        let mut bytes = memory::zeroed(self.data.len() as usize)?;
+        let mut bytes = budget::zeroed(self.data.len() as usize)?;
         fetch(self.data.start(), &mut bytes)?;
         if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes, interrupt) }
     }
@@ -101,7 +102,7 @@ pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
         "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {said:08x}: they were changed or damaged",
         shown(name)
     );
-    Fault::new("torch-zip.crc", cause).help("fetch the file again").offset(offset)
+    Fault::new(rules::TORCH_ZIP_CRC, cause).help("fetch the file again").offset(offset)
 }
 
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
@@ -112,7 +113,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
             "{compressed} bytes would be inflated to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are, and never more than {DEFLATE_RATIO} times"
         );
         let help = "this is how a zip bomb looks; if you trust the file, unpack it, and pack it again without compression (zip -0 -r)";
-        return Err(Fault::new("torch-zip.bomb", cause).help(help).format());
+        return Err(Fault::new(rules::TORCH_ZIP_BOMB, cause).help(help).format());
     }
     Ok(())
 }
@@ -120,7 +121,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
 /// Inflates to exactly `size` bytes.
 pub fn inflate(compressed: &[u8], size: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     check_ratio(compressed.len() as u64, size)?;
-    let mut output = memory::zeroed(size as usize)?;
+    let mut output = budget::zeroed(size as usize)?;
     inflate_into(compressed, &mut output, interrupt)?;
     Ok(output)
 }
@@ -192,5 +193,5 @@ fn too_long(size: u64) -> Error {
 }
 
 fn broken(cause: String) -> Error {
-    Fault::new("torch-zip.deflate", cause).help(SAVE_AGAIN).format()
+    Fault::new(rules::TORCH_ZIP_DEFLATE, cause).help(SAVE_AGAIN).format()
 }

@@ -3,9 +3,10 @@
 use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
 use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, SAVE_AGAIN};
 
+use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::shown;
-use crate::memory;
+use crate::rules::{self, Rule};
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8] = b"PK\x01\x02";
@@ -34,16 +35,16 @@ pub(super) struct Central {
 
 /// The records of a directory of `entries` entries, in its order, and their names in a row. The directory lies at `place`.
 pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Central>, String)> {
-    let mut records = memory::list(entries)?;
+    let mut records = budget::list(entries)?;
     let name_bytes = bytes.len().saturating_sub(entries * BYTES);
     let mut names = String::new();
-    names.try_reserve_exact(name_bytes).map_err(|_| memory::Short::System(name_bytes))?;
+    names.try_reserve_exact(name_bytes).map_err(|_| budget::Short::System(name_bytes))?;
     let mut rest = bytes;
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;
         if records.len() == entries {
             let cause = format!("the directory goes on after the {entries} entries that it is said to have");
-            return Err(Fault::new("torch-zip.count", cause).help(SAVE_AGAIN).offset(offset).format());
+            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
         records.push(record);
@@ -51,7 +52,7 @@ pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Cen
     }
     if records.len() < entries {
         let cause = format!("the directory has {} entries, and is said to have {entries}", records.len());
-        return Err(Fault::new("torch-zip.count", cause).help(SAVE_AGAIN).offset(place.end()).format());
+        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(place.end()).format());
     }
     Ok((records, names))
 }
@@ -59,7 +60,10 @@ pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Cen
 /// The record at the start of `bytes`, and what follows it. Its name is added to `names`.
 fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Central, &'a [u8])> {
     let broken = |cause: &str| {
-        Fault::new("torch-zip.directory", format!("{cause} in the directory")).help(SAVE_AGAIN).offset(offset).format()
+        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory"))
+            .help(SAVE_AGAIN)
+            .offset(offset)
+            .format()
     };
     let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
         return Err(broken("there is something that is not the record of an entry"));
@@ -71,12 +75,13 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     };
     let (name, after_name) = texts.split_at(name_len);
     let extra = after_name.get(..extra_len).unwrap_or_default();
-    let name = check_name(name)
-        .map_err(|cause| Fault::new("torch-zip.name", cause).help(SAVE_AGAIN).offset(offset + BYTES as u64).format())?;
+    let name = check_name(name).map_err(|cause| {
+        Fault::new(rules::TORCH_ZIP_NAME, cause).help(SAVE_AGAIN).offset(offset + BYTES as u64).format()
+    })?;
     let refuse = |fault: Fault| about(fault, name, offset);
     let mut extra = Extra::parse(extra).map_err(|fault| refuse(fault).format())?;
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
-        return Err(refuse(Fault::new("torch-zip.name", "an extra field gives it another name")).format());
+        return Err(refuse(Fault::new(rules::TORCH_ZIP_NAME, "an extra field gives it another name")).format());
     }
     let [flags, method_id] = [8, 10].map(|at| u16_at(record, at));
     let method = check_kind(flags, method_id).map_err(|fault| refuse(fault).unsupported())?;
@@ -85,12 +90,14 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     let (size, compressed, header_offset) = (number(24)?, number(20)?, number(42)?);
     // The number of a disk that is marked as standing in the zip64 field is 0 there, or the end record lied.
     if !matches!(u16_at(record, 34), 0 | IN_ZIP64_16) {
-        let fault = Fault::new("torch-zip.split", "it begins in another part of an archive of several files");
+        let fault = Fault::new(rules::TORCH_ZIP_SPLIT, "it begins in another part of an archive of several files");
         return Err(refuse(fault).unsupported());
     }
     check_sizes(method, compressed, size).map_err(|fault| refuse(fault).format())?;
     if name.ends_with('/') && size > 0 {
-        return Err(refuse(Fault::new("torch-zip.folder", format!("it is a folder, and has {size} bytes"))).format());
+        return Err(
+            refuse(Fault::new(rules::TORCH_ZIP_FOLDER, format!("it is a folder, and has {size} bytes"))).format()
+        );
     }
     let least_end = header_offset.checked_add(compressed);
     if least_end.is_none_or(|end| end > place.start()) {
@@ -98,7 +105,7 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
             "its {compressed} bytes, after a header at {header_offset}, reach beyond the start of the directory at {}",
             place.start()
         );
-        return Err(refuse(Fault::new("torch-zip.outside", cause)).format());
+        return Err(refuse(Fault::new(rules::TORCH_ZIP_OUTSIDE, cause)).format());
     }
     let (name_start, name_len) = (names.len() as u32, name.len() as u32);
     names.push_str(name);
@@ -138,11 +145,11 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
     const AES: u16 = 99;
     if flags & ENCRYPTED != 0 || method_id == AES {
         let help = "decrypt it first (`7z x` asks for the password), or ask its author for a file without a password";
-        return Err(Fault::new("torch-zip.encrypted", "this is an encrypted zip archive").help(help));
+        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive").help(help));
     }
     if flags & !KNOWN_FLAGS != 0 {
         let cause = format!("the flags {flags:#06x} have the unknown bits {:#06x}", flags & !KNOWN_FLAGS);
-        return Err(Fault::new("torch-zip.flags", cause));
+        return Err(Fault::new(rules::TORCH_ZIP_FLAGS, cause));
     }
     let name = match method_id {
         0 => return Ok(Method::Stored),
@@ -159,24 +166,24 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
     };
     let cause = format!("it is compressed with {name} (method {method_id}); stored and deflated entries can be read");
     let help = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
-    Err(Fault::new("torch-zip.method", cause).help(help))
+    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause).help(help))
 }
 
 fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> {
     match method {
         Method::Stored if compressed != size => {
-            Err(Fault::new("torch-zip.size", format!("it is stored as it is, but {size} bytes take {compressed}")))
+            Err(Fault::new(rules::TORCH_ZIP_SIZE, format!("it is stored as it is, but {size} bytes take {compressed}")))
         }
         Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
             let cause =
                 format!("{compressed} bytes cannot be inflated to {size}: the format's limit is {DEFLATE_RATIO} times");
-            Err(Fault::new("torch-zip.ratio", cause))
+            Err(Fault::new(rules::TORCH_ZIP_RATIO, cause))
         }
         _ => Ok(()),
     }
 }
 
 /// An error about the entry of this name.
-pub(super) fn refuse(rule: &'static str, cause: String, name: &str, offset: u64) -> Error {
+pub(super) fn refuse(rule: &'static Rule, cause: String, name: &str, offset: u64) -> Error {
     about(Fault::new(rule, cause), name, offset).format()
 }

@@ -1,6 +1,7 @@
 //! Numbers in the records of a zip file, and the extra fields in which the large ones stand.
 
 use crate::error::Fault;
+use crate::rules;
 
 /// What stands in a field of 16 bits whose value is in the zip64 record.
 pub(super) const IN_ZIP64_16: u16 = u16::MAX;
@@ -79,5 +80,5 @@ impl<'a> Extra<'a> {
 }
 
 fn broken(cause: &str) -> Fault {
-    Fault::new("torch-zip.extra", cause)
+    Fault::new(rules::TORCH_ZIP_EXTRA, cause)
 }

@@ -5,6 +5,7 @@ use super::{Archive, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::shown;
+use crate::rules;
 use crate::workers::uninterrupted;
 
 /// The most bytes of an entry that says one word about the others.
@@ -36,7 +37,7 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
         // PyTorch looks for entries without regard to case, and takes one of the two.
         let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
         let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
-        return Err(super::directory::refuse("torch-zip.case", cause, archive.name(second), at));
+        return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
     }
     let big_endian = match word(archive, "byteorder", &mut fetch)?.as_deref() {
         None | Some("little") => false,
@@ -44,7 +45,7 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
         Some(other) => {
             let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
             let at = archive.member("byteorder").map_or(0, |entry| entry.data.start());
-            return Err(Fault::new("torch-zip.byteorder", cause).help(SAVE_AGAIN).offset(at).format());
+            return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
         }
     };
     let mut number =
@@ -68,7 +69,7 @@ fn no_pickle(archive: &Archive) -> Fault {
             shown(entry.name)
         );
         let help = "the archive was packed again: pack the folder itself, data.pkl first, or save the file again";
-        return Fault::new("torch-zip.no-pickle", cause).help(help).offset(entry.header_offset);
+        return Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(entry.header_offset);
     }
     let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", shown(entry.name))).collect();
     let cause = if names.is_empty() {
@@ -82,5 +83,5 @@ fn no_pickle(archive: &Archive) -> Fault {
         )
     };
     let help = "unpack it, and open the checkpoint in it, if there is one";
-    Fault::new("torch-zip.no-pickle", cause).help(help).offset(0)
+    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(0)
 }

@@ -6,9 +6,10 @@ use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
 use super::{Record, SAVE_AGAIN};
 
+use crate::budget;
 use crate::error::{Fault, Result};
 use crate::format::{Limits, shown};
-use crate::memory;
+use crate::rules;
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8] = b"PK\x03\x04";
@@ -30,7 +31,7 @@ pub(super) fn read(
     findings: &mut Vec<Fault>,
     fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Result<Vec<Record>> {
-    let mut records = memory::list(centrals.len())?;
+    let mut records = budget::list(centrals.len())?;
     let mut window = Vec::new();
     let mut rest = centrals;
     let mut end = 0;
@@ -47,7 +48,7 @@ pub(super) fn read(
                 let before = records.last().map(|record: &Record| name_at(record, names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
-                return Err(refuse("torch-zip.overlap", cause, name, central.header_offset));
+                return Err(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset));
             }
             gaps.between(end, central.header_offset, findings, limits);
             let header = window.get((central.header_offset - first.header_offset) as usize..).unwrap_or_default();
@@ -113,7 +114,7 @@ fn one(
         Err(refuse(rule, cause, name, at))
     };
     if !header.starts_with(SIGNATURE) || header.len() < BYTES as usize {
-        return Err(refuse("torch-zip.header", "there is no header where the directory says".into(), name, at));
+        return Err(refuse(rules::TORCH_ZIP_HEADER, "there is no header where the directory says".into(), name, at));
     }
     let [flags, method, name_len, extra_len] = [6, 8, 26, 28].map(|at| u16_at(header, at));
     let own_name = header.get(BYTES as usize..BYTES as usize + usize::from(name_len)).unwrap_or_default();
@@ -122,25 +123,25 @@ fn one(
             [] => format!("of {name_len} bytes"),
             name => shown(&String::from_utf8_lossy(name)),
         };
-        return differs("torch-zip.local-name", "the name", &own, &shown(name));
+        return differs(rules::TORCH_ZIP_LOCAL_NAME, "the name", &own, &shown(name));
     }
     if flags != central.flags {
         return differs(
-            "torch-zip.local-flags",
+            rules::TORCH_ZIP_LOCAL_FLAGS,
             "the flags",
             &format!("{flags:#06x}"),
             &format!("{:#06x}", central.flags),
         );
     }
     if method != central.method_id {
-        return differs("torch-zip.local-method", "method", &method, &central.method_id);
+        return differs(rules::TORCH_ZIP_LOCAL_METHOD, "method", &method, &central.method_id);
     }
     let follow = flags & SIZES_FOLLOW != 0;
     let agree = |own: u64, central: u64| own == central || (follow && own == 0);
     let crc32 = u32_at(header, 14);
     if !agree(crc32.into(), central.crc32.into()) {
         return differs(
-            "torch-zip.local-crc",
+            rules::TORCH_ZIP_LOCAL_CRC,
             "the checksum",
             &format!("{crc32:08x}"),
             &format!("{:08x}", central.crc32),
@@ -153,7 +154,7 @@ fn one(
             "its {} bytes from {data_start} reach beyond the start of the directory at {directory}",
             central.compressed
         );
-        return Err(refuse("torch-zip.outside", cause, name, at));
+        return Err(refuse(rules::TORCH_ZIP_OUTSIDE, cause, name, at));
     }
     let [compressed, size] = [18, 22].map(|at| u32_at(header, at));
     let mut extra = Vec::new();
@@ -166,10 +167,10 @@ fn one(
         |field| extra.value(field).map_err(|fault| super::directory::about(fault, name, extra_start).format());
     let (size, compressed) = (number(size)?, number(compressed)?);
     if !agree(size, central.size) {
-        return differs("torch-zip.local-size", "the size", &size, &central.size);
+        return differs(rules::TORCH_ZIP_LOCAL_SIZE, "the size", &size, &central.size);
     }
     if !agree(compressed, central.compressed) {
-        return differs("torch-zip.local-size", "the compressed size", &compressed, &central.compressed);
+        return differs(rules::TORCH_ZIP_LOCAL_SIZE, "the compressed size", &compressed, &central.compressed);
     }
     Span::within(directory, data_start, central.compressed)
 }
@@ -192,7 +193,7 @@ impl Gaps {
                 } else {
                     format!("{gap} bytes belong to no entry")
                 };
-                Fault::new("torch-zip.gap", cause).help(SAVE_AGAIN).offset(end)
+                Fault::new(rules::TORCH_ZIP_GAP, cause).help(SAVE_AGAIN).offset(end)
             });
         }
     }

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::budget::{self, Short};
 use crate::format::duplicates::hash;
-use crate::memory::{self, Short};
 
 const POSITION: u64 = u32::MAX as u64;
 /// The bit in which the two cases of an ASCII letter differ.
@@ -23,7 +23,7 @@ impl NameIndex {
         count: usize,
         name: impl Fn(usize) -> &'a str,
     ) -> Result<Result<Self, (usize, usize)>, Short> {
-        let mut keys = memory::collected((0..count).map(|number| key_of(name(number)) | number as u64))?;
+        let mut keys = budget::collected((0..count).map(|number| key_of(name(number)) | number as u64))?;
         keys.sort_unstable();
         let mut twins = None;
         for run in keys.chunk_by_mut(|a, b| hash_of(*a) == hash_of(*b)).filter(|run| run.len() > 1) {

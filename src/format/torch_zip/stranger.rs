@@ -3,6 +3,7 @@
 use super::Archive;
 
 use crate::error::Fault;
+use crate::rules;
 
 /// An archive that PyTorch wrote, or that somebody gave by mistake, and that has no tensors for us. TorchScript has a data.pkl too.
 pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
@@ -11,7 +12,7 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     if is_member("constants.pkl") || (is_member("data.pkl") && below("code/")) {
         let help = "with PyTorch: model = torch.jit.load(PATH); torch.save(model.state_dict(), NEW_PATH), or save_file of safetensors";
         let cause = "this is a TorchScript archive: a program with its weights, not a checkpoint";
-        return Some(Fault::new("torch-zip.torchscript", cause).help(help).offset(0));
+        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).help(help).offset(0));
     }
     if is_member("data.pkl") {
         return None;
@@ -24,7 +25,7 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     } else {
         known(archive)?
     };
-    Some(Fault::new("torch-zip.stranger", format!("this is {what}, not a checkpoint")).help(help).offset(0))
+    Some(Fault::new(rules::TORCH_ZIP_STRANGER, format!("this is {what}, not a checkpoint")).help(help).offset(0))
 }
 
 /// The name without the prefix, or all of it if it does not lie there.

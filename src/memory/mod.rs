@@ -7,25 +7,25 @@
 //! refuse files that are larger than memory.
 #![allow(unsafe_code)]
 
-mod file;
 mod fork;
 mod guard;
 mod heap;
 mod limit;
+mod origin;
 
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use file::{Fingerprint, Origin, SourceFile, replaced};
 pub use fork::ForkMutex;
 use heap::HeapBlock;
 pub use heap::release_memory;
 use memmap2::MmapMut;
+pub use origin::{Fingerprint, Origin, replaced};
 
+pub(crate) use crate::budget::no_memory;
 use crate::error::{Error, Result};
-pub(crate) use crate::memory::no_memory;
 use crate::workers::Interrupt;
 
 /// The alignment of every block that this crate allocates: a cache line, what AVX-512 and JAX's zero-copy door want.
@@ -55,7 +55,7 @@ unsafe impl Send for Storage {}
 unsafe impl Sync for Storage {}
 
 impl Storage {
-    fn mapping(mut map: MmapMut, origin: Arc<Origin>) -> Self {
+    pub(crate) fn mapping(mut map: MmapMut, origin: Arc<Origin>) -> Self {
         let len = map.len();
         // A mapping is never at address zero; the fallback is for the type only.
         let start = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());

@@ -9,10 +9,11 @@ mod parts;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef, TorchDType};
 use crate::format::torch_zip;
-use crate::memory::{self, Short};
+use crate::rules;
 use crate::tensor::{Span, TensorTable};
 
 pub use build::build;
@@ -153,7 +154,7 @@ pub fn unnamed(pickled: Pickled, file: File<'_>) -> Result<Torch> {
 impl Torch {
     fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
-        pickled.budget.take(memory::vec_bytes(&places))?;
+        pickled.budget.take(budget::vec_bytes(&places))?;
         let (deflated, refused) = (Deflated::new(&places)?, HashMap::new());
         let (objects, stray_globals) = (Vec::new(), Vec::new());
         let File { big_endian, version, .. } = file;
@@ -185,11 +186,14 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
                 storage.elements,
                 storage.dtype.torch_dtype().name()
             );
-            return Err(Fault::new("torch.storage-size", cause).offset(place.span.start()).help(SAVE_AGAIN).format());
+            return Err(Fault::new(rules::TORCH_STORAGE_SIZE, cause)
+                .offset(place.span.start())
+                .help(SAVE_AGAIN)
+                .format());
         }
         Ok(Some(place))
     };
-    let mut places = memory::list(pickled.storages.len())?;
+    let mut places = budget::list(pickled.storages.len())?;
     for storage in pickled.storages.iter().enumerate() {
         places.push(place(storage)?);
     }
@@ -200,7 +204,7 @@ fn missing(storage: &StorageRef) -> Fault {
     let cause =
         format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
     let help = "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-    Fault::new("torch.missing-storage", cause).offset(storage.position).help(help)
+    Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position).help(help)
 }
 
 /// The bytes that are swapped as one in a file of the other byte order: a complex number is two.

@@ -11,10 +11,11 @@ mod visitors;
 use reader::Reader;
 use visitors::Record;
 
+use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::{Header, Limits, Options, shown, shown_shape};
-use crate::memory;
+use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
 
 /// The bytes of the length before the header.
@@ -30,7 +31,7 @@ pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u6
     let Some(bytes) = prefix.first_chunk() else {
         let cause =
             format!("the file has {} bytes; the length of the header alone takes 8", file_len.min(prefix.len() as u64));
-        return Err(Fault::new("safetensors.too-short", cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).help(FETCH_AGAIN).offset(0).format());
     };
     let length = u64::from_le_bytes(*bytes);
     check_length(length, file_len, limits)?;
@@ -43,11 +44,11 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
         let help = "the file is probably not a safetensors file; if it is, raise the limit on header bytes";
-        return Err(Fault::new("safetensors.header-too-long", cause).help(help).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).help(help).offset(0).format());
     }
     if length == 0 {
         let cause = "the header has no bytes; the shortest one is {}";
-        return Err(Fault::new("safetensors.header-empty", cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).help(FETCH_AGAIN).offset(0).format());
     }
     let expected = LENGTH_BYTES + length;
     if expected > file_len {
@@ -59,7 +60,7 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
 fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
     let missing = expected - file_len;
     let cause = format!("the file ends {missing} bytes early: expected {at_least}{expected} bytes, found {file_len}");
-    Fault::new("safetensors.truncated", cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
 }
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
@@ -67,15 +68,15 @@ pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> 
     check_length(header.len() as u64, file_len, &options.limits)?;
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
-        Fault::new("safetensors.utf8", "the header is not UTF-8")
+        Fault::new(rules::SAFETENSORS_UTF8, "the header is not UTF-8")
             .help(SAVE_AGAIN)
             .offset(LENGTH_BYTES + error.valid_up_to() as u64)
             .format()
     })?;
     check_start(text)?;
     let mut reader = Reader::new(text, data_start, options)?;
-    reader.read(text).map_err(memory::error_of)?;
-    reader.check_duplicates(text).map_err(memory::error_of)?;
+    reader.read(text).map_err(budget::error_of)?;
+    reader.check_duplicates(text).map_err(budget::error_of)?;
     let findings = reader.take_findings(text);
     let (mut tensors, metadata) = reader.into_parts();
     tensors.sort_by_offset()?;
@@ -92,7 +93,7 @@ fn check_start(text: &str) -> Result<()> {
     }
     let start: String = text.chars().take(20).collect();
     let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
-    Err(Fault::new("safetensors.header-start", cause).help(SAVE_AGAIN).offset(LENGTH_BYTES).format())
+    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).help(SAVE_AGAIN).offset(LENGTH_BYTES).format())
 }
 
 /// White space that the format does not provide for, although every reader of JSON accepts it.
@@ -100,12 +101,12 @@ fn space_findings(text: &str) -> Vec<Fault> {
     let mut findings = Vec::new();
     if !text.starts_with('{') {
         let cause = "white space before the { of the header; the format has it only after the JSON";
-        findings.push(Fault::new("safetensors.leading-space", cause).offset(LENGTH_BYTES));
+        findings.push(Fault::new(rules::SAFETENSORS_LEADING_SPACE, cause).offset(LENGTH_BYTES));
     }
     let padding = text.trim_end_matches(SPACES).len();
     if let Some(at) = text.get(padding..).and_then(|padding| padding.find(|c| c != ' ')) {
         let cause = "the header is padded with other characters than spaces";
-        findings.push(Fault::new("safetensors.padding", cause).offset(LENGTH_BYTES + (padding + at) as u64));
+        findings.push(Fault::new(rules::SAFETENSORS_PADDING, cause).offset(LENGTH_BYTES + (padding + at) as u64));
     }
     findings
 }
@@ -114,12 +115,13 @@ fn space_findings(text: &str) -> Vec<Fault> {
 fn check_name(name: &str) -> Option<Fault> {
     if name.is_empty() {
         return Some(
-            Fault::new("safetensors.name-empty", "a tensor has an empty name")
+            Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name")
                 .help("rename it and save the file again"),
         );
     }
     name.contains('\0').then(|| {
-        Fault::new("safetensors.name-nul", "the name holds a NUL character").help("rename it and save the file again")
+        Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character")
+            .help("rename it and save the file again")
     })
 }
 
@@ -131,7 +133,7 @@ fn check_record<'a>(
     data_start: u64,
 ) -> Result<TensorInfo<'a>, Box<Fault>> {
     let missing = |field| {
-        Fault::new("safetensors.missing-field", format!("the entry has no `{field}`"))
+        Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"))
             .help("every entry has the fields dtype, shape and data_offsets")
     };
     let dtype_name = record.dtype.as_deref().ok_or_else(|| missing("dtype"))?;
@@ -141,11 +143,11 @@ fn check_record<'a>(
     let (begin, end) = record.offsets.ok_or_else(|| missing("data_offsets"))?;
     let Some(len) = end.checked_sub(begin) else {
         let cause = format!("data_offsets [{begin}, {end}] end before they begin");
-        return Err(Fault::new("safetensors.offsets", cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).help(SAVE_AGAIN).into());
     };
     if checked_elements(shape).is_none() {
         let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-        return Err(Fault::new("safetensors.shape-overflow", cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN).into());
     }
     let element = match DType::from_safetensors_name(dtype_name) {
         Some(dtype) => {
@@ -157,7 +159,7 @@ fn check_record<'a>(
     // Against the end of the address space here, and against the end of the file in `check_coverage`, which can tell a truncated file.
     let outside = |_| {
         let cause = format!("data_offsets [{begin}, {end}] reach beyond 2^64 bytes");
-        Fault::new("safetensors.outside", cause).help(SAVE_AGAIN)
+        Fault::new(rules::SAFETENSORS_OUTSIDE, cause).help(SAVE_AGAIN)
     };
     let start = data_start.saturating_add(begin);
     let span = Span::within(u64::MAX - 1, start, len).map_err(outside)?;
@@ -170,10 +172,10 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         let fits = checked_elements(shape).and_then(|elements| elements.checked_mul(bits as u64)).is_some();
         let fault = if fits {
             let cause = format!("{shape_shown} elements of {name} ({bits} bits each) do not end on a byte");
-            Fault::new("safetensors.sub-byte", cause).help("pad the last dimension to whole bytes")
+            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause).help("pad the last dimension to whole bytes")
         } else {
             let cause = format!("{shape_shown} elements of {name} take more than 2^64 bits");
-            Fault::new("safetensors.shape-overflow", cause).help(SAVE_AGAIN)
+            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN)
         };
         return Err(fault.into());
     };
@@ -185,7 +187,7 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         shown_shape(shape),
         dtype.safetensors_name()
     );
-    Err(Fault::new("safetensors.size", cause).help(SAVE_AGAIN).into())
+    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).help(SAVE_AGAIN).into())
 }
 
 /// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets.
@@ -201,18 +203,26 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
                 end - start,
                 shown(previous.unwrap_or_default())
             );
-            return Err(Fault::new("safetensors.overlap", cause).help(SAVE_AGAIN).tensor(name).offset(start).into());
+            return Err(Fault::new(rules::SAFETENSORS_OVERLAP, cause)
+                .help(SAVE_AGAIN)
+                .tensor(name)
+                .offset(start)
+                .into());
         }
         if start > end && info.span.end() > file_len {
             let cause = format!(
                 "its data lies at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
-            return Err(Fault::new("safetensors.outside", cause).help(SAVE_AGAIN).tensor(name).offset(start).into());
+            return Err(Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
+                .help(SAVE_AGAIN)
+                .tensor(name)
+                .offset(start)
+                .into());
         }
         if start > end {
             let cause = format!("{} bytes before its data belong to no tensor", start - end);
-            return Err(Fault::new("safetensors.hole", cause).help(SAVE_AGAIN).tensor(name).offset(end).into());
+            return Err(Fault::new(rules::SAFETENSORS_HOLE, cause).help(SAVE_AGAIN).tensor(name).offset(end).into());
         }
         end = info.span.end();
         previous = Some(name);
@@ -226,7 +236,7 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
     if end < file_len {
         let cause = format!("{} bytes follow the data of the last tensor; the format allows none", file_len - end);
         let help = "something was appended (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new("safetensors.trailing-data", cause).help(help).offset(end).into());
+        return Err(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).help(help).offset(end).into());
     }
     Ok(())
 }

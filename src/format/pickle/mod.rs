@@ -35,9 +35,9 @@ pub use numpy::NumpyDType;
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
 pub use tensor::{Layout, StorageId, StorageRef, Strided, TensorId, TensorKind, TensorRef, View};
 
+use crate::budget::{self, Budget};
 use crate::error::{Error, Fault, Result};
 use crate::format::MAX_RANK;
-use crate::memory::{self, Budget};
 
 /// The longest pickle that is read. That of a checkpoint with a hundred thousand tensors has twenty megabytes.
 pub const MAX_PICKLE_BYTES: usize = 1 << 30;
@@ -172,7 +172,7 @@ pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds
 }
 
 fn wrap(fault: Box<Fault>) -> Error {
-    memory::error_of(fault)
+    budget::error_of(fault)
 }
 
 /// A result within the parser; what is known about a broken rule is boxed, for it is large and rare.

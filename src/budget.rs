@@ -11,6 +11,7 @@ use std::hint::black_box;
 use memmap2::MmapOptions;
 
 use crate::error::{Error, Fault, Result};
+use crate::rules::{self, Rule};
 
 /// What the values of a file may take in memory, for each byte of the file…
 pub const BYTES_PER_FILE_BYTE: usize = 16;
@@ -26,8 +27,8 @@ const STEPS_BYTES: usize = 8 << 20;
 /// From here on, allocators ask the system for a block by itself.
 const MAPPED: usize = 128 << 10;
 /// The rules of faults that are not those of the file.
-const SYSTEM: &str = "memory";
-const INTERRUPTED: &str = "interrupted";
+const SYSTEM: &Rule = rules::MEMORY;
+const INTERRUPTED: &Rule = rules::INTERRUPTED;
 
 /// Why there is no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub enum Short {
 
 impl Short {
     /// The error where only the system can have refused, or a parser has no sentence of its own.
-    pub fn into_fault(self, rule: &'static str) -> Fault {
+    pub fn into_fault(self, rule: &'static Rule) -> Fault {
         match self {
             Self::Budget(most) => {
                 let cause =
@@ -64,14 +65,14 @@ impl From<Short> for Error {
         match short {
             Short::System(bytes) => no_memory(bytes),
             Short::Interrupted => Error::Interrupted,
-            Short::Budget(_) => short.into_fault("memory.budget").format(),
+            Short::Budget(_) => short.into_fault(rules::MEMORY_BUDGET).format(),
         }
     }
 }
 
 impl From<Short> for Box<Fault> {
     fn from(short: Short) -> Self {
-        short.into_fault("memory.budget").into()
+        short.into_fault(rules::MEMORY_BUDGET).into()
     }
 }
 
@@ -83,13 +84,13 @@ pub(crate) fn no_memory(bytes: usize) -> Error {
 
 /// The error behind a fault of a parser, which may be that there is no memory.
 pub fn error_of(fault: Box<Fault>) -> Error {
-    match fault.rule {
-        SYSTEM => {
-            let source = std::io::ErrorKind::OutOfMemory.into();
-            Error::Io { path: "memory".into(), action: fault.cause, source }
-        }
-        INTERRUPTED => Error::Interrupted,
-        _ => Error::Format(fault),
+    if fault.rule == SYSTEM {
+        let source = std::io::ErrorKind::OutOfMemory.into();
+        Error::Io { path: "memory".into(), action: fault.cause, source }
+    } else if fault.rule == INTERRUPTED {
+        Error::Interrupted
+    } else {
+        Error::Format(fault)
     }
 }
 
@@ -362,7 +363,7 @@ mod tests {
         const TOO_MUCH: usize = isize::MAX as usize;
         assert_eq!(probe(TOO_MUCH), Err(Short::System(TOO_MUCH)));
         assert!(zeroed(TOO_MUCH).is_err());
-        assert!(matches!(error_of(Box::new(Short::System(7).into_fault("x"))), Error::Io { .. }));
+        assert!(matches!(error_of(Box::new(Short::System(7).into_fault(rules::MEMORY_BUDGET))), Error::Io { .. }));
         assert!(matches!(Error::from(Short::System(7)), Error::Io { .. }));
     }
 }

@@ -1,103 +1,26 @@
 //! An open checkpoint file: what it was when it was opened, reads at an offset, and its mapping.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
 use once_cell::race::OnceBox;
 
-use super::Storage;
 use crate::error::{Error, Fault, Result};
+use crate::memory::{Fingerprint, Origin, Storage, replaced};
+use crate::rules;
 use crate::tensor::Span;
 use crate::workers::{Interrupt, now_and_then};
 
 /// What is read between two questions whether to go on.
 const READ_AT_A_TIME: usize = 1 << 20;
 
-/// What identifies the content of a file without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint {
-    /// Bytes.
-    pub len: u64,
-    /// Modification time, nanoseconds since the epoch.
-    pub modified: i128,
-    /// Device and inode; zero where the system has none.
-    pub inode: (u64, u64),
-}
-
-impl Fingerprint {
-    fn of(metadata: &Metadata) -> Self {
-        #[cfg(unix)]
-        let (modified, inode) = {
-            use std::os::unix::fs::MetadataExt;
-            let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-            (modified, (metadata.dev(), metadata.ino()))
-        };
-        #[cfg(not(unix))]
-        let (modified, inode) = {
-            let since = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            (since.map_or(0, |time| time.as_nanos() as i128), (0, 0))
-        };
-        Self { len: metadata.len(), modified, inode }
-    }
-}
-
-/// The file that bytes come from, as it was when it was opened.
-#[derive(Debug)]
-pub struct Origin {
-    /// The path that it was opened by.
-    pub path: PathBuf,
-    /// The same from the root on, for another process or after a change of folder.
-    pub absolute: PathBuf,
-    /// What it was then.
-    pub fingerprint: Fingerprint,
-}
-
-impl Origin {
-    /// The error for a file that has become shorter than it was.
-    pub(super) fn truncated(&self) -> Error {
-        let len = self.fingerprint.len;
-        let cause = format!("the file had {len} bytes when it was opened, and is shorter now: it was truncated");
-        changed(Fault::new("file.truncated", cause).path(&self.path))
-    }
-
-    /// An error if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was
-    /// renamed or removed is not looked for.
-    pub fn require(&self, end: u64) -> Result<()> {
-        match std::fs::metadata(&self.absolute).map(|metadata| Fingerprint::of(&metadata)) {
-            Ok(now) if now.inode == self.fingerprint.inode && now.len < end => Err(self.truncated()),
-            _ => Ok(()),
-        }
-    }
-
-    fn check(&self, now: Fingerprint) -> Result<()> {
-        if now == self.fingerprint {
-            return Ok(());
-        }
-        if now.len < self.fingerprint.len {
-            return Err(self.truncated());
-        }
-        Err(changed(Fault::new("file.changed", "the file was written to since it was opened").path(&self.path)))
-    }
-}
-
-/// The error for a path at which there is another file than there was.
-pub fn replaced(path: &Path) -> Error {
-    let cause = "the file is not the one that was opened before: its size or its time of modification is another";
-    changed(Fault::new("file.replaced", cause).path(path))
-}
-
-fn changed(fault: Fault) -> Error {
-    let help = "Open it again once it is complete, and replace files by renaming, not in place";
-    Error::FileChanged(Box::new(fault.help(help)))
-}
-
 /// A checkpoint file, open.
 #[derive(Debug)]
-pub struct SourceFile {
+pub struct LocalFile {
     origin: Arc<Origin>,
     /// None where there are too many files to hold them all open: then it is opened anew each time that it is needed.
     file: Option<File>,
@@ -123,7 +46,7 @@ impl Deref for Handle<'_> {
     }
 }
 
-impl SourceFile {
+impl LocalFile {
     /// Opens a regular file.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source: io::Error| match source.kind() {
@@ -133,11 +56,11 @@ impl SourceFile {
         // Looked at before it is opened, because opening a pipe waits for its writer.
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if metadata.is_dir() {
-            let fault = Fault::new("file.directory", "this is a directory, not a checkpoint file");
+            let fault = Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file");
             return Err(fault.path(path).help("Give load_weights the directory, or a reader the files in it").format());
         }
         if !metadata.is_file() {
-            let fault = Fault::new("file.special", "this is not a regular file (a pipe, socket or device)");
+            let fault = Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)");
             return Err(fault.path(path).help("Copy it to a file first").format());
         }
         let file = File::open(path).map_err(failed)?;

@@ -6,10 +6,11 @@
 
 mod storages;
 
+use crate::budget::{Budget, Short};
 use crate::error::{Fault, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
 use crate::format::{Limits, note};
-use crate::memory::{Budget, Short};
+use crate::rules;
 use crate::tensor::Span;
 
 const FETCH_AGAIN: &str =
@@ -56,9 +57,11 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
     check_protocol(&stream.next(PersistentIds::Refused)?, at)?;
     let at = stream.at;
     if is_big_endian(&stream.next(PersistentIds::Refused)?, at)? {
-        note(&mut findings, limits, "torch-legacy.more-findings", || {
+        note(&mut findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
             let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
-            Fault::new("torch-legacy.byteorder", cause).help("compare some values with the source").offset(at as u64)
+            Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause)
+                .help("compare some values with the source")
+                .offset(at as u64)
         });
     }
     let start = stream.at;
@@ -103,7 +106,7 @@ impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
                         self.at += pickled.consumed;
                         return Ok(pickled);
                     }
-                    Err(error) if error.fault().is_none_or(|fault| fault.rule != "pickle.truncated") => {
+                    Err(error) if error.fault().is_none_or(|fault| fault.rule != rules::PICKLE_TRUNCATED) => {
                         return Err(error);
                     }
                     Err(_) if have == self.file_len => return Err(self.truncated()),
@@ -136,13 +139,13 @@ impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
 
     fn truncated(&self) -> crate::error::Error {
         let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
-        Fault::new("torch-legacy.truncated", cause).help(FETCH_AGAIN).offset(self.file_len).format()
+        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(self.file_len).format()
     }
 
     fn too_long(&self) -> crate::error::Error {
         let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
         let help = "if the file is meant to be like this, raise the limit on header bytes";
-        Fault::new("torch-legacy.header-too-long", cause).help(help).offset(self.at as u64).format()
+        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).help(help).offset(self.at as u64).format()
     }
 }
 
@@ -156,7 +159,7 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
         return Ok(());
     }
     let cause = "the first pickle is not the number with which a file of PyTorch begins";
-    Err(Fault::new("torch-legacy.magic", cause).help(SAVE_AGAIN).offset(0).format())
+    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).help(SAVE_AGAIN).offset(0).format())
 }
 
 fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
@@ -166,7 +169,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
         _ => "no number".to_owned(),
     };
     let cause = format!("the protocol is {protocol}; PyTorch has written {PROTOCOL} only");
-    Err(Fault::new("torch-legacy.protocol", cause).help(SAVE_AGAIN).offset(at as u64).format())
+    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).help(SAVE_AGAIN).offset(at as u64).format())
 }
 
 /// Whether the third pickle, a dict about the machine, says so.
@@ -174,7 +177,7 @@ fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
         let cause = "the third pickle is not the dict that says on what machine the file was written";
-        return Err(Fault::new("torch-legacy.machine", cause).help(SAVE_AGAIN).offset(at as u64).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).help(SAVE_AGAIN).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
     Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))

@@ -22,9 +22,10 @@ use cursor::{Cursor, Form, Step, Stop};
 use findings::Findings;
 use metadata::{KeyTable, least_pair_bytes};
 
+use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
 use crate::format::{Header, Options, shown};
-use crate::memory::{self, Short};
+use crate::rules;
 
 /// The alignment of the data where the metadata says nothing about it.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
@@ -89,8 +90,8 @@ pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Pa
             Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))
         }
         Err(Stop::NeedMore(at_least)) => Ok(Parsed::NeedMore { prefix, at_least }),
-        Err(Stop::Fault(fault)) if fault.rule == "gguf.version" => Err(Error::Unsupported(fault)),
-        Err(Stop::Fault(fault)) => Err(memory::error_of(fault)),
+        Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
+        Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
     }
 }
 
@@ -135,7 +136,7 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
     let mut cursor = Cursor::new(prefix, form, file_len, most);
-    cursor.take(8, "the start of the file", "gguf.too-short")?;
+    cursor.take(8, "the start of the file", rules::GGUF_TOO_SHORT)?;
     let (tensor_count, key_count) = counts(&mut cursor, options)?;
 
     let mut findings = Findings::new(options.limits.findings);
@@ -154,19 +155,19 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
 fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let little = Form { big_endian: false, narrow: false };
     let mut cursor = Cursor::new(prefix, little, file_len, most);
-    let magic = cursor.take(4, "the magic", "gguf.too-short")?;
+    let magic = cursor.take(4, "the magic", rules::GGUF_TOO_SHORT)?;
     if magic != MAGIC {
         let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
-        return Err(Fault::new("gguf.magic", cause).help(FETCH_AGAIN).offset(0).into());
+        return Err(Fault::new(rules::GGUF_MAGIC, cause).help(FETCH_AGAIN).offset(0).into());
     }
-    let bytes: [u8; 4] = *cursor.take(4, "the version", "gguf.too-short")?.first_chunk().unwrap_or(&[0; 4]);
+    let bytes: [u8; 4] = *cursor.take(4, "the version", rules::GGUF_TOO_SHORT)?.first_chunk().unwrap_or(&[0; 4]);
     let stored = u32::from_le_bytes(bytes);
     let big_endian = stored.is_multiple_of(1 << 16);
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
         let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");
         let help = "convert it with a version of llama.cpp that knows both";
-        return Err(Fault::new("gguf.version", cause).help(help).offset(4).into());
+        return Err(Fault::new(rules::GGUF_VERSION, cause).help(help).offset(4).into());
     }
     Ok((version, Form { big_endian, narrow: version == 1 }))
 }
@@ -185,13 +186,13 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
         let cause = format!("the file claims {count} {what} of at least {least} bytes each, and has {left} bytes left");
         Err(Fault::new(rule, cause).help(FETCH_AGAIN).offset(at))
     };
-    check(tensors, tensors::least_record_bytes(cursor.form), "tensors", "gguf.tensor-count", tensors_at)?;
-    check(keys, least_pair_bytes(cursor.form), "metadata keys", "gguf.key-count", keys_at)?;
+    check(tensors, tensors::least_record_bytes(cursor.form), "tensors", rules::GGUF_TENSOR_COUNT, tensors_at)?;
+    check(keys, least_pair_bytes(cursor.form), "metadata keys", rules::GGUF_KEY_COUNT, keys_at)?;
     let most = options.limits.metadata_entries;
     if keys > most as u64 {
         let cause = format!("the file has {keys} metadata keys; at most {most} are read");
         let help = "if the file is meant to be like this, raise the limit on metadata entries";
-        return Err(Fault::new("gguf.metadata-entries", cause).help(help).offset(keys_at).into());
+        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).help(help).offset(keys_at).into());
     }
     Ok((tensors, keys))
 }
@@ -201,18 +202,18 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u6
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
         let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
-        return Err(Fault::new("gguf.alignment", cause).help(CONVERT_AGAIN).offset(offset).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(offset).into());
     };
     if alignment < 8 {
         findings.note(|| {
             let cause = format!("{ALIGNMENT_KEY} is {alignment}; the format asks for a multiple of 8");
-            Fault::new("gguf.alignment-small", cause).offset(offset)
+            Fault::new(rules::GGUF_ALIGNMENT_SMALL, cause).offset(offset)
         });
     }
     if !matches!(value, Value::U32(_)) {
         findings.note(|| {
             let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
-            Fault::new("gguf.alignment-type", cause).offset(offset)
+            Fault::new(rules::GGUF_ALIGNMENT_TYPE, cause).offset(offset)
         });
     }
     Ok(alignment)

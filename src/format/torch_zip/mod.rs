@@ -23,9 +23,10 @@ pub use layout::{Layout, layout};
 use end::End;
 use names::NameIndex;
 
+use crate::budget;
 use crate::error::{Fault, Result};
 use crate::format::{Limits, shown};
-use crate::memory;
+use crate::rules;
 use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
@@ -103,7 +104,7 @@ impl Archive {
 
     /// The bytes that the directory takes in memory.
     pub fn bytes(&self) -> usize {
-        self.names.capacity() + memory::vec_bytes(&self.records) + self.len() * size_of::<u64>()
+        self.names.capacity() + budget::vec_bytes(&self.records) + self.len() * size_of::<u64>()
     }
 
     /// True if there are no entries.
@@ -158,7 +159,7 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     if end.comment > 0 {
         note(&mut findings, limits, || {
             let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
-            Fault::new("torch-zip.comment", cause).offset(file_len - end.comment as u64)
+            Fault::new(rules::TORCH_ZIP_COMMENT, cause).offset(file_len - end.comment as u64)
         });
     }
     // The first entry of the directory, as PyTorch counts.
@@ -166,8 +167,11 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     let (prefix_len, first_name_len) = (first.find('/').unwrap_or_default(), first.len());
     if !centrals.is_sorted_by_key(|central| central.header_offset) {
         note(&mut findings, limits, || {
-            Fault::new("torch-zip.order", "the directory lists the entries in another order than the file has them")
-                .offset(place.start())
+            Fault::new(
+                rules::TORCH_ZIP_ORDER,
+                "the directory lists the entries in another order than the file has them",
+            )
+            .offset(place.start())
         });
         centrals.sort_by_key(|central| central.header_offset);
     }
@@ -175,7 +179,7 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
         let cause = format!("the archive begins {} bytes into the file", first.header_offset);
         let help =
             "something was put before it (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new("torch-zip.prepended", cause).help(help).offset(0).format());
+        return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
     }
     let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
     drop(centrals);
@@ -183,7 +187,7 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
         let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
         let cause = format!("it is there twice, first at byte {}", offset(first));
-        directory::refuse("torch-zip.duplicate-name", cause, archive.name(second), offset(second))
+        directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, archive.name(second), offset(second))
     })?;
     archive.note_strangers(limits);
     Ok(archive)
@@ -202,12 +206,12 @@ impl Archive {
             shown(first.name),
             shown(prefix)
         );
-        let finding = Fault::new("torch-zip.outside-prefix", cause).offset(first.header_offset);
+        let finding = Fault::new(rules::TORCH_ZIP_OUTSIDE_PREFIX, cause).offset(first.header_offset);
         note(&mut self.findings, limits, || finding);
     }
 }
 
 /// Keeps a finding, unless there are too many.
 fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
-    crate::format::note(findings, limits, "torch-zip.more-findings", finding);
+    crate::format::note(findings, limits, rules::TORCH_ZIP_MORE_FINDINGS, finding);
 }
