@@ -139,11 +139,10 @@ pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>
     Ok(collected)
 }
 
-/// So many zeros.
+/// So many zeros. Large ones come as pages that nobody has touched yet: clearing them first would take longer than reading a file into them.
 pub fn zeroed(len: usize) -> Result<Vec<u8>, Short> {
-    let mut block = list(len)?;
-    block.resize(len, 0);
-    Ok(block)
+    probe(len)?;
+    Ok(vec![0; len])
 }
 
 /// A copy of a text.

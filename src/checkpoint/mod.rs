@@ -24,7 +24,7 @@ use crate::format::{self, Kind, gguf};
 use crate::memory::Fingerprint;
 use crate::names::{NameIndex, nearest};
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::Source;
 use crate::tensor::{TensorInfo, TensorTable};
 
 /// How many near names an error gives.
@@ -191,7 +191,7 @@ impl Catalog {
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
     /// By number; none for a shard that an index names and that was not there.
-    files: Vec<Option<LocalFile>>,
+    files: Vec<Option<Arc<dyn Source>>>,
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,
     options: OpenOptions,
@@ -202,6 +202,16 @@ impl Checkpoint {
     /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
         budget::interruptible(options.format.interrupt, || open::open(paths, options))
+    }
+
+    /// Opens sources that are not, or not yet, files of this machine as one checkpoint; reads headers and nothing else.
+    pub fn open_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions) -> Result<Self> {
+        if sources.is_empty() {
+            return Err(Error::Argument("no checkpoint files were given".into()));
+        }
+        let paths: Vec<PathBuf> = sources.iter().map(|source| source.path().to_path_buf()).collect();
+        let open = || open::open_sources(sources, paths.clone(), &paths, options);
+        budget::interruptible(options.format.interrupt, open)
     }
 
     /// What the checkpoint contains.

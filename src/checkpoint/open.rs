@@ -6,14 +6,13 @@ use std::sync::Arc;
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, Gguf, OpenOptions, torch};
-use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
-use crate::format::{self, Header, Kind, gguf, index, safetensors};
+use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::{LocalFile, Part, Source};
 use crate::tensor::TensorTable;
 use crate::text;
 
@@ -36,7 +35,7 @@ const SUFFIXES: [(&str, &[Kind]); 5] = [
 /// What the headers of some files say together.
 #[derive(Default)]
 struct Contents {
-    files: Vec<Option<LocalFile>>,
+    files: Vec<Option<Arc<dyn Source>>>,
     table: TensorTable,
     metadata: Vec<Vec<(String, String)>>,
     ggufs: Vec<Option<Gguf>>,
@@ -53,12 +52,12 @@ enum More {
 }
 
 impl Contents {
-    fn add(&mut self, file: LocalFile, options: &OpenOptions) -> Result<()> {
+    fn add(&mut self, file: Arc<dyn Source>, options: &OpenOptions) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
         let (kind, header, more) =
-            read_header(&file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+            read_header(&*file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
@@ -137,9 +136,19 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
 }
 
 fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    let sources: Vec<Arc<dyn Source>> = open_each(&paths).collect::<Result<_>>()?;
+    open_sources(sources, paths, opened, options)
+}
+
+/// Opens sources, whose names are `paths`, as the files of one checkpoint.
+pub(super) fn open_sources(
+    sources: Vec<Arc<dyn Source>>,
+    paths: Vec<PathBuf>,
+    opened: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<Checkpoint> {
     let mut contents = Contents::default();
-    let files: Vec<LocalFile> = open_each(&paths).collect::<Result<_>>()?;
-    for file in files {
+    for file in sources {
         contents.add(file, options)?;
     }
     let ggufs = contents.ggufs.iter().flatten();
@@ -155,7 +164,7 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
-fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<LocalFile>> {
+fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<Arc<dyn Source>>> {
     paths.iter().enumerate().map(|(number, path)| {
         let mut file = LocalFile::open(path)?;
         if paths.len() > 1 {
@@ -164,7 +173,7 @@ fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<LocalFile>> {
         if number >= HELD_OPEN {
             file.close_for_now();
         }
-        Ok(file)
+        Ok(Arc::new(file) as Arc<dyn Source>)
     })
 }
 
@@ -185,18 +194,15 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
 
 fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let file = LocalFile::open(path)?;
-    let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
-    let mut bytes = budget::zeroed(len)?;
-    file.read_at(0, &mut bytes)?;
-    let index = index::parse(&bytes, &options.format.limits).map_err(|error| error.at_path(path))?;
-    drop(bytes);
+    let parser = index::Parser::new(file.len(), &options.format.limits);
+    let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
 
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::default();
     let mut missing = vec![false; paths.len()];
-    let opened_files: Vec<Result<LocalFile>> = open_each(&paths).collect();
+    let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options)?,
@@ -225,9 +231,9 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
 }
 
 /// The header, and what is kept beside it.
-fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
+fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
-    file.read_at(0, &mut first)?;
+    file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
     let read = read_kind(kind, file, first, options);
@@ -242,13 +248,16 @@ fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault
     Ok((kind, header, more))
 }
 
-fn read_kind(kind: Kind, file: &LocalFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
     let unnamed = options.unnamed;
     let options = &options.format;
     Ok(match kind {
-        Kind::Safetensors => (safetensors_header(file, &first, options)?, More::Nothing),
+        Kind::Safetensors => {
+            let parser = safetensors::Parser::new(first, file.len(), options);
+            (drive(parser, file, &options.interrupt)?, More::Nothing)
+        }
         Kind::Gguf => {
-            let read = gguf::read(first, file.len(), options, |offset, bytes| file.read_at(offset, bytes))?;
+            let read = drive(gguf::Parser::new(first, file.len(), options), file, &options.interrupt)?;
             let gguf::Gguf { header, metadata, version: _, big_endian, alignment, split } = read;
             (header, More::Gguf(Gguf { metadata, big_endian, alignment, split }))
         }
@@ -260,18 +269,6 @@ fn read_kind(kind: Kind, file: &LocalFile, first: Vec<u8>, options: &OpenOptions
 
 fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
     (header, More::Torch(Box::new(torch)))
-}
-
-fn safetensors_header(file: &LocalFile, first: &[u8], options: &format::Options) -> Result<Header> {
-    let len = safetensors::header_length(first, file.len(), &options.limits)? as usize;
-    if let Some(header) = first.get(8..8 + len) {
-        return safetensors::parse(header, file.len(), options);
-    }
-    let mut header = budget::zeroed(len)?;
-    let have = first.len() - 8;
-    header[..have].copy_from_slice(&first[8..]);
-    file.read_at(8 + have as u64, &mut header[have..])?;
-    safetensors::parse(&header, file.len(), options)
 }
 
 /// Says so if the file's suffix promises another format than its first bytes show.

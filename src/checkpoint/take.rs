@@ -13,7 +13,7 @@ use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
 use crate::memory::{ForkMutex, Storage, no_memory};
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::Source;
 use crate::tensor::{Element, Span, TensorInfo, View};
 use crate::workers::Interrupt;
 
@@ -81,9 +81,9 @@ impl Checkpoint {
         Ok(buffer)
     }
 
-    fn file(&self, number: u32) -> Result<&LocalFile> {
+    fn file(&self, number: u32) -> Result<&dyn Source> {
         let missing = || Error::MissingFile { path: self.catalog.paths[number as usize].clone() };
-        self.files[number as usize].as_ref().ok_or_else(missing)
+        self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
     fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {
@@ -203,7 +203,7 @@ impl Checkpoint {
 
 /// A compressed storage, inflated into memory of its own, which `finish` may change before it is shared.
 fn inflated(
-    file: &LocalFile,
+    file: &dyn Source,
     torch: Option<&Arc<Torch>>,
     place: Place,
     size: u64,

@@ -11,9 +11,10 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 use crate::budget::{self, Pace};
 use crate::error::{Error, Fault, Result};
 use crate::format::json::{Skipped, Text, probe};
-use crate::format::{Limits, shown};
+use crate::format::{Limits, Parse, Progress, shown};
 use crate::names::NameIndex;
 use crate::rules;
+use crate::source::Part;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
 /// The most shards of one checkpoint.
@@ -66,14 +67,46 @@ impl ShardIndex {
     }
 }
 
+/// Reads an index file.
+#[derive(Debug)]
+pub struct Parser<'o> {
+    /// The whole file, once it was asked for.
+    bytes: Option<Vec<u8>>,
+    file_len: u64,
+    limits: &'o Limits,
+}
+
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes.
+    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
+        Self { bytes: None, file_len, limits }
+    }
+}
+
+impl Parse for Parser<'_> {
+    type Output = ShardIndex;
+
+    fn advance(&mut self) -> Result<Progress<'_, ShardIndex>> {
+        if let Some(bytes) = &self.bytes {
+            return parse(bytes, self.limits).map(Progress::Done);
+        }
+        check_length(self.file_len, self.limits)?;
+        let bytes = self.bytes.insert(budget::zeroed(self.file_len as usize)?);
+        Ok(Progress::Need(vec![Part { offset: 0, bytes }]))
+    }
+}
+
+fn check_length(len: u64, limits: &Limits) -> Result<()> {
+    if len <= limits.header_bytes {
+        return Ok(());
+    }
+    let cause = format!("the index has {len} bytes; at most {} are read", limits.header_bytes);
+    Err(Fault::new(rules::INDEX_TOO_LONG, cause).help("raise the limit on header bytes, if it is to be trusted").format())
+}
+
 /// Reads the bytes of an index.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
-    if bytes.len() as u64 > limits.header_bytes {
-        let cause = format!("the index has {} bytes; at most {} are read", bytes.len(), limits.header_bytes);
-        return Err(Fault::new(rules::INDEX_TOO_LONG, cause)
-            .help("raise the limit on header bytes, if it is to be trusted")
-            .format());
-    }
+    check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8").help(WRITE_AGAIN);
         fault.offset(error.valid_up_to() as u64).format()
