@@ -101,7 +101,9 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
         return Ok(());
     }
     let cause = format!("the index has {len} bytes; at most {} are read", limits.header_bytes);
-    Err(Fault::new(rules::INDEX_TOO_LONG, cause).help("raise the limit on header bytes, if it is to be trusted").format())
+    Err(Fault::new(rules::INDEX_TOO_LONG, cause)
+        .help("raise the limit on header bytes, if it is to be trusted")
+        .format())
 }
 
 /// Reads the bytes of an index.

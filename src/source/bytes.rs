@@ -1,5 +1,6 @@
 //! Bytes that are in memory already, such as a file that came over a network.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use crate::memory::{Fingerprint, Origin};
 use crate::workers::Interrupt;
 
 /// Bytes in memory, under a name for messages. Tensors are copies of them.
-#[derive(Debug)]
 pub struct InMemory {
     origin: Arc<Origin>,
     bytes: Vec<u8>,
@@ -21,6 +21,12 @@ impl InMemory {
         let name = name.into();
         let fingerprint = Fingerprint { len: bytes.len() as u64, modified: 0, inode: (0, 0) };
         Self { origin: Arc::new(Origin { absolute: name.clone(), path: name, fingerprint }), bytes }
+    }
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InMemory({}, {} bytes)", self.path().display(), self.len())
     }
 }
 

@@ -77,14 +77,7 @@ impl Storages {
     }
 
     /// Puts the storage of `key` behind the count at `at`, and gives its end.
-    fn place(
-        &mut self,
-        key: &str,
-        number: Option<u32>,
-        at: u64,
-        stream: &Stream,
-        pickled: &Pickled,
-    ) -> Result<u64> {
+    fn place(&mut self, key: &str, number: Option<u32>, at: u64, stream: &Stream, pickled: &Pickled) -> Result<u64> {
         let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
             let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
             return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause, self.keys_at));

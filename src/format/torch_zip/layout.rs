@@ -65,9 +65,8 @@ impl<'a> LayoutParser<'a> {
             let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
             return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
         }
-        let short = |short: Short| {
-            budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(pickle.data.start()).into())
-        };
+        let short =
+            |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(pickle.data.start()).into());
         let room = |entry: Entry<'a>, most| entry.room(most).map(|room| (entry, room));
         let of_pickle = self.budget.scratch(pickle.contents_bytes()).map_err(short);
         let of_pickle = of_pickle.and_then(|()| room(pickle, self.most as u64));
@@ -112,8 +111,7 @@ impl Parse for LayoutParser<'_> {
         }
         let entries = self.entries.insert(self.find()?);
         let found = entries.iter_mut().flatten().flatten();
-        let mut parts: Vec<Part<'_>> =
-            found.map(|(entry, bytes)| Part { offset: entry.data.start(), bytes }).collect();
+        let mut parts: Vec<Part<'_>> = found.map(|(entry, bytes)| Part { offset: entry.data.start(), bytes }).collect();
         parts.sort_unstable_by_key(|part| part.offset);
         Ok(Progress::Need(parts))
     }

@@ -225,8 +225,7 @@ impl<'o> Parser<'o> {
         }
         if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
             let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-            let help =
-                "something was put before it (a file can be two formats at once that way); save it again from its source";
+            let help = "something was put before it (a file can be two formats at once that way); save it again from its source";
             return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
         }
         let headers = Headers::new(centrals, names, place.start())?;
