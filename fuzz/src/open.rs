@@ -68,7 +68,7 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
     check_trees(checkpoint.catalog());
     let metadata: BTreeMap<&str, &str> = checkpoint.catalog().metadata().collect();
     assert_eq!(metadata.len(), checkpoint.catalog().metadata().count(), "every key of the metadata once");
-    let path = &checkpoint.catalog().paths()[0];
+    let path = &checkpoint.catalog().files()[0].path;
     let options = OpenOptions { format: Options { strict: false, ..Options::default() }, ..OpenOptions::default() };
     match Checkpoint::open(&[path.clone(), path.clone()], &options) {
         Ok(_) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),

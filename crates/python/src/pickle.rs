@@ -95,7 +95,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
     if found == marks {
         return Ok(());
     }
-    let path = checkpoint.catalog().paths().first().cloned().unwrap_or_default();
+    let path = checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
     Err(max_weights::memory::replaced(&path).into())
 }
 
