@@ -124,7 +124,7 @@ fn what_is_needed_at_the_same_time_is_one_batch() {
 fn a_read_that_fails_while_opening_is_an_error_with_the_path_whichever_it_is() {
     for (name, bytes, _, parts) in files() {
         for part in (0..parts).filter(|part| *part < 8 || parts - part < 8 || part % 97 == 0) {
-            let error = open(&Arc::new(Trial::of(name, &bytes).fails_at(part))).err().expect("a part failed");
+            let error = open(&Arc::new(Trial::of(name, &bytes).fails_at(part))).expect_err("a part failed");
             assert!(matches!(error, Error::Io { .. }), "{name}, part {part}: {error}");
             let text = error.to_string();
             assert!(text.contains(name) && text.contains("the disk is broken"), "part {part}: {text}");
@@ -152,7 +152,7 @@ fn a_source_that_was_cut_since_it_was_opened_gives_an_error_with_the_path_or_the
 fn a_file_that_ends_early_is_refused_with_the_path_wherever_it_ends() {
     for (name, bytes, ..) in files() {
         for len in (0..bytes.len()).step_by(bytes.len() / 100).chain(bytes.len() - 8..bytes.len()) {
-            let error = open(&Arc::new(Trial::of(name, &bytes[..len]))).err().expect("a file that was cut");
+            let error = open(&Arc::new(Trial::of(name, &bytes[..len]))).expect_err("a file that was cut");
             let fault = error.fault().unwrap_or_else(|| panic!("{name}, {len} bytes: {error}"));
             assert!(fault.help.is_some() && error.to_string().contains(name), "{len} bytes: {error}");
         }

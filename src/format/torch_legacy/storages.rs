@@ -51,13 +51,10 @@ impl Storages {
         let mut storages = Self { keys_at, first, places, listed, counts: Vec::new(), broken: None };
         let mut at = stream.at as u64;
         for key in list {
-            let placed = match keys.objects.text(*key) {
-                Some(key) => storages.place(key, named.get(key).copied(), at, stream, pickled),
-                None => {
-                    let cause = "the list of the storages' keys holds something that is no text";
-                    Err(refuse(rules::TORCH_LEGACY_KEYS, cause))
-                }
-            };
+            let no_text =
+                || refuse(rules::TORCH_LEGACY_KEYS, "the list of the storages' keys holds something that is no text");
+            let placed = keys.objects.text(*key).ok_or_else(no_text);
+            let placed = placed.and_then(|key| storages.place(key, named.get(key).copied(), at, stream, pickled));
             match placed {
                 Ok(end) => at = end,
                 // What is wrong before it is to be said first.
@@ -84,12 +81,10 @@ impl Storages {
         };
         let span = span(storage, at, stream.file_len)?;
         self.listed.push((number, span));
-        match self.places.get_mut(number as usize) {
-            Some(place @ None) => *place = Some(span),
-            _ => {
-                let cause = format!("the list of keys has storage '{}' twice", shown(key));
-                return Err(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause, self.keys_at));
-            }
+        let before = self.places.get_mut(number as usize).and_then(|place| place.replace(span));
+        if before.is_some() {
+            let cause = format!("the list of keys has storage '{}' twice", shown(key));
+            return Err(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause, self.keys_at));
         }
         Ok(span.end())
     }

@@ -55,12 +55,10 @@ impl Headers {
             parts.push(Part { offset, bytes });
             rest = after;
         };
-        match large {
-            Some(large) => large.iter().for_each(|(_, span)| add(span.start(), span.len() as usize)),
-            None => {
-                let place = |central: &Central| (central.header_offset, header_bytes(central, *directory));
-                centrals.iter().map(place).for_each(|(offset, len)| add(offset, len));
-            }
+        if let Some(large) = large {
+            large.iter().for_each(|(_, span)| add(span.start(), span.len() as usize));
+        } else {
+            centrals.iter().for_each(|central| add(central.header_offset, header_bytes(central, *directory)));
         }
         Ok(parts)
     }
