@@ -139,7 +139,7 @@ pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>
     Ok(collected)
 }
 
-/// So many zeros. Large ones come as pages that nobody has touched yet: clearing them first would take longer than reading a file into them.
+/// So many zeros. From the system they come as untouched pages, which an extra pass over them would cost.
 pub fn zeroed(len: usize) -> Result<Vec<u8>, Short> {
     probe(len)?;
     Ok(vec![0; len])
