@@ -5,6 +5,7 @@ mod duplicates;
 pub mod gguf;
 pub mod index;
 mod json;
+mod parse;
 pub mod pickle;
 pub mod safetensors;
 mod sniff;
@@ -12,6 +13,7 @@ pub mod torch;
 pub mod torch_legacy;
 pub mod torch_zip;
 
+pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
 use crate::error::{Fault, Result};

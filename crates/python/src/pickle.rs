@@ -13,7 +13,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::Error;
 use max_weights::memory::{Fingerprint, Origin, Storage};
-use max_weights::source::LocalFile;
+use max_weights::source::{LocalFile, Source};
 use max_weights::tensor::Span;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -95,7 +95,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
     if found == marks {
         return Ok(());
     }
-    let path = checkpoint.catalog().paths().first().cloned().unwrap_or_default();
+    let path = checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
     Err(max_weights::memory::replaced(&path).into())
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn remap_buffer(
 }
 
 /// The memory of a tensor, and where in it the tensor begins.
-fn mapped(file: &LocalFile, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
+fn mapped(file: &dyn Source, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }

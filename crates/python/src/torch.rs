@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use max_weights::budget::Short;
-use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, FileFacts, OpenOptions};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
@@ -46,14 +46,14 @@ pub(crate) struct TorchFile {
 impl TorchFile {
     fn torch(&self) -> Result<&Arc<Torch>, Error> {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
-            let path = self.checkpoint.catalog().paths().first().cloned().unwrap_or_default();
+            let path = self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
             let cause = format!("this is a {} file, not one of torch.save", self.checkpoint.catalog().kind());
             Fault::new(rules::TORCH_FORMAT, cause).path(path).help("load_file and load_weights open it").unsupported()
         })
     }
 
     fn path(&self) -> PathBuf {
-        self.checkpoint.catalog().paths().first().cloned().unwrap_or_default()
+        self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default()
     }
 
     fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
@@ -336,7 +336,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();
     let mut found = Vec::new();
-    for (file, path) in catalog.paths().iter().enumerate() {
+    for (file, FileFacts { path, .. }) in catalog.files().iter().enumerate() {
         let Some(torch) = catalog.torch(file as u32) else { continue };
         // Also those of what follows the pickle: another program than torch may read it.
         found.extend(torch.pickled.globals.iter().chain(&torch.stray_globals).map(|global| {

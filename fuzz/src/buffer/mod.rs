@@ -14,7 +14,7 @@ use max_weights::dtype::DType;
 use max_weights::error::Error;
 use max_weights::memory::{Exclusive, Storage};
 use max_weights::quant::{self, Encoding};
-use max_weights::source::LocalFile;
+use max_weights::source::{LocalFile, Source};
 use max_weights::workers::uninterrupted;
 
 use self::model::Model;
