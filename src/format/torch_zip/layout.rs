@@ -33,7 +33,7 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
     let Some(pickle) = archive.member("data.pkl").map(|entry| entry.number) else {
         return Err(no_pickle(archive).format());
     };
-    if let Some((first, second)) = archive.index.twins {
+    if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), str::eq_ignore_ascii_case) {
         // PyTorch looks for entries without regard to case, and takes one of the two.
         let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
         let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));

@@ -11,7 +11,6 @@ mod end;
 mod fields;
 mod layout;
 mod local;
-mod names;
 mod stranger;
 
 pub use contents::{
@@ -21,10 +20,10 @@ pub use contents::{
 pub use layout::{Layout, layout};
 
 use end::End;
-use names::NameIndex;
 
 use crate::budget;
 use crate::error::{Fault, Result};
+use crate::format::name_table::NameTable;
 use crate::format::{Limits, shown};
 use crate::rules;
 use crate::tensor::Span;
@@ -86,7 +85,7 @@ pub struct Archive {
     /// The bytes of the name that the directory has first.
     first_name_len: usize,
     records: Vec<Record>,
-    index: NameIndex,
+    index: NameTable,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
 }
@@ -183,12 +182,14 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     }
     let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
     drop(centrals);
-    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
-    archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
+    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
+    archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
+    if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), |a, b| a == b) {
         let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
         let cause = format!("it is there twice, first at byte {}", offset(first));
-        directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, archive.name(second), offset(second))
-    })?;
+        let (name, at) = (archive.name(second), offset(second));
+        return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
+    }
     archive.note_strangers(limits);
     Ok(archive)
 }
