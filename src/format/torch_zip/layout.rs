@@ -20,8 +20,6 @@ pub struct Layout {
     pub big_endian: bool,
     /// `version`, of the archive, if it is there and a number.
     pub version: Option<u64>,
-    /// `.format_version`, likewise.
-    pub format_version: Option<u64>,
 }
 
 /// Finds what makes a checkpoint of an archive. An archive that is something else (TorchScript, a document, a `.npz`) is refused with a
@@ -48,10 +46,8 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
             return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
         }
     };
-    let mut number =
-        |name| -> Result<Option<u64>> { Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok())) };
-    let (version, format_version) = (number("version")?, number(".format_version")?);
-    Ok(Layout { pickle, big_endian, version, format_version })
+    let version = word(archive, "version", &mut fetch)?.and_then(|text| text.parse().ok());
+    Ok(Layout { pickle, big_endian, version })
 }
 
 /// The text of a small entry, if it is there.
