@@ -33,7 +33,7 @@ pub fn check(input: &[u8]) {
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
                 let format = Options { strict, ..Options::default() };
-                let options = OpenOptions { backend, format, unnamed: false };
+                let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
         }
@@ -69,7 +69,7 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
     let metadata: BTreeMap<&str, &str> = checkpoint.catalog().metadata().collect();
     assert_eq!(metadata.len(), checkpoint.catalog().metadata().count(), "every key of the metadata once");
     let path = &checkpoint.catalog().paths()[0];
-    let options = OpenOptions { format: Options { strict: false, ..Options::default() }, ..OpenOptions::default() };
+    let options = OpenOptions::default().strict(false);
     match Checkpoint::open(&[path.clone(), path.clone()], &options) {
         Ok(_) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),
         Err(error) => check_error(&error, path),

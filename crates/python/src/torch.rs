@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use max_weights::budget::Short;
-use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
@@ -71,7 +71,7 @@ impl TorchFile {
     #[pyo3(signature = (path, *, backend="auto"))]
     fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
         let arguments = Arguments::new(backend, true, None);
-        let options = OpenOptions { unnamed: true, ..arguments.options()? };
+        let options = arguments.options()?.unnamed();
         let file = Self { checkpoint: py.detach(|| Checkpoint::open(&[path], &options))? };
         file.torch()?;
         Ok(file)
