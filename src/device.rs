@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// Host memory.
     Cpu,

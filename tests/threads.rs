@@ -67,7 +67,7 @@ fn file(shifted: bool) -> File {
 }
 
 fn open(path: &Path, backend: Backend) -> Checkpoint {
-    Checkpoint::open(&[path.to_path_buf()], &OpenOptions { backend, ..OpenOptions::default() }).unwrap()
+    Checkpoint::open(&[path.to_path_buf()], &OpenOptions::default().backend(backend)).unwrap()
 }
 
 /// Runs `work` on all threads, which begin together, for each of their rounds.

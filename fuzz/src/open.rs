@@ -33,7 +33,7 @@ pub fn check(input: &[u8]) {
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
                 let format = Options { strict, ..Options::default() };
-                let options = OpenOptions { backend, format, unnamed: false };
+                let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
         }
@@ -75,8 +75,8 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
 
 /// A set of the same file twice: it opens only if there are no names, which would stand in both.
 pub fn check_twice(path: &Path) {
-    let options = OpenOptions { format: Options { strict: false, ..Options::default() }, ..OpenOptions::default() };
-    match Checkpoint::open(&[path.into(), path.into()], &options) {
+    let options = OpenOptions::default().strict(false);
+    match Checkpoint::open(&[path, path], &options) {
         Ok(checkpoint) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),
         Err(error) => check_error(&error, path),
     }

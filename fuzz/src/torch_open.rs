@@ -35,7 +35,7 @@ pub fn check(input: &[u8]) {
         let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
         let outcomes = outcomes.map(|(strict, backend)| {
             let format = Options { strict, ..Options::default() };
-            let options = OpenOptions { backend, format, unnamed: false };
+            let options = OpenOptions::default().backend(backend).format(format);
             memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
         });
         assert_eq!(outcomes[0], outcomes[1], "mapped and read");

@@ -23,7 +23,7 @@ pub fn check(input: &[u8]) {
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
                 let format = Options { strict, ..Options::default() };
-                let options = OpenOptions { backend, format, ..OpenOptions::default() };
+                let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
         }
