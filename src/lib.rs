@@ -22,6 +22,7 @@ pub mod names;
 pub mod quant;
 pub mod rules;
 pub mod source;
+mod sync;
 pub mod tensor;
 pub mod text;
 pub mod workers;

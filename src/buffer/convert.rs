@@ -7,7 +7,7 @@ use super::{Buffer, checked_size};
 use crate::cast::{BlockScaled, CastOptions, Stores, cast, is_supported, scale_block_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Exclusive, Storage, no_memory};
+use crate::memory::{Block, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
@@ -22,8 +22,9 @@ impl Buffer {
             return Ok(self.clone());
         }
         let size = checked_size(dtype, &self.shape)?;
-        let storage = Storage::filled(size, |out| self.cast_into(dtype, out, saturate, interrupt));
-        Self::contiguous_at(storage.ok_or_else(|| no_memory(size))??, 0, dtype, &self.shape)
+        let mut block = Block::any(size)?;
+        self.cast_into(dtype, block.as_mut_slice(), saturate, interrupt)?;
+        Self::contiguous_at(block.freeze(), 0, dtype, &self.shape)
     }
 
     /// The elements as the dtype of `out`, written there; it must be contiguous, of the same shape, and other memory.
@@ -107,8 +108,9 @@ pub fn dequantize(
         })
     };
     let Some((out, exclusive)) = out else {
-        let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-        return Buffer::contiguous_at(storage, 0, dtype, shape);
+        let mut block = Block::any(size)?;
+        fill(block.as_mut_slice())?;
+        return Buffer::contiguous_at(block.freeze(), 0, dtype, shape);
     };
     out.check_out(dtype, shape, &[blocks])?;
     out.storage.write(out.offset, size, exclusive, fill)?;
@@ -130,21 +132,20 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
         *row = *row / elements as i64 * bytes_per_block as i64;
     }
     let size = checked_size(DType::UInt8, &shape)?;
-    let fill = |out: &mut [u8]| {
-        let parts = parts(values.elements() / elements, (PART / (elements * 4)).max(1), bytes_per_block * 8, out);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| {
-            let mut rest = out;
-            values.with_elements(range.start * elements..range.end * elements, elements, go_on, |bytes| {
-                let (words, _) = bytes.as_chunks::<4>();
-                let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(values.len() / elements * bytes_per_block);
-                rest = later;
-                quant::quantize(encoding, &values, now)
-            })
+    let mut block = Block::any(size)?;
+    let (per_part, bits) = ((PART / (elements * 4)).max(1), bytes_per_block * 8);
+    let parts = parts(values.elements() / elements, per_part, bits, block.as_mut_slice());
+    WORKERS.each(parts, interrupt, |(range, out), go_on| {
+        let mut rest = out;
+        values.with_elements(range.start * elements..range.end * elements, elements, go_on, |bytes| {
+            let (words, _) = bytes.as_chunks::<4>();
+            let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(values.len() / elements * bytes_per_block);
+            rest = later;
+            quant::quantize(encoding, &values, now)
         })
-    };
-    let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-    Buffer::contiguous_at(storage, 0, DType::UInt8, &shape)
+    })?;
+    Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &shape)
 }
 
 /// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of
@@ -185,32 +186,23 @@ pub fn scale_blocks(
     let stores = if size >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
     let scale_bytes = expected.1 * expected.2 * scales.dtype.bits() / 8;
     let (bytes, scale_values) = (data.bytes().unwrap_or_default(), scales.bytes().unwrap_or_default());
-    let fill = |out: &mut [u8]| {
-        let mut rest = out;
-        let mut parts = Vec::new();
-        for matrix in 0..matrices {
-            for start in (0..rows).step_by(per_part) {
-                let range = start..(start + per_part).min(rows);
-                let (now, later) = rest.split_at_mut(range.len() * out_row_bytes);
-                rest = later;
-                parts.push((matrix, range, now));
-            }
-        }
-        WORKERS.each(parts, interrupt, |(matrix, range, out), _| {
-            let scaled = BlockScaled {
-                data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
-                dtype: data.dtype,
-                scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
-                scales_dtype: scales.dtype,
-                rows,
-                cols,
-                block,
-            };
-            scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stores })
-        })
-    };
-    let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-    Buffer::contiguous_at(storage, 0, dtype, &data.shape)
+    let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
+    let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
+    let mut made = Block::any(size)?;
+    let parts = made.parts(ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
+    WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), _| {
+        let scaled = BlockScaled {
+            data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
+            dtype: data.dtype,
+            scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
+            scales_dtype: scales.dtype,
+            rows,
+            cols,
+            block,
+        };
+        scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stores })
+    })?;
+    Buffer::contiguous_at(made.freeze(), 0, dtype, &data.shape)
 }
 
 /// Number of matrices, rows, columns.

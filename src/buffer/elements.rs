@@ -6,7 +6,7 @@ use super::{Buffer, strided};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Storage, no_memory};
+use crate::memory::{self, Block};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
@@ -18,15 +18,8 @@ const GUARDED: usize = 256 << 10;
 
 /// The numbers from zero to `count` in parts of `per_part`, each with its share of `out`, in which a number takes `bits`.
 pub(super) fn parts(count: usize, per_part: usize, bits: usize, out: &mut [u8]) -> Vec<(Range<usize>, &mut [u8])> {
-    let mut rest = out;
-    let mut parts = Vec::with_capacity(count.div_ceil(per_part.max(1)));
-    for start in (0..count).step_by(per_part.max(1)) {
-        let stop = (start + per_part).min(count);
-        let (now, later) = rest.split_at_mut((stop - start) * bits / 8);
-        rest = later;
-        parts.push((start..stop, now));
-    }
-    parts
+    let ranges = (0..count).step_by(per_part.max(1)).map(|start| start..(start + per_part).min(count));
+    ranges.clone().zip(memory::parts(out, ranges.map(|range| range.len() * bits / 8))).collect()
 }
 
 /// How many elements a part has; whole bytes of both dtypes.
@@ -97,14 +90,11 @@ impl Buffer {
     /// A contiguous copy whose bytes were changed by `finish`.
     pub(super) fn copy_and(&self, interrupt: Interrupt<'_>, finish: impl FnOnce(&mut [u8])) -> Result<Self> {
         let (size, bits) = (self.size(), self.dtype.bits());
-        let storage = Storage::filled(size, |out| {
-            let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, out);
-            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
-            finish(out);
-            Ok(())
-        })
-        .ok_or_else(|| no_memory(size))??;
-        Self::contiguous_at(storage, 0, self.dtype, &self.shape)
+        let mut block = Block::any(size)?;
+        let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, block.as_mut_slice());
+        WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
+        finish(block.as_mut_slice());
+        Self::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
     }
 
     /// One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.

@@ -14,7 +14,7 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Storage, no_memory};
+use crate::memory::{Block, Storage};
 use crate::quant::{self, Encoding};
 use crate::workers::Interrupt;
 
@@ -78,8 +78,7 @@ impl Buffer {
     /// A new tensor of zeros.
     pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Self> {
         let bytes = checked_size(dtype, shape)?;
-        let storage = Storage::zeros(bytes).ok_or_else(|| no_memory(bytes))?;
-        Self::contiguous_at(storage, 0, dtype, shape)
+        Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
     /// The memory that the elements lie in.

@@ -1,8 +1,11 @@
-//! A lock that is free in a forked child, whatever the threads of the parent held at that moment.
+//! A lock that is free in a forked child, whatever the threads of the parent held at that moment. `tests/models.rs` runs it with every order
+//! in which threads can come to it.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use crate::sync::{AtomicPtr, Mutex, MutexGuard, const_fn, process};
 
 /// A mutex over a value that can begin anew: in a forked child it has the value of the parent, unless a thread of the parent was using that.
 ///
@@ -23,14 +26,16 @@ unsafe impl<T: Send> Send for ForkMutex<T> {}
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> ForkMutex<T> {
-    /// A mutex over the default value.
-    pub const fn new() -> Self {
-        Self { current: AtomicPtr::new(ptr::null_mut()) }
+    const_fn! {
+        /// A mutex over the default value.
+        pub fn new() -> Self {
+            Self { current: AtomicPtr::new(ptr::null_mut()) }
+        }
     }
 
     /// Waits until no other thread of this process has the value.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let process = std::process::id();
+        let process = process();
         loop {
             let current = self.current.load(Ordering::Acquire);
             // SAFETY: null, or a box that was leaked below and is freed with `self` at the earliest.
@@ -58,7 +63,7 @@ impl<T: Default> Default for ForkMutex<T> {
 
 impl<T> Drop for ForkMutex<T> {
     fn drop(&mut self) {
-        let current = *self.current.get_mut();
+        let current = self.current.load(Ordering::Acquire);
         if !current.is_null() {
             // SAFETY: leaked by `lock`, and nobody else has it: every guard borrows `self`.
             drop(unsafe { Box::from_raw(current) });

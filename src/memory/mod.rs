@@ -7,22 +7,25 @@
 //! refuse files that are larger than memory.
 #![allow(unsafe_code)]
 
+mod block;
 mod fork;
 mod guard;
-mod heap;
 mod limit;
 mod origin;
+mod pages;
+mod pool;
 
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+pub use block::Block;
+pub(crate) use block::parts;
 pub use fork::ForkMutex;
-use heap::HeapBlock;
-pub use heap::release_memory;
 use memmap2::MmapMut;
 pub use origin::{Fingerprint, Origin, replaced};
+pub use pages::release_memory;
 
 pub(crate) use crate::budget::no_memory;
 use crate::error::{Error, Result};
@@ -44,7 +47,7 @@ pub struct Storage {
 /// Who frees the memory; held only to be dropped.
 enum Owner {
     Mapping { map: MmapMut, origin: Arc<Origin> },
-    Heap(#[allow(dead_code)] HeapBlock),
+    Block { _block: Block },
     Foreign { writable: bool, _owner: Box<dyn Any + Send + Sync> },
 }
 
@@ -62,28 +65,16 @@ impl Storage {
         Self { start, len, owner: Owner::Mapping { map, origin } }
     }
 
-    fn heap(block: HeapBlock) -> Self {
-        Self { start: block.start(), len: block.len(), owner: Owner::Heap(block) }
+    /// The bytes of `block`, which lie there.
+    fn of_block(start: NonNull<u8>, len: usize, block: Block) -> Self {
+        Self { start, len, owner: Owner::Block { _block: block } }
     }
 
-    /// A new block of zeros, aligned to [`BLOCK_ALIGN`]. None if there is not enough memory.
-    pub fn zeros(len: usize) -> Option<Arc<Self>> {
-        HeapBlock::zeros(len).map(|block| Arc::new(Self::heap(block)))
-    }
-
-    /// A new block that `fill` writes; it must write all of it, because the block may have been used before. None if there is not enough memory.
-    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Option<Result<Arc<Self>>> {
-        let mut block = HeapBlock::any(len)?;
-        Some(fill(block.as_mut_slice()).map(|()| Arc::new(Self::heap(block))))
-    }
-
-    /// A new block with a copy of these bytes.
+    /// A copy of these bytes.
     pub fn of_bytes(bytes: &[u8]) -> Result<Arc<Self>> {
-        let copy = |block: &mut [u8]| {
-            block.copy_from_slice(bytes);
-            Ok(())
-        };
-        Self::filled(bytes.len(), copy).ok_or_else(|| no_memory(bytes.len()))?
+        let mut block = Block::any(bytes.len())?;
+        block.as_mut_slice().copy_from_slice(bytes);
+        Ok(block.freeze())
     }
 
     /// Memory of somebody else, kept alive by `owner`.
@@ -230,30 +221,9 @@ impl fmt::Debug for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match self.owner {
             Owner::Mapping { .. } => "mapping",
-            Owner::Heap(_) => "heap",
+            Owner::Block { .. } => "heap",
             Owner::Foreign { .. } => "foreign",
         };
         write!(f, "Storage({owner}, {} bytes)", self.len)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_are_zeroed_and_aligned_at_every_size() {
-        for len in [0, 1, 63, 64, 4096, 3 << 20] {
-            let storage = Storage::zeros(len).expect("memory");
-            assert_eq!(storage.len(), len);
-            assert!((storage.as_ptr() as usize).is_multiple_of(BLOCK_ALIGN));
-            assert!(storage.slice(0, len).iter().all(|&byte| byte == 0));
-        }
-    }
-
-    #[test]
-    fn an_impossible_size_is_refused_and_not_attempted() {
-        assert!(Storage::zeros(usize::MAX).is_none());
-        assert!(Storage::zeros(isize::MAX as usize).is_none());
     }
 }

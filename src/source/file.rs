@@ -10,7 +10,7 @@ use memmap2::MmapOptions;
 use once_cell::race::OnceBox;
 
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Fingerprint, Origin, Storage, replaced};
+use crate::memory::{Block, Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::tensor::Span;
 use crate::workers::{Interrupt, now_and_then};
@@ -161,16 +161,15 @@ impl LocalFile {
     ) -> Result<Arc<Storage>> {
         let len = usize::try_from(span.len()).map_err(|_| self.no_memory(span.len()))?;
         let (file, interrupt) = (self.handle()?, now_and_then(interrupt));
-        let read = |block: &mut [u8]| {
-            self.check(&file)?;
-            for (i, part) in block.chunks_mut(READ_AT_A_TIME).enumerate() {
-                self.read(&file, span.start() + (i * READ_AT_A_TIME) as u64, part)?;
-                interrupt()?;
-            }
-            finish(block);
-            self.check(&file)
-        };
-        Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
+        let mut block = Block::any(len).map_err(|_| self.no_memory(span.len()))?;
+        self.check(&file)?;
+        for (i, part) in block.as_mut_slice().chunks_mut(READ_AT_A_TIME).enumerate() {
+            self.read(&file, span.start() + (i * READ_AT_A_TIME) as u64, part)?;
+            interrupt()?;
+        }
+        finish(block.as_mut_slice());
+        self.check(&file)?;
+        Ok(block.freeze())
     }
 
     /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.
@@ -182,7 +181,7 @@ impl LocalFile {
     fn map(&self) -> Result<Arc<Storage>> {
         let failed = |source: io::Error| Error::io(self.path(), "map", source);
         if self.is_empty() {
-            return Storage::zeros(0).ok_or_else(|| self.no_memory(0));
+            return Storage::of_bytes(&[]);
         }
         let len = usize::try_from(self.len()).map_err(|_| self.no_memory(self.len()))?;
         let file = self.handle()?;

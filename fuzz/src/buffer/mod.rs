@@ -12,7 +12,7 @@ use max_weights::buffer::{Buffer, Index, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group, is_supported};
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::memory::{Exclusive, Storage};
+use max_weights::memory::{Block, Exclusive, Storage};
 use max_weights::quant::{self, Encoding};
 use max_weights::source::LocalFile;
 use max_weights::workers::uninterrupted;
@@ -227,7 +227,8 @@ fn all(storage: &Storage) -> &[u8] {
 
 /// A tensor to write to: over the storage of the source, wherever that leads, or over another.
 fn out_of(program: &mut Program<'_>, source: &Buffer, dtype: DType, shape: &[i64]) -> Option<Buffer> {
-    let storage = if program.one_in(2) { source.storage().clone() } else { Storage::zeros(512).expect("memory") };
+    let storage =
+        if program.one_in(2) { source.storage().clone() } else { Block::zeros(512).expect("memory").freeze() };
     let offset = program.offset(storage.len());
     Buffer::contiguous_at(storage, offset, dtype, shape).ok()
 }
