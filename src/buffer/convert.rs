@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::elements::{PART, parts, per_part, whole_bytes};
+use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};
 use crate::cast::{BlockScaled, CastOptions, Stores, cast, is_supported, scale_block_rows};
 use crate::dtype::DType;
@@ -28,16 +28,10 @@ impl Buffer {
     }
 
     /// The elements as the dtype of `out`, written there; it must be contiguous, of the same shape, and other memory.
-    pub fn astype_into(
-        &self,
-        out: &Self,
-        exclusive: Exclusive,
-        saturate: bool,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        out.check_out(out.dtype, &self.shape, &[self])?;
-        let cast = |bytes: &mut [u8]| self.cast_into(out.dtype, bytes, saturate, interrupt);
-        out.storage.write(out.offset, out.size(), exclusive, cast)
+    pub fn astype_into(&self, out: &mut Exclusive<Self>, saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let dtype = out.get().dtype;
+        let bytes = check_out(out, dtype, &self.shape, &[self])?;
+        self.cast_into(dtype, bytes, saturate, interrupt)
     }
 
     fn cast_into(&self, dtype: DType, out: &mut [u8], saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
@@ -76,7 +70,7 @@ pub fn dequantize(
     encoding: Encoding,
     dtype: DType,
     shape: &[i64],
-    out: Option<(Buffer, Exclusive)>,
+    out: Option<&mut Exclusive<Buffer>>,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
     let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
@@ -107,14 +101,13 @@ pub fn dequantize(
             })
         })
     };
-    let Some((out, exclusive)) = out else {
-        let mut block = Block::any(size)?;
-        fill(block.as_mut_slice())?;
-        return Buffer::contiguous_at(block.freeze(), 0, dtype, shape);
-    };
-    out.check_out(dtype, shape, &[blocks])?;
-    out.storage.write(out.offset, size, exclusive, fill)?;
-    Ok(out)
+    if let Some(out) = out {
+        fill(check_out(out, dtype, shape, &[blocks])?)?;
+        return Ok(out.get().clone());
+    }
+    let mut block = Block::any(size)?;
+    fill(block.as_mut_slice())?;
+    Buffer::contiguous_at(block.freeze(), 0, dtype, shape)
 }
 
 /// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.
@@ -185,7 +178,8 @@ pub fn scale_blocks(
     let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block.0.min(rows.max(1)));
     let stores = if size >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
     let scale_bytes = expected.1 * expected.2 * scales.dtype.bits() / 8;
-    let (bytes, scale_values) = (data.bytes().unwrap_or_default(), scales.bytes().unwrap_or_default());
+    let bytes = data.storage.slice(data.offset, data.size())?;
+    let scale_values = scales.storage.slice(scales.offset, scales.size())?;
     let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
     let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
     let mut made = Block::any(size)?;

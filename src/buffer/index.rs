@@ -82,7 +82,6 @@ impl Buffer {
             dtype: self.dtype,
             shape: shape.into(),
             strides: strides.into(),
-            device: self.device,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The one tensor type of the project: storage, dtype, shape, strides, device.
+//! The one tensor type of the project: storage, dtype, shape, strides.
 
 mod convert;
 mod elements;
@@ -28,7 +28,6 @@ pub struct Buffer {
     shape: Box<[i64]>,
     /// In elements; may be negative or zero.
     strides: Box<[i64]>,
-    device: Device,
 }
 
 impl Buffer {
@@ -38,7 +37,7 @@ impl Buffer {
         if offset.checked_add(bytes).is_none_or(|end| end > storage.len()) {
             return Err(outside(offset, bytes, storage.len()));
         }
-        Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), device: Device::CPU, storage })
+        Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), storage })
     }
 
     /// A tensor of any strides (in elements), every element of which must lie in the storage.
@@ -72,7 +71,7 @@ impl Buffer {
         } else if offset > storage.len() {
             return Err(outside(offset, 0, storage.len()));
         }
-        Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into(), device: Device::CPU })
+        Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into() })
     }
 
     /// A new tensor of zeros.
@@ -113,7 +112,7 @@ impl Buffer {
 
     /// Where the bytes live.
     pub fn device(&self) -> Device {
-        self.device
+        self.storage.device()
     }
 
     /// The number of elements.
@@ -144,12 +143,12 @@ impl Buffer {
         (self.as_ptr() as usize).is_multiple_of(self.dtype.align())
     }
 
-    /// The bytes of a contiguous tensor; none for another.
+    /// The bytes of a contiguous tensor in host memory; none for another.
     pub fn bytes(&self) -> Option<&[u8]> {
         if !self.is_contiguous() {
             return None;
         }
-        Some(self.storage.slice(self.offset, self.size()))
+        self.storage.slice(self.offset, self.size()).ok()
     }
 
     /// The bytes of the storage between which all elements lie.
@@ -252,4 +251,32 @@ fn outside(offset: usize, bytes: usize, len: usize) -> Error {
 
 fn packed(dtype: DType, what: &str) -> Error {
     Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workers::uninterrupted;
+
+    #[test]
+    fn the_device_is_that_of_the_storage_and_what_reads_another_than_the_cpu_is_an_error() {
+        let there = Buffer::contiguous_at(Storage::on_device(32), 0, DType::Float32, &[2, 4]).expect("fits");
+        let transposed =
+            there.index(&[Index::Ellipsis, Index::Slice { start: None, stop: None, step: -2 }]).expect("a view");
+        let here = Buffer::zeros(DType::Float32, &[2, 4]).expect("memory");
+        assert_eq!((here.device(), here.device().to_string()), (Device::Cpu, "cpu:0".into()));
+        for view in [&there, &transposed, &there.view(DType::UInt8, None).expect("contiguous")] {
+            assert_eq!(view.device(), Device::Test);
+            assert!(view.bytes().is_none());
+            assert!(matches!(view.copy(&uninterrupted), Err(Error::Device(_))));
+            assert!(matches!(view.astype(DType::Float16, false, &uninterrupted), Err(Error::Device(_))));
+            view.prefetch(&uninterrupted).expect("nothing to do");
+        }
+        let scaled = |data: &Buffer, scales: &Buffer| {
+            scale_blocks(data, scales, (1, 1), DType::Float32, false, &uninterrupted).map(drop)
+        };
+        assert!(scaled(&here, &here).is_ok());
+        assert!(matches!(scaled(&there, &here), Err(Error::Device(_))));
+        assert!(matches!(scaled(&here, &there), Err(Error::Device(_))));
+    }
 }

@@ -153,7 +153,7 @@ impl Gather<'_> {
                 if i % RANGES_AT_A_TIME == 0 {
                     (self.interrupt)()?;
                 }
-                let bytes = self.storage.slice(from - piece.before, piece.len);
+                let bytes = self.storage.slice(from - piece.before, piece.len)?;
                 scatter(self.item, inner, bytes, piece.before, self.out, to);
             }
             return Ok(());

@@ -216,7 +216,7 @@ fn inflated(
         let compressed = file.read_span(place.span, interrupt, |_| ())?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
         let mut block = Block::any(len)?;
-        torch_zip::inflate_into(compressed.slice(0, compressed.len()), block.as_mut_slice(), interrupt)?;
+        torch_zip::inflate_into(compressed.slice(0, compressed.len())?, block.as_mut_slice(), interrupt)?;
         torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block.as_mut_slice())))?;
         finish(block.as_mut_slice());
         Ok(block.freeze())

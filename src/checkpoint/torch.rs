@@ -150,7 +150,7 @@ fn verify(file: &LocalFile, torch: &Torch, place: Place, interrupt: Interrupt<'_
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = file.read_span(place.span, interrupt, |_| ())?;
-        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
+        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
         let mut done = 0;

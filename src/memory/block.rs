@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::pages::Pages;
+use super::storage::Owner;
 use super::{BLOCK_ALIGN, Storage};
 use crate::budget::no_memory;
 use crate::error::Result;
@@ -75,7 +76,7 @@ impl Block {
 
     /// The filled block as memory that is shared, and not written to through this crate's references any more.
     pub fn freeze(self) -> Arc<Storage> {
-        Arc::new(Storage::of_block(self.start, self.len, self))
+        Storage::of(self.start, self.len, Owner::Block { _block: self })
     }
 }
 
@@ -117,7 +118,7 @@ mod tests {
             let storage = Block::zeros(len).expect("memory").freeze();
             assert_eq!(storage.len(), len);
             assert!((storage.as_ptr() as usize).is_multiple_of(BLOCK_ALIGN));
-            assert!(storage.slice(0, len).iter().all(|&byte| byte == 0));
+            assert!(storage.slice(0, len).expect("host memory").iter().all(|&byte| byte == 0));
         }
     }
 
@@ -164,7 +165,7 @@ mod tests {
             }
         });
         let expected: Vec<u8> = [(1, 1), (2, 700), (3, 299)].into_iter().flat_map(|(n, len)| vec![n; len]).collect();
-        assert_eq!(block.freeze().slice(0, 1000), expected);
+        assert_eq!(block.freeze().slice(0, 1000).expect("host memory"), expected);
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl LocalFile {
         if file.metadata().map_err(failed)?.len() < self.len() {
             return Err(self.origin.truncated());
         }
-        Ok(Arc::new(Storage::mapping(map, self.origin.clone())))
+        Ok(Storage::mapping(map, self.origin.clone()))
     }
 
     fn no_memory(&self, len: u64) -> Error {

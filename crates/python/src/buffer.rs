@@ -162,7 +162,7 @@ impl Buffer {
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.tensor.device();
-        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id))
+        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id()))
     }
 
     #[getter]
@@ -273,13 +273,12 @@ impl Buffer {
         let dtype = dtype_from_python(dtype)?;
         let tensor = &slf.get().tensor;
         if let Some(out) = out {
-            let (out, exclusive) = writable(out)?;
-            if out.get().tensor.dtype() != dtype {
-                let found = out.get().tensor.dtype();
+            let (out, mut target) = writable(out)?;
+            let found = target.get().dtype();
+            if found != dtype {
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
             }
-            let target = &out.get().tensor;
-            py.detach(|| tensor.astype_into(target, exclusive, saturate, &interrupt))?;
+            py.detach(|| tensor.astype_into(&mut target, saturate, &interrupt))?;
             return Ok(out);
         }
         if dtype == tensor.dtype() {
@@ -530,7 +529,7 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
 }
 
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
-pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive)> {
+pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
     static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = out.py();
     let found = match door(py, &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>() {
@@ -538,7 +537,8 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
         Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
     };
     // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
-    Ok((found, unsafe { Exclusive::promised() }))
+    let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
+    Ok((found, exclusive))
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
