@@ -6,6 +6,7 @@ mod index;
 mod rotary;
 mod strided;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
@@ -16,6 +17,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Storage};
 use crate::quant::{self, Encoding};
+use crate::tensor::extent;
 use crate::workers::Interrupt;
 
 /// A tensor. Cloning it is cheap and shares the storage.
@@ -49,27 +51,13 @@ impl Buffer {
         strides: &[i64],
     ) -> Result<Self> {
         checked_size(dtype, shape)?;
-        let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))? as i64;
+        let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))?;
         if shape.len() != strides.len() {
             return Err(Error::Argument(format!("{} dimensions but {} strides", shape.len(), strides.len())));
         }
-        if !shape.contains(&0) {
-            let (mut first, mut last) = (0i64, 0i64);
-            for (&dim, &stride) in shape.iter().zip(strides) {
-                let reach = (dim - 1).checked_mul(stride).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
-                let end = if reach < 0 { &mut first } else { &mut last };
-                *end = end.checked_add(reach).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
-            }
-            let at = |element: i64| element.checked_mul(item)?.checked_add(i64::try_from(offset).ok()?);
-            let inside = at(first).is_some_and(|start| start >= 0)
-                && at(last)
-                    .and_then(|start| start.checked_add(item))
-                    .is_some_and(|end| end as u64 <= storage.len() as u64);
-            if !inside {
-                return Err(outside(offset, usize::MAX, storage.len()));
-            }
-        } else if offset > storage.len() {
-            return Err(outside(offset, 0, storage.len()));
+        if reach(offset, item, shape, strides).is_none_or(|reach| reach.end > storage.len()) {
+            let bytes = if shape.contains(&0) { 0 } else { usize::MAX };
+            return Err(outside(offset, bytes, storage.len()));
         }
         Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into() })
     }
@@ -152,13 +140,12 @@ impl Buffer {
     }
 
     /// The bytes of the storage between which all elements lie.
-    pub fn reach(&self) -> std::ops::Range<usize> {
-        let (first, last) = match self.size() {
-            0 => (self.offset, self.offset),
-            size if self.dtype.bytes().is_none() => (self.offset, self.offset + size),
-            _ => strided::reach(self),
-        };
-        first..last
+    pub fn reach(&self) -> Range<usize> {
+        match self.dtype.bytes() {
+            // It was checked when the tensor was made.
+            Some(item) => reach(self.offset, item, &self.shape, &self.strides).unwrap_or_default(),
+            None => self.offset..self.offset + self.size(),
+        }
     }
 
     /// Starts to read the bytes of this tensor, and no others, if it is a view of a mapped file.
@@ -230,6 +217,13 @@ pub fn row_major(shape: &[i64]) -> Box<[i64]> {
         stride = stride.saturating_mul(dim.max(1));
     }
     strides
+}
+
+/// The bytes between which all elements lie, if the first of them lies at `offset`.
+fn reach(offset: usize, item: usize, shape: &[i64], strides: &[i64]) -> Option<Range<usize>> {
+    let extent = extent(shape, strides)?.bytes(item as u64)?;
+    let start = offset.checked_sub(extent.before as usize)?;
+    Some(start..start.checked_add(extent.len as usize)?)
 }
 
 /// The bytes of a shape, checked.

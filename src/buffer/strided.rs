@@ -282,10 +282,3 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     Steps::new(&axes, buffer.offset(), 0)
         .try_for_each(|(from, _)| storage.prefetch(from - piece.before, piece.len, interrupt))
 }
-
-/// The bytes of the storage between which all elements lie; there are some.
-pub(super) fn reach(buffer: &Buffer) -> (usize, usize) {
-    let (axes, item) = axes(buffer);
-    let piece = axes.iter().fold(Piece { len: item, before: 0 }, Piece::along);
-    (buffer.offset() - piece.before, buffer.offset() - piece.before + piece.len)
-}

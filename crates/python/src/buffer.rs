@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::memory::{Exclusive, Storage};
+use max_weights::tensor::extent;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -122,13 +123,11 @@ impl Buffer {
                 PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into()
             );
         }
-        let (mut before, mut after) = (0i64, 0i64);
-        for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !shape.contains(&0)) {
-            let reach = (dim - 1) * stride; // both come from memory that exists
-            *(if reach < 0 { &mut before } else { &mut after }) += reach;
-        }
-        let len = if shape.contains(&0) { 0 } else { (after - before) as usize + item };
-        let first = view.buf_ptr().cast::<u8>().wrapping_offset(before as isize);
+        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
+        let extent = extent(&shape, &strides).and_then(|extent| extent.bytes(item as u64));
+        let extent = extent.ok_or_else(|| PyBufferError::new_err("memory whose size overflows"))?;
+        let (before, len) = (extent.before as usize, extent.len as usize);
+        let first = view.buf_ptr().cast::<u8>().wrapping_sub(before);
         let start = match NonNull::new(first) {
             Some(start) => start,
             None if len == 0 => NonNull::dangling(),
@@ -138,8 +137,7 @@ impl Buffer {
         // SAFETY: the exporter vouches for every element of the view, which `view` keeps alive; these are the bytes from the lowest element
         // to the highest.
         let storage = unsafe { Storage::foreign(start, len, writable, Box::new(view)) };
-        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
-        Ok(Self { tensor: Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)? })
+        Ok(Self { tensor: Tensor::strided_at(storage, before, dtype, &shape, &strides)? })
     }
 
     #[getter]
@@ -223,7 +221,7 @@ impl Buffer {
 
     /// An error if this is a view of a file that is known to have been truncated.
     fn _require_file(&self) -> PyResult<()> {
-        Exported::new(&self.tensor, ffi::PyBUF_STRIDES)?.require_file(&self.tensor)
+        require_file(&self.tensor)
     }
 
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -420,7 +418,7 @@ impl Buffer {
         let asked = |flag: c_int| flags & flag == flag;
         // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
         if asked(ffi::PyBUF_FORMAT) {
-            exported.require_file(tensor)?;
+            require_file(tensor)?;
         }
         let exported = Box::leak(Box::new(exported));
         view.buf = tensor.as_ptr().cast::<c_void>();
@@ -499,14 +497,13 @@ impl Exported {
         };
         Ok(Self { item, shape, strides })
     }
+}
 
-    /// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
-    fn require_file(&self, tensor: &Tensor) -> PyResult<()> {
-        let Some(origin) = tensor.storage().origin().filter(|_| !self.shape.contains(&0)) else { return Ok(()) };
-        let axes = self.shape.iter().zip(&self.strides);
-        let reach: isize = axes.map(|(&dim, &stride)| (dim - 1) * stride.max(0)).sum();
-        origin.require((tensor.offset() as isize + reach + self.item) as u64).map_err(to_python)
-    }
+/// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
+fn require_file(tensor: &Tensor) -> PyResult<()> {
+    let reach = tensor.reach();
+    let origin = tensor.storage().origin().filter(|_| !reach.is_empty());
+    origin.map_or(Ok(()), |origin| origin.require(reach.end as u64)).map_err(to_python)
 }
 
 /// The size of an element, and of all dimensions up to each but the last.
