@@ -3,7 +3,7 @@
 
 pub(crate) use std::process::id as process;
 pub(crate) use std::sync::atomic::AtomicPtr;
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// A function that is `const` here, and is not where locks are models.
 macro_rules! const_fn {
