@@ -6,8 +6,8 @@
 //! - the same, inwards: memory of another library, which goes on using it ([`Storage::foreign`]).
 //!
 //! What holds:
-//! 1. Addresses go out as the raw pointers that the memory was made with, never by way of a reference, so that writing through them is allowed
-//!    by whatever Rust says of pointers, as long as no reference to the same bytes lives meanwhile.
+//! 1. Addresses go out as the raw pointer that was taken when the memory was made, never by way of a reference to shared memory, so that writing
+//!    through them is allowed by whatever Rust says of pointers, as long as no reference to the same bytes lives meanwhile.
 //! 2. `&mut [u8]` of a storage is made by [`Exclusive::bytes_mut`] alone. That nobody else has those bytes is what the maker of an `Exclusive`
 //!    promises, in an `unsafe` block; it lends them from `&mut self`, so that there is one such slice at a time. What a function reads itself
 //!    cannot be promised by its caller: `Buffer::check_out` refuses an `out` that overlaps it.

@@ -113,14 +113,19 @@ impl Storage {
         !matches!(self.owner, Owner::Foreign { writable: false, .. })
     }
 
-    /// The address of a part, which is inside and in host memory.
-    pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
+    /// The address of a part, which is inside.
+    fn address(&self, start: usize, len: usize) -> *mut u8 {
         assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
+        self.start.as_ptr().wrapping_add(start)
+    }
+
+    /// The same for the CPU, which reads and writes host memory only.
+    pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
         let device = self.device();
         if device != Device::Cpu {
             return Err(Error::Device(format!("the tensor lies on {device}; move it to the CPU first")));
         }
-        Ok(self.start.as_ptr().wrapping_add(start))
+        Ok(self.address(start, len))
     }
 
     /// Some of the bytes, as they are now. For the time of this borrow nobody may write to them: what that means for memory that others have
@@ -149,9 +154,8 @@ impl Storage {
             }
             return Ok(());
         };
-        let runs = runs.filter(|&(_, len)| len > 0);
-        let runs =
-            runs.map(|(start, len)| Ok((self.host(start, len)?.cast_const(), len))).collect::<Result<Vec<_>>>()?;
+        let runs: Vec<(*const u8, usize)> =
+            runs.filter(|&(_, len)| len > 0).map(|(start, len)| (self.address(start, len).cast_const(), len)).collect();
         // SAFETY: the runs are parts of the mapping, which `self` keeps.
         unsafe { guard::copy(&runs, out) }.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => origin.truncated(),

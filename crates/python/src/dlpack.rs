@@ -89,7 +89,7 @@ pub(crate) enum Version {
 
 /// A managed tensor with everything that it points to. `head` comes first, so that its address is the block's.
 #[repr(C)]
-struct Block<H> {
+struct Export<H> {
     head: H,
     shape: Box<[i64]>,
     strides: Box<[i64]>,
@@ -134,7 +134,7 @@ pub(crate) fn export_flagged<'py>(
                 manager_ctx: std::ptr::null_mut(),
                 deleter: Some(delete::<ManagedLegacy>),
             };
-            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
@@ -151,7 +151,7 @@ pub(crate) fn export_flagged<'py>(
                 flags,
                 tensor: head,
             };
-            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: as above.
@@ -210,8 +210,8 @@ fn contained(work: impl FnOnce()) {
 
 unsafe extern "C" fn delete<H>(managed: *mut H) {
     if !managed.is_null() {
-        // SAFETY: `managed` is the head, and so the address, of a `Block<H>` leaked by `export`; a deleter is called once.
-        contained(|| drop(unsafe { Box::from_raw(managed.cast::<Block<H>>()) }));
+        // SAFETY: `managed` is the head, and so the address, of a `Export<H>` leaked by `export`; a deleter is called once.
+        contained(|| drop(unsafe { Box::from_raw(managed.cast::<Export<H>>()) }));
     }
 }
 
