@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub use tree::{Limits as TreeLimits, Tree};
 
 use crate::budget;
+use crate::buffer::Buffer;
 use crate::error::{Error, Fault, Result};
 use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
@@ -33,6 +34,7 @@ const NEAR_NAMES: usize = 3;
 
 /// How tensors get from the file into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Backend {
     /// A private mapping; read where the system refuses to map.
     #[default]
@@ -42,7 +44,14 @@ pub enum Backend {
 }
 
 /// How a checkpoint is opened.
+///
+/// ```
+/// use max_weights::{Backend, OpenOptions};
+///
+/// let options = OpenOptions::default().backend(Backend::Read).strict(false);
+/// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// How tensors get into memory.
     pub backend: Backend,
@@ -50,6 +59,33 @@ pub struct OpenOptions {
     pub format: format::Options,
     /// Leave the tensors of PyTorch files without names, for a loader that builds the values as they are nested.
     pub unnamed: bool,
+}
+
+impl OpenOptions {
+    /// Sets how tensors get into memory.
+    #[must_use]
+    pub fn backend(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    /// Sets how headers are read.
+    #[must_use]
+    pub fn format(self, format: format::Options) -> Self {
+        Self { format, ..self }
+    }
+
+    /// Sets whether what is never written on purpose is refused, or is a finding.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.format.strict = strict;
+        self
+    }
+
+    /// Leaves the tensors of PyTorch files without names.
+    #[must_use]
+    pub fn unnamed(self) -> Self {
+        Self { unnamed: true, ..self }
+    }
 }
 
 /// What is known of a file beside its tensors.
@@ -189,6 +225,11 @@ impl Catalog {
     }
 }
 
+/// Opens what this path stands for (a file, a directory, an index) with the options that suit most.
+pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
+    Checkpoint::open(&[path], &OpenOptions::default())
+}
+
 /// An open checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -203,8 +244,14 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
-    pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
-        budget::interruptible(options.format.interrupt, || open::open(paths, options))
+    pub fn open(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Self> {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+        budget::interruptible(options.format.interrupt, || open::open(&paths, options))
+    }
+
+    /// The tensor of this name; an error has near names.
+    pub fn get(&self, name: &str) -> Result<Buffer> {
+        self.tensor(self.catalog.require(name)?)
     }
 
     /// Opens sources that are not, or not yet, files of this machine as one checkpoint; reads headers and nothing else.

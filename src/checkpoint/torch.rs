@@ -35,6 +35,8 @@ pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Resu
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    // The values of the first are still there.
+    limits.memory = Some(pickled.budget.left());
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
         findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));
@@ -147,7 +149,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = source.read_span(place.span, interrupt, |_| ())?;
-        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
+        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
         let mut offset = place.span.start();

@@ -1,10 +1,10 @@
 //! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
 //! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
 
-mod duplicates;
 pub mod gguf;
 pub mod index;
 mod json;
+mod name_table;
 mod parse;
 pub mod pickle;
 pub mod safetensors;

@@ -21,12 +21,10 @@ pub struct Layout {
     pub big_endian: bool,
     /// `version`, of the archive, if it is there and a number.
     pub version: Option<u64>,
-    /// `.format_version`, likewise.
-    pub format_version: Option<u64>,
 }
 
 /// The entries that say one word each.
-const WORDS: [&str; 3] = ["byteorder", "version", ".format_version"];
+const WORDS: [&str; 2] = ["byteorder", "version"];
 
 /// Finds what makes a checkpoint of an archive, and reads the pickle and the small entries beside it, all of them together. An archive that is
 /// something else (TorchScript, a document, a `.npz`) is refused with a sentence that says what it is.
@@ -38,7 +36,7 @@ pub struct LayoutParser<'a> {
     most: usize,
     budget: Budget,
     /// The entry of the pickle and those of [`WORDS`], with the memory for their bytes; or why they are not read.
-    entries: Option<[Option<Result<Wanted<'a>>>; 4]>,
+    entries: Option<[Option<Result<Wanted<'a>>>; 3]>,
 }
 
 /// An entry, and the memory for its bytes in the file.
@@ -51,7 +49,7 @@ impl<'a> LayoutParser<'a> {
     }
 
     /// What is to be read.
-    fn find(&self) -> Result<[Option<Result<Wanted<'a>>>; 4]> {
+    fn find(&self) -> Result<[Option<Result<Wanted<'a>>>; 3]> {
         let archive = self.archive;
         if let Some(fault) = stranger(archive) {
             return Err(fault.unsupported());
@@ -59,7 +57,8 @@ impl<'a> LayoutParser<'a> {
         let Some(pickle) = archive.member("data.pkl") else {
             return Err(no_pickle(archive).format());
         };
-        if let Some((first, second)) = archive.index.twins {
+        let pair = archive.index.first_pair(|number| archive.name(number), str::eq_ignore_ascii_case);
+        if let Some((first, second)) = pair {
             // PyTorch looks for entries without regard to case, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
             let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
@@ -70,13 +69,12 @@ impl<'a> LayoutParser<'a> {
         let room = |entry: Entry<'a>, most| entry.room(most).map(|room| (entry, room));
         let of_pickle = self.budget.scratch(pickle.contents_bytes()).map_err(short);
         let of_pickle = of_pickle.and_then(|()| room(pickle, self.most as u64));
-        let [byteorder, version, format_version] =
-            WORDS.map(|name| archive.member(name).map(|entry| room(entry, MAX_WORD_BYTES)));
-        Ok([Some(of_pickle), byteorder, version, format_version])
+        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| room(entry, MAX_WORD_BYTES)));
+        Ok([Some(of_pickle), byteorder, version])
     }
 
     /// What was read.
-    fn finish(&self, entries: [Option<Result<Wanted<'a>>>; 4]) -> Result<(Layout, Vec<u8>)> {
+    fn finish(&self, entries: [Option<Result<Wanted<'a>>>; 3]) -> Result<(Layout, Vec<u8>)> {
         let read = |wanted: Option<Result<Wanted<'a>>>| -> Result<Option<Wanted<'a>>> {
             let Some((entry, stored)) = wanted.transpose()? else { return Ok(None) };
             Ok(Some((entry, entry.contents(stored, &self.options.interrupt)?)))
@@ -85,8 +83,7 @@ impl<'a> LayoutParser<'a> {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
             Ok(read(wanted)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
         };
-        let number = |wanted| -> Result<Option<u64>> { Ok(word(wanted)?.and_then(|(_, text)| text.parse().ok())) };
-        let [of_pickle, byteorder, version, format_version] = entries;
+        let [of_pickle, byteorder, version] = entries;
         let big_endian = match word(byteorder)?.as_ref().map(|(at, text)| (*at, text.as_str())) {
             None | Some((_, "little")) => false,
             Some((_, "big")) => true,
@@ -95,9 +92,9 @@ impl<'a> LayoutParser<'a> {
                 return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
             }
         };
-        let (version, format_version) = (number(version)?, number(format_version)?);
+        let version = word(version)?.and_then(|(_, text)| text.parse().ok());
         let (entry, bytes) = read(of_pickle)?.ok_or_else(|| no_pickle(self.archive).format())?;
-        Ok((Layout { pickle: entry.number, big_endian, version, format_version }, bytes))
+        Ok((Layout { pickle: entry.number, big_endian, version }, bytes))
     }
 }
 

@@ -11,7 +11,6 @@ mod end;
 mod fields;
 mod layout;
 mod local;
-mod names;
 mod stranger;
 
 pub use contents::{
@@ -22,10 +21,10 @@ pub use layout::{Layout, LayoutParser};
 
 use end::{End, tail_bytes};
 use local::Headers;
-use names::NameIndex;
 
 use crate::budget;
 use crate::error::{Fault, Result};
+use crate::format::name_table::NameTable;
 use crate::format::{Limits, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
@@ -88,7 +87,7 @@ pub struct Archive {
     /// The bytes of the name that the directory has first.
     first_name_len: usize,
     records: Vec<Record>,
-    index: NameIndex,
+    index: NameTable,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
 }
@@ -245,12 +244,14 @@ impl<'o> Parser<'o> {
         let (records, names) = headers.finish(self.limits, &mut self.findings)?;
         let findings = std::mem::take(&mut self.findings);
         let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
-        let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
-        archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
+        let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
+        archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
+        if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), |a, b| a == b) {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
             let cause = format!("it is there twice, first at byte {}", offset(first));
-            directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, archive.name(second), offset(second))
-        })?;
+            let (name, at) = (archive.name(second), offset(second));
+            return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
+        }
         archive.note_strangers(self.limits);
         Ok(Some(archive))
     }
