@@ -48,7 +48,7 @@ fn known(archive: &Archive) -> Option<(&'static str, &'static str)> {
     let any = |ends: &[&str]| archive.iter().any(|entry| ends.iter().any(|end| entry.name.ends_with(end)));
     if let Some((_, what, help)) = KNOWN.iter().find(|(name, ..)| archive.find(name).is_some()) {
         Some((what, help))
-    } else if !archive.is_empty() && archive.iter().all(|entry| entry.name.ends_with(".npy")) {
+    } else if !archive.is_empty() && archive.iter().all(|entry| entry.name.strip_suffix(".npy").is_some()) {
         Some(("a NumPy archive (.npz)", "load it with numpy.load"))
     } else if any(&[".dist-info/METADATA"]) {
         Some(("a Python wheel", "install it with pip"))
