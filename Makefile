@@ -176,7 +176,7 @@ sanitize-rust: need-cargo $(stamps)/models
 
 .PHONY: sanitize-threads
 sanitize-threads: need-cargo
-	$(with_tsan) cargo test --target $(host) --test threads
+	$(with_tsan) cargo test --target $(host) --test threads --test fork_lock
 	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
 .PHONY: sanitize-doors

@@ -58,6 +58,7 @@ pub mod names;
 pub mod quant;
 pub mod rules;
 pub mod source;
+mod sync;
 pub mod tensor;
 #[doc(hidden)] // for the binding
 pub mod text;

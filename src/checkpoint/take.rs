@@ -11,7 +11,7 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{StorageRef, TorchDType};
 use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
-use crate::memory::{ForkMutex, Storage, no_memory};
+use crate::memory::{Block, ForkMutex, Storage, no_memory};
 use crate::rules;
 use crate::source::Source;
 use crate::tensor::{Element, Span, TensorInfo, View};
@@ -210,18 +210,16 @@ fn inflated(
     interrupt: Interrupt<'_>,
     finish: impl FnOnce(&mut [u8]),
 ) -> Result<Arc<Storage>> {
-    let inflate = || {
+    let inflate = || -> Result<_> {
         torch.map_or(Ok(()), |torch| torch.check_inflated())?;
         torch_zip::check_ratio(place.span.len(), size)?;
         let compressed = file.read_span(place.span, interrupt, |_| ())?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
-        let fill = |block: &mut [u8]| {
-            torch_zip::inflate_into(compressed.slice(0, compressed.len()), block, interrupt)?;
-            torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block)))?;
-            finish(block);
-            Ok(())
-        };
-        Storage::filled(len, fill).ok_or_else(|| no_memory(len))?
+        let mut block = Block::any(len)?;
+        torch_zip::inflate_into(compressed.slice(0, compressed.len())?, block.as_mut_slice(), interrupt)?;
+        torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block.as_mut_slice())))?;
+        finish(block.as_mut_slice());
+        Ok(block.freeze())
     };
     inflate().map_err(|error| error.at_path(file.path()))
 }

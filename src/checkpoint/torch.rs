@@ -149,7 +149,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = source.read_span(place.span, interrupt, |_| ())?;
-        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
+        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
         let mut offset = place.span.start();

@@ -114,7 +114,7 @@ impl LocalFile {
     fn map(&self) -> Result<Arc<Storage>> {
         let failed = |source: io::Error| Error::io(self.path(), "map", source);
         if self.is_empty() {
-            return Storage::zeros(0).ok_or_else(|| no_memory(self.path(), 0));
+            return Storage::of_bytes(&[]);
         }
         let len = usize::try_from(self.len()).map_err(|_| no_memory(self.path(), self.len()))?;
         let file = self.handle()?;
@@ -125,7 +125,7 @@ impl LocalFile {
         if file.metadata().map_err(failed)?.len() < self.len() {
             return Err(self.origin.truncated());
         }
-        Ok(Arc::new(Storage::mapping(map, self.origin.clone())))
+        Ok(Storage::mapping(map, self.origin.clone()))
     }
 }
 

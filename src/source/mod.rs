@@ -12,7 +12,7 @@ pub use bytes::InMemory;
 pub use file::LocalFile;
 
 use crate::error::{Error, Result};
-use crate::memory::{Origin, Storage};
+use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -71,15 +71,14 @@ impl dyn Source + '_ {
         interrupt: Interrupt<'_>,
         finish: impl FnOnce(&mut [u8]),
     ) -> Result<Arc<Storage>> {
-        let read = |bytes: &mut [u8]| {
-            self.check_unchanged()?;
-            self.read(&mut [Part { offset: span.start(), bytes: &mut *bytes }], interrupt)?;
-            finish(bytes);
-            self.check_unchanged()
-        };
         let no_memory = || no_memory(self.path(), span.len());
         let len = usize::try_from(span.len()).map_err(|_| no_memory())?;
-        Storage::filled(len, read).ok_or_else(no_memory)?
+        let mut block = Block::any(len).map_err(|_| no_memory())?;
+        self.check_unchanged()?;
+        self.read(&mut [Part { offset: span.start(), bytes: block.as_mut_slice() }], interrupt)?;
+        finish(block.as_mut_slice());
+        self.check_unchanged()?;
+        Ok(block.freeze())
     }
 }
 
