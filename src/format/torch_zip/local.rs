@@ -56,9 +56,13 @@ impl Headers {
             rest = after;
         };
         if let Some(large) = large {
-            large.iter().for_each(|(_, span)| add(span.start(), span.len() as usize));
+            for (_, span) in large {
+                add(span.start(), span.len() as usize);
+            }
         } else {
-            centrals.iter().for_each(|central| add(central.header_offset, header_bytes(central, *directory)));
+            for central in centrals.iter() {
+                add(central.header_offset, header_bytes(central, *directory));
+            }
         }
         Ok(parts)
     }
