@@ -56,7 +56,7 @@ impl Headers {
             rest = after;
         };
         if let Some(large) = large {
-            for (_, span) in large.iter() {
+            for (_, span) in large {
                 add(span.start(), span.len() as usize);
             }
         } else {

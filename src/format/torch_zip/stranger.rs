@@ -45,10 +45,11 @@ const KNOWN: [(&str, &str, &str); 6] = [
 const OTHER: &str = "give the checkpoint itself";
 
 fn known(archive: &Archive) -> Option<(&'static str, &'static str)> {
-    let any = |ends: &[&str]| archive.iter().any(|entry| ends.iter().any(|end| entry.name.ends_with(end)));
+    let ends_in = |name: &str, ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    let any = |ends: &[&str]| archive.iter().any(|entry| ends_in(entry.name, ends));
     if let Some((_, what, help)) = KNOWN.iter().find(|(name, ..)| archive.find(name).is_some()) {
         Some((what, help))
-    } else if !archive.is_empty() && archive.iter().all(|entry| entry.name.strip_suffix(".npy").is_some()) {
+    } else if !archive.is_empty() && archive.iter().all(|entry| ends_in(entry.name, &[".npy"])) {
         Some(("a NumPy archive (.npz)", "load it with numpy.load"))
     } else if any(&[".dist-info/METADATA"]) {
         Some(("a Python wheel", "install it with pip"))
