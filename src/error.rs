@@ -4,6 +4,7 @@
 //! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
 //! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +24,8 @@ pub struct Fault {
     pub rule: &'static Rule,
     /// What is wrong, with expected against actual.
     pub cause: String,
-    /// What to do about it.
-    pub help: Option<String>,
+    /// What to do about it: the rule's cure, unless more is known at the place where it was broken.
+    pub help: Cow<'static, str>,
     /// The file.
     pub path: Option<PathBuf>,
     /// The tensor's full name.
@@ -36,13 +37,13 @@ pub struct Fault {
 impl Fault {
     /// A fault of which only the rule and the cause are known yet.
     pub fn new(rule: &'static Rule, cause: impl Into<String>) -> Self {
-        Self { rule, cause: cause.into(), help: None, path: None, tensor: None, offset: None }
+        Self { rule, cause: cause.into(), help: rule.cure.into(), path: None, tensor: None, offset: None }
     }
 
-    /// Adds what to do.
+    /// Says better than the rule's cure what to do.
     #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+    pub fn help(mut self, help: impl Into<Cow<'static, str>>) -> Self {
+        self.help = help.into();
         self
     }
 
@@ -91,11 +92,7 @@ impl fmt::Display for Fault {
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset})")?;
         }
-        write!(f, " [{}]", self.rule)?;
-        if let Some(help) = &self.help {
-            write!(f, ". {}", text::cut(help, SENTENCE))?;
-        }
-        Ok(())
+        write!(f, " [{}]. {}", self.rule, text::cut(&self.help, SENTENCE))
     }
 }
 

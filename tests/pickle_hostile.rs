@@ -28,7 +28,7 @@ fn accepted(bytes: &[u8]) -> Pickled {
 fn refused(bytes: &[u8], rule: &str, at: usize) -> Fault {
     let fault = read_with(bytes, &Limits::default()).expect_err("refused");
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(100 + at as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }
 
@@ -578,7 +578,7 @@ fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() 
     let fault = read_with(&bytes, &limits).expect_err("too much");
     assert_eq!(fault.rule.id, "pickle.memory");
     assert!(fault.offset.is_some_and(|offset| offset > 100 + 1000), "{fault}");
-    assert!(fault.help.is_some_and(|help| help.contains("16 times")));
+    assert!(fault.help.contains("16 times"));
     assert!(read_with(&bytes, &Limits::default()).is_ok());
 }
 

@@ -32,7 +32,7 @@ fn read(made: &Made) -> Legacy {
 fn refused(made: &Made, rule: &str, offset: usize) -> Fault {
     let fault = try_read(made).expect_err("refused").fault().expect("a fault").clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }
 

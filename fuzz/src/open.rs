@@ -85,7 +85,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
 pub fn check_error(error: &Error, path: &Path) {
     let fault = error.fault().expect("a fault, not trouble with the system");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
-    assert!(fault.help.is_some() && !fault.rule.id.is_empty(), "{fault}");
+    assert!(!fault.help.is_empty() && !fault.rule.id.is_empty(), "{fault}");
     check_message(&error.to_string());
 }
 

@@ -140,7 +140,7 @@ impl Catalog {
             let cause = format!("'{first}' and '{second}' would both get this name");
             let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.paths[self.table.get(b).file as usize];
-            fault.path(path).help("use the names of the file").unsupported()
+            fault.path(path).unsupported()
         })?;
         Ok(Self {
             paths: self.paths.clone(),

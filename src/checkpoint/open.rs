@@ -148,8 +148,7 @@ fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) ->
     }
     let note = alone(&paths);
     if let Some(note) = &note {
-        let help = "Give the directory or the index to open all of them";
-        contents.findings.push(Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&paths[0]).help(help));
+        contents.findings.push(Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&paths[0]));
     }
     contents.finish(paths, None, note, opened, options)
 }
@@ -286,5 +285,5 @@ fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
     let [first_path, second_path] = [first, second].map(|info| text::path(&paths[info.file as usize]));
     let cause = format!("the same name stands in {first_path} and in {second_path}");
     let fault = Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&paths[second.file as usize]);
-    fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
+    fault.offset(second.span.start()).format()
 }

@@ -10,7 +10,6 @@ use crate::tensor::{TensorInfo, TensorTable};
 
 /// Findings of one kind that are listed one by one; the rest is counted.
 const LISTED: usize = 20;
-const WRITE_AGAIN: &str = "Fetch or write shards and index again together";
 
 const RULES: [&Rule; 6] = [
     rules::INDEX_MISSING_SHARD,
@@ -36,10 +35,10 @@ pub(super) struct Disagreements {
 
 impl Disagreements {
     /// `place` is the path and, where the finding is about one, the tensor.
-    fn add(&mut self, rule: usize, place: (&Path, Option<&str>), cause: String, help: &str) {
+    fn add(&mut self, rule: usize, place: (&Path, Option<&str>), cause: String) {
         self.counts[rule] += 1;
         if self.counts[rule] <= LISTED {
-            let fault = Fault::new(RULES[rule], cause).path(place.0).help(help);
+            let fault = Fault::new(RULES[rule], cause).path(place.0);
             self.findings.push(Fault { tensor: place.1.map(str::to_owned), ..fault });
         }
     }
@@ -53,7 +52,7 @@ impl Disagreements {
         for ((path, count), _) in paths.iter().zip(tensors).zip(missing).filter(|(_, missing)| **missing) {
             let noun = if count == 1 { "tensor" } else { "tensors" };
             let cause = format!("the shard is missing; the index puts {count} {noun} into it");
-            self.add(MISSING_SHARD, (path, None), cause, "Fetch it: the download may not be complete");
+            self.add(MISSING_SHARD, (path, None), cause);
         }
     }
 
@@ -70,7 +69,7 @@ impl Disagreements {
                 Some((entry, shard)) => elsewhere.push((number, entry, shard)),
                 None => {
                     let place = (paths[info.file as usize].as_path(), Some(info.name));
-                    self.add(UNINDEXED_TENSOR, place, "it is in the shard, but not in the index".into(), WRITE_AGAIN);
+                    self.add(UNINDEXED_TENSOR, place, "it is in the shard, but not in the index".into());
                 }
             }
         }
@@ -80,22 +79,16 @@ impl Disagreements {
             let expected = &index.shards[shard as usize];
             if found[entry] == NOWHERE {
                 found[entry] = number as u32;
-                self.add(
-                    OTHER_SHARD,
-                    place,
-                    format!("it is in this shard; the index puts it into {expected}"),
-                    WRITE_AGAIN,
-                );
+                self.add(OTHER_SHARD, place, format!("it is in this shard; the index puts it into {expected}"));
             } else {
                 let cause = format!("it stands in a second shard, too; the index puts it into {expected}");
-                self.add(DUPLICATE_TENSOR, place, cause, WRITE_AGAIN);
+                self.add(DUPLICATE_TENSOR, place, cause);
             }
         }
         for ((name, shard), _) in index.iter().zip(&found).filter(|(_, number)| **number == NOWHERE) {
             if !missing[shard as usize] {
                 let cause = "the index puts it into this shard, but it is not there".to_owned();
-                let help = "Fetch shard and index again: they are of different versions";
-                self.add(MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause, help);
+                self.add(MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause);
             }
         }
         let mut kept = vec![false; table.len()];
@@ -116,7 +109,7 @@ impl Disagreements {
         let once: u64 = table.iter().filter(|info| is_first(info)).map(|info| info.bytes()).sum();
         if let Some(expected) = index.total_size.filter(|size| *size != found && *size != once) {
             let cause = format!("the index says {expected} bytes in total; the tensors have {found}");
-            self.add(TOTAL_SIZE, (path, None), cause, WRITE_AGAIN);
+            self.add(TOTAL_SIZE, (path, None), cause);
         }
     }
 
@@ -126,8 +119,8 @@ impl Disagreements {
         if strict && total > 0 {
             let mut first = self.findings.swap_remove(0);
             let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
-            let help = first.help.unwrap_or_default();
-            first.help = Some(format!("{help}. {more}strict=False opens it all the same and lists them in `warnings`"));
+            let tolerant = "strict=False opens it all the same and lists them in `warnings`";
+            first.help = format!("{}. {more}{tolerant}", first.help).into();
             return Err(Error::Format(Box::new(first)));
         }
         for (rule, count) in RULES.iter().zip(self.counts).filter(|(_, count)| *count > LISTED) {

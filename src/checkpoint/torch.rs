@@ -80,8 +80,7 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Faul
         None => String::new(),
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
-    let help = "torch.save writes none, and torch.load does not read them; find out who put them there";
-    Fault::new(rules::PICKLE_TRAILING_DATA, cause).help(help).offset(at + pickled.consumed as u64)
+    Fault::new(rules::PICKLE_TRAILING_DATA, cause).offset(at + pickled.consumed as u64)
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
@@ -121,8 +120,7 @@ fn finish(
 pub(super) fn tar() -> Error {
     let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not read: \
                  torch's reader of them ran code of the file (CVE-2025-32434)";
-    let help = "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
-    Fault::new(rules::TORCH_TAR, cause).help(help).unsupported()
+    Fault::new(rules::TORCH_TAR, cause).unsupported()
 }
 
 /// Bytes of a storage that are read at once to compute its checksum.

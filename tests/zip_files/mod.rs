@@ -186,6 +186,6 @@ pub(crate) fn read(zip: &Zip) -> Archive {
 pub(crate) fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
     let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }

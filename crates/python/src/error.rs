@@ -85,7 +85,7 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
         let _ = value.setattr("path", path);
         let _ = value.setattr("tensor", fault.tensor.as_deref());
         let _ = value.setattr("offset", fault.offset);
-        let _ = value.setattr("help", fault.help.as_deref().map(text::printable));
+        let _ = value.setattr("help", text::printable(&fault.help));
     });
     error
 }

@@ -4,7 +4,6 @@ use super::cursor::Step;
 use super::findings::Findings;
 use super::tensors::{Frame, Record};
 use super::types::AMBIGUOUS;
-use super::{CONVERT_AGAIN, FETCH_AGAIN};
 use crate::error::Fault;
 use crate::format::shown;
 use crate::rules;
@@ -85,7 +84,7 @@ pub(super) fn check_places<'a>(
     while let Some((place, after)) = rest.split_first_mut() {
         let start = place.start;
         let fault = |place: &Place, rule, cause: String, offset| -> Step<Fault> {
-            Ok(Fault::new(rule, cause).help(CONVERT_AGAIN).tensor(record(place)?.name()).offset(offset))
+            Ok(Fault::new(rule, cause).tensor(record(place)?.name()).offset(offset))
         };
         let overlap = |place: &Place, with: Option<Place>, how: String| -> Step<Fault> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
@@ -141,5 +140,5 @@ pub(super) fn check_places<'a>(
 fn truncated(file_len: u64, end: u64) -> Fault {
     let missing = end.saturating_sub(file_len);
     let cause = format!("the file ends {missing} bytes early: expected at least {end} bytes, found {file_len}");
-    Fault::new(rules::GGUF_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::GGUF_TRUNCATED, cause).offset(file_len)
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::CONVERT_AGAIN;
 use super::cursor::{Cursor, Form, Step};
 use super::findings::Findings;
 use super::value::{Value, ValueType, skip};
@@ -58,7 +57,7 @@ impl KeyTable {
             let offset = |i: u32| self.entries.get(i as usize).map_or(0, |entry| u64::from(entry.key_start));
             let key = shown(self.key(header, latter as usize));
             let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-            return Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).help(CONVERT_AGAIN).offset(offset(latter)).into());
+            return Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)).into());
         }
         self.sorted = sorted;
         Ok(())
@@ -116,11 +115,11 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
     let key_end = cursor.position();
     let key_start = key_end - key.len();
     if key.is_empty() {
-        return Err(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").help(CONVERT_AGAIN).offset(at).into());
+        return Err(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at).into());
     }
     let Ok(key) = std::str::from_utf8(key) else {
         let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
-        return Err(Fault::new(rules::GGUF_KEY_UTF8, cause).help(CONVERT_AGAIN).offset(at).into());
+        return Err(Fault::new(rules::GGUF_KEY_UTF8, cause).offset(at).into());
     };
     let walk = |cursor: &mut Cursor<'_>| {
         let value_type = cursor.value_type()?;

@@ -38,12 +38,6 @@ const SLACK: usize = 4;
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT_KEY: &str = "general.alignment";
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const CONVERT_AGAIN: &str =
-    "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
-const RAISE_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
-
 /// What the header of a file says.
 #[derive(Debug, Clone)]
 pub struct Gguf {
@@ -158,7 +152,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let magic = cursor.take(4, "the magic", rules::GGUF_TOO_SHORT)?;
     if magic != MAGIC {
         let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
-        return Err(Fault::new(rules::GGUF_MAGIC, cause).help(FETCH_AGAIN).offset(0).into());
+        return Err(Fault::new(rules::GGUF_MAGIC, cause).offset(0).into());
     }
     let bytes: [u8; 4] = *cursor.take(4, "the version", rules::GGUF_TOO_SHORT)?.first_chunk().unwrap_or(&[0; 4]);
     let stored = u32::from_le_bytes(bytes);
@@ -166,8 +160,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
         let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");
-        let help = "convert it with a version of llama.cpp that knows both";
-        return Err(Fault::new(rules::GGUF_VERSION, cause).help(help).offset(4).into());
+        return Err(Fault::new(rules::GGUF_VERSION, cause).offset(4).into());
     }
     Ok((version, Form { big_endian, narrow: version == 1 }))
 }
@@ -184,15 +177,14 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
             return Ok(());
         }
         let cause = format!("the file claims {count} {what} of at least {least} bytes each, and has {left} bytes left");
-        Err(Fault::new(rule, cause).help(FETCH_AGAIN).offset(at))
+        Err(Fault::new(rule, cause).offset(at))
     };
     check(tensors, tensors::least_record_bytes(cursor.form), "tensors", rules::GGUF_TENSOR_COUNT, tensors_at)?;
     check(keys, least_pair_bytes(cursor.form), "metadata keys", rules::GGUF_KEY_COUNT, keys_at)?;
     let most = options.limits.metadata_entries;
     if keys > most as u64 {
         let cause = format!("the file has {keys} metadata keys; at most {most} are read");
-        let help = "if the file is meant to be like this, raise the limit on metadata entries";
-        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).help(help).offset(keys_at).into());
+        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).offset(keys_at).into());
     }
     Ok((tensors, keys))
 }
@@ -202,7 +194,7 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u6
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
         let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(offset).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {
         findings.note(|| {

@@ -1,10 +1,10 @@
 //! The records of the tensors, each checked by itself; [`super::layout`] checks how they lie together.
 
+use super::MAX_DIMENSIONS;
 use super::cursor::{Cursor, Form, Step};
 use super::findings::Findings;
 use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
-use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
 use crate::budget;
 use crate::error::Fault;
 use crate::format::duplicates::first_duplicate;
@@ -47,7 +47,7 @@ impl<'a> Record<'a> {
         let rank = cursor.u32()? as usize;
         if rank > MAX_DIMENSIONS {
             let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Fault::new(rules::GGUF_RANK, cause).help(CONVERT_AGAIN).offset(rank_at);
+            let fault = Fault::new(rules::GGUF_RANK, cause).offset(rank_at);
             return Err(fault.tensor(String::from_utf8_lossy(name)).into());
         }
         let mut dims = [0; MAX_DIMENSIONS];
@@ -88,7 +88,7 @@ pub(super) fn read(
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
         let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(header_end).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(header_end).into());
     };
     let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new(), ambiguous: false };
     let mut places = checker.places(records.clone())?;
@@ -122,7 +122,6 @@ impl Checker<'_> {
             let record = Record::read(&mut cursor)?;
             places.push(self.check(&record).map_err(|mut fault| {
                 fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
-                fault.help.get_or_insert_with(|| CONVERT_AGAIN.into());
                 fault
             })?);
         }
@@ -273,7 +272,7 @@ fn build<'a>(
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
         let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
         let cause = format!("the name is given twice, first at byte {first}");
-        let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause).help(CONVERT_AGAIN);
+        let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause);
         return Err(fault.tensor(table.name(latter)).offset(second).into());
     }
     Ok(table)
@@ -284,12 +283,10 @@ fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
-    let (rule, cause, help) = match named {
-        TensorType::Removed(name) => (
-            rules::GGUF_REMOVED_TYPE,
-            format!("type {id} is {}, which ggml removed", shown(name)),
-            "quantise the model again from its source, or convert it with a version of llama.cpp that had the type",
-        ),
+    let (rule, cause) = match named {
+        TensorType::Removed(name) => {
+            (rules::GGUF_REMOVED_TYPE, format!("type {id} is {}, which ggml removed", shown(name)))
+        }
         TensorType::Packed(encoding) => (
             rules::GGUF_FORK_TYPE,
             format!(
@@ -297,13 +294,11 @@ fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
                 encoding.elements_per_block(),
                 encoding.bytes_per_block()
             ),
-            "convert it with the fork that wrote it; its bytes can be read and copied as they are",
         ),
         TensorType::Plain(_) | TensorType::Unknown => (
             rules::GGUF_UNKNOWN_TYPE,
             format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version"),
-            "convert it with the program that wrote it; its bytes can be read and copied as they are",
         ),
     };
-    Fault::new(rule, cause).help(help).tensor(name).offset(record.type_at)
+    Fault::new(rule, cause).tensor(name).offset(record.type_at)
 }

@@ -21,17 +21,12 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, check
 /// The bytes of the length before the header.
 const LENGTH_BYTES: u64 = 8;
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str =
-    "the file was not written by a safetensors library, or was changed since; save it again from its source";
-
 /// The length of the header, from the first 8 bytes of a file of `file_len` bytes.
 pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u64> {
     let Some(bytes) = prefix.first_chunk() else {
         let cause =
             format!("the file has {} bytes; the length of the header alone takes 8", file_len.min(prefix.len() as u64));
-        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).offset(0).format());
     };
     let length = u64::from_le_bytes(*bytes);
     check_length(length, file_len, limits)?;
@@ -43,12 +38,11 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
-        let help = "the file is probably not a safetensors file; if it is, raise the limit on header bytes";
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).help(help).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).offset(0).format());
     }
     if length == 0 {
         let cause = "the header has no bytes; the shortest one is {}";
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).offset(0).format());
     }
     let expected = LENGTH_BYTES + length;
     if expected > file_len {
@@ -60,7 +54,7 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
 fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
     let missing = expected - file_len;
     let cause = format!("the file ends {missing} bytes early: expected {at_least}{expected} bytes, found {file_len}");
-    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).offset(file_len)
 }
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
@@ -69,7 +63,6 @@ pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> 
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
         Fault::new(rules::SAFETENSORS_UTF8, "the header is not UTF-8")
-            .help(SAVE_AGAIN)
             .offset(LENGTH_BYTES + error.valid_up_to() as u64)
             .format()
     })?;
@@ -93,7 +86,7 @@ fn check_start(text: &str) -> Result<()> {
     }
     let start: String = text.chars().take(20).collect();
     let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
-    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).help(SAVE_AGAIN).offset(LENGTH_BYTES).format())
+    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
 }
 
 /// White space that the format does not provide for, although every reader of JSON accepts it.
@@ -114,15 +107,9 @@ fn space_findings(text: &str) -> Vec<Fault> {
 /// A tensor's name: NUL and the empty name are legal JSON, but end in trouble in C strings, paths and attribute names.
 fn check_name(name: &str) -> Option<Fault> {
     if name.is_empty() {
-        return Some(
-            Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name")
-                .help("rename it and save the file again"),
-        );
+        return Some(Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name"));
     }
-    name.contains('\0').then(|| {
-        Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character")
-            .help("rename it and save the file again")
-    })
+    name.contains('\0').then(|| Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character"))
 }
 
 /// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
@@ -132,10 +119,7 @@ fn check_record<'a>(
     shape: &'a [u64],
     data_start: u64,
 ) -> Result<TensorInfo<'a>, Box<Fault>> {
-    let missing = |field| {
-        Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"))
-            .help("every entry has the fields dtype, shape and data_offsets")
-    };
+    let missing = |field| Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"));
     let dtype_name = record.dtype.as_deref().ok_or_else(|| missing("dtype"))?;
     if !record.has_shape {
         return Err(missing("shape").into());
@@ -143,11 +127,11 @@ fn check_record<'a>(
     let (begin, end) = record.offsets.ok_or_else(|| missing("data_offsets"))?;
     let Some(len) = end.checked_sub(begin) else {
         let cause = format!("data_offsets [{begin}, {end}] end before they begin");
-        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).into());
     };
     if checked_elements(shape).is_none() {
         let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).into());
     }
     let element = match DType::from_safetensors_name(dtype_name) {
         Some(dtype) => {
@@ -159,7 +143,7 @@ fn check_record<'a>(
     // Against the end of the address space here, and against the end of the file in `check_coverage`, which can tell a truncated file.
     let outside = |_| {
         let cause = format!("data_offsets [{begin}, {end}] reach beyond 2^64 bytes");
-        Fault::new(rules::SAFETENSORS_OUTSIDE, cause).help(SAVE_AGAIN)
+        Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
     };
     let start = data_start.saturating_add(begin);
     let span = Span::within(u64::MAX - 1, start, len).map_err(outside)?;
@@ -172,10 +156,10 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         let fits = checked_elements(shape).and_then(|elements| elements.checked_mul(bits as u64)).is_some();
         let fault = if fits {
             let cause = format!("{shape_shown} elements of {name} ({bits} bits each) do not end on a byte");
-            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause).help("pad the last dimension to whole bytes")
+            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause)
         } else {
             let cause = format!("{shape_shown} elements of {name} take more than 2^64 bits");
-            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN)
+            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause)
         };
         return Err(fault.into());
     };
@@ -187,7 +171,7 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         shown_shape(shape),
         dtype.safetensors_name()
     );
-    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).help(SAVE_AGAIN).into())
+    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
 /// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets.
@@ -203,26 +187,18 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
                 end - start,
                 shown(previous.unwrap_or_default())
             );
-            return Err(Fault::new(rules::SAFETENSORS_OVERLAP, cause)
-                .help(SAVE_AGAIN)
-                .tensor(name)
-                .offset(start)
-                .into());
+            return Err(Fault::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start).into());
         }
         if start > end && info.span.end() > file_len {
             let cause = format!(
                 "its data lies at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
-            return Err(Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
-                .help(SAVE_AGAIN)
-                .tensor(name)
-                .offset(start)
-                .into());
+            return Err(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start).into());
         }
         if start > end {
             let cause = format!("{} bytes before its data belong to no tensor", start - end);
-            return Err(Fault::new(rules::SAFETENSORS_HOLE, cause).help(SAVE_AGAIN).tensor(name).offset(end).into());
+            return Err(Fault::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end).into());
         }
         end = info.span.end();
         previous = Some(name);
@@ -235,8 +211,7 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
     }
     if end < file_len {
         let cause = format!("{} bytes follow the data of the last tensor; the format allows none", file_len - end);
-        let help = "something was appended (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).help(help).offset(end).into());
+        return Err(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end).into());
     }
     Ok(())
 }

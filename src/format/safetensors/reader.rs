@@ -9,7 +9,7 @@ use serde::Deserializer as _;
 use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
-use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, space_findings};
+use super::{LENGTH_BYTES, check_name, check_record, space_findings};
 use crate::budget::{self, Pace};
 use crate::error::{Fault, Result};
 use crate::format::duplicates::first_duplicate;
@@ -110,13 +110,13 @@ impl<'o> Reader<'o> {
         if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
             let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause).help(SAVE_AGAIN);
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
             return Err(fault.tensor(self.table.name(latter)).offset(offset(latter)).into());
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
         if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause).help(SAVE_AGAIN);
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             let offset = self.metadata_key.and_then(|key| key_offset(text, key));
             return Err(fault.offset(offset.unwrap_or(LENGTH_BYTES)).into());
         }
@@ -212,7 +212,7 @@ impl<'o> Reader<'o> {
             shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
         let (rule, rightly) = self.place.rule();
         if error.classify() == Category::Data {
-            return Fault::new(rule, format!("{message}; {rightly}")).help(SAVE_AGAIN);
+            return Fault::new(rule, format!("{message}; {rightly}"));
         }
         let (rule, cause) = if self.place == Place::End {
             (
@@ -222,7 +222,7 @@ impl<'o> Reader<'o> {
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
-        Fault::new(rule, cause).help(SAVE_AGAIN).offset(json_offset(text, error))
+        Fault::new(rule, cause).offset(json_offset(text, error))
     }
 }
 
@@ -233,7 +233,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
     }
     if unknown.len() >= most {
         let cause = format!("the file names more than {most} dtypes that are not known, here '{}'", shown(dtype));
-        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());
     Ok(())

@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::SAVE_AGAIN;
 use super::reader::{Place, Reader};
 use crate::budget;
 use crate::error::Fault;
@@ -44,7 +43,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                 reader.place = Place::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
                     let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
-                    return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+                    return Err(reader.refuse(fault));
                 }
                 map.next_value_seed(MetadataVisitor(reader))?;
             } else {
@@ -93,9 +92,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
             if self.0.metadata.len() >= most {
                 let cause = format!("__metadata__ has more than {most} entries");
                 let fault = Fault::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
-                return Err(self
-                    .0
-                    .refuse(fault.help("raise the limit on metadata entries, if the file is to be trusted")));
+                return Err(self.0.refuse(fault));
             }
             self.0.add_metadata(key, value)?;
         }
@@ -153,7 +150,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
             if repeated {
                 let fault =
                     Fault::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
-                return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+                return Err(reader.refuse(fault));
             }
             reader.place = Place::Entry;
         }
@@ -185,7 +182,7 @@ impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
         while let Some(dim) = dims.next_element()? {
             if self.0.dims.len() >= most {
                 let fault = Fault::new(rules::SAFETENSORS_RANK, format!("the shape has more than {most} dimensions"));
-                return Err(self.0.refuse(fault.help(SAVE_AGAIN)));
+                return Err(self.0.refuse(fault));
             }
             self.0.dims.push(dim);
         }

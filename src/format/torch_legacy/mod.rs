@@ -13,10 +13,6 @@ use crate::format::{Limits, note};
 use crate::rules;
 use crate::tensor::Span;
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
-
 /// The first pickle, 0x1950a86a20f9469cfc6c, its least significant byte first.
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 /// The second one.
@@ -59,9 +55,7 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
     if is_big_endian(&stream.next(PersistentIds::Refused)?, at)? {
         note(&mut findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
             let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
-            Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause)
-                .help("compare some values with the source")
-                .offset(at as u64)
+            Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause).offset(at as u64)
         });
     }
     let start = stream.at;
@@ -139,13 +133,12 @@ impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
 
     fn truncated(&self) -> crate::error::Error {
         let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
-        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(self.file_len).format()
+        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
     }
 
     fn too_long(&self) -> crate::error::Error {
         let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
-        let help = "if the file is meant to be like this, raise the limit on header bytes";
-        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).help(help).offset(self.at as u64).format()
+        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).offset(self.at as u64).format()
     }
 }
 
@@ -159,7 +152,7 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
         return Ok(());
     }
     let cause = "the first pickle is not the number with which a file of PyTorch begins";
-    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).help(SAVE_AGAIN).offset(0).format())
+    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).offset(0).format())
 }
 
 fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
@@ -169,7 +162,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
         _ => "no number".to_owned(),
     };
     let cause = format!("the protocol is {protocol}; PyTorch has written {PROTOCOL} only");
-    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).help(SAVE_AGAIN).offset(at as u64).format())
+    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
 }
 
 /// Whether the third pickle, a dict about the machine, says so.
@@ -177,7 +170,7 @@ fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
         let cause = "the third pickle is not the dict that says on what machine the file was written";
-        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).help(SAVE_AGAIN).offset(at as u64).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
     Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))

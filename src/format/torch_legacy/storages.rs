@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{FETCH_AGAIN, SAVE_AGAIN, Stream};
+use super::Stream;
 
 use crate::budget;
 use crate::error::{Error, Fault, Result};
@@ -25,7 +25,7 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
     limits: &Limits,
     findings: &mut Vec<Fault>,
 ) -> Result<Vec<Span>> {
-    let refuse = |rule, cause: String| Fault::new(rule, cause).help(SAVE_AGAIN).offset(keys_at as u64).format();
+    let refuse = |rule, cause: String| Fault::new(rule, cause).offset(keys_at as u64).format();
     let Some(list) = keys.objects.elements(keys.root) else {
         return Err(refuse(rules::TORCH_LEGACY_KEYS, "the last pickle is not the list of the storages' keys".into()));
     };
@@ -61,8 +61,7 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
     if at < stream.file_len {
         note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
             let cause = format!("{} bytes follow the last storage", stream.file_len - at);
-            let help = "a second object may have been saved to the same file; it is not read";
-            Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).help(help).offset(at)
+            Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).offset(at)
         });
     }
     let mut views = HashMap::new();
@@ -91,17 +90,14 @@ fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(stream: &mut Stream<F>, storage: 
             ),
             None => format!("storage '{key}' has {elements} elements of {width} bytes, which no file has"),
         };
-        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause)
-            .help(FETCH_AGAIN)
-            .offset(stream.file_len)
-            .format());
+        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(stream.file_len).format());
     };
     let count = stream.count(at)?;
     if u64::try_from(count) != Ok(elements) {
         let cause = format!(
             "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
         );
-        return Err(Fault::new(rules::TORCH_LEGACY_COUNT, cause).help(SAVE_AGAIN).offset(at).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_COUNT, cause).offset(at).format());
     }
     Span::within(stream.file_len, start, end - start)
 }
@@ -112,7 +108,7 @@ fn missing(storage: &StorageRef, keys_at: usize) -> Error {
         shown(&storage.key),
         storage.position
     );
-    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
+    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
 }
 
 /// The bytes of a storage: those of its view, if it is one.
@@ -125,7 +121,7 @@ fn part<'a>(
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
         let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
-        Fault::new(rules::TORCH_LEGACY_VIEW, cause).help(SAVE_AGAIN).offset(storage.position).format()
+        Fault::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();
     let place = view.offset.checked_mul(width).zip(view.elements.checked_mul(width));

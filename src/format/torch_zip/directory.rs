@@ -1,7 +1,7 @@
 //! The directory at the end of a zip file: one record for each entry.
 
 use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
-use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, SAVE_AGAIN};
+use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method};
 
 use crate::budget;
 use crate::error::{Error, Fault, Result};
@@ -44,7 +44,7 @@ pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Cen
         let offset = place.end() - rest.len() as u64;
         if records.len() == entries {
             let cause = format!("the directory goes on after the {entries} entries that it is said to have");
-            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(offset).format());
+            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
         records.push(record);
@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Cen
     }
     if records.len() < entries {
         let cause = format!("the directory has {} entries, and is said to have {entries}", records.len());
-        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(place.end()).format());
+        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))
 }
@@ -60,10 +60,7 @@ pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Cen
 /// The record at the start of `bytes`, and what follows it. Its name is added to `names`.
 fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Central, &'a [u8])> {
     let broken = |cause: &str| {
-        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory"))
-            .help(SAVE_AGAIN)
-            .offset(offset)
-            .format()
+        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
     let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
         return Err(broken("there is something that is not the record of an entry"));
@@ -75,9 +72,8 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     };
     let (name, after_name) = texts.split_at(name_len);
     let extra = after_name.get(..extra_len).unwrap_or_default();
-    let name = check_name(name).map_err(|cause| {
-        Fault::new(rules::TORCH_ZIP_NAME, cause).help(SAVE_AGAIN).offset(offset + BYTES as u64).format()
-    })?;
+    let name = check_name(name)
+        .map_err(|cause| Fault::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
     let refuse = |fault: Fault| about(fault, name, offset);
     let mut extra = Extra::parse(extra).map_err(|fault| refuse(fault).format())?;
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
@@ -113,10 +109,9 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     Ok((record, rest))
 }
 
-/// Adds which entry it is about, where it was noticed, and the usual cure.
+/// Adds which entry it is about, where it was noticed.
 pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
     fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
-    fault.help.get_or_insert_with(|| SAVE_AGAIN.into());
     fault.offset(offset)
 }
 
@@ -144,8 +139,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
 fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
     const AES: u16 = 99;
     if flags & ENCRYPTED != 0 || method_id == AES {
-        let help = "decrypt it first (`7z x` asks for the password), or ask its author for a file without a password";
-        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive").help(help));
+        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive"));
     }
     if flags & !KNOWN_FLAGS != 0 {
         let cause = format!("the flags {flags:#06x} have the unknown bits {:#06x}", flags & !KNOWN_FLAGS);
@@ -165,8 +159,7 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
         _ => "an unknown method",
     };
     let cause = format!("it is compressed with {name} (method {method_id}); stored and deflated entries can be read");
-    let help = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
-    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause).help(help))
+    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause))
 }
 
 fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> {

@@ -1,7 +1,7 @@
 //! What the entries of an archive mean to PyTorch.
 
+use super::Archive;
 use super::stranger::stranger;
-use super::{Archive, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::shown;
@@ -45,7 +45,7 @@ pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result
         Some(other) => {
             let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
             let at = archive.member("byteorder").map_or(0, |entry| entry.data.start());
-            return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
+            return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
         }
     };
     let mut number =
@@ -82,6 +82,5 @@ fn no_pickle(archive: &Archive) -> Fault {
             names.join(", ")
         )
     };
-    let help = "unpack it, and open the checkpoint in it, if there is one";
-    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(0)
+    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).offset(0)
 }

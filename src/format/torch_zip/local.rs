@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use super::Record;
 use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
-use super::{Record, SAVE_AGAIN};
 
 use crate::budget;
 use crate::error::{Fault, Result};
@@ -193,7 +193,7 @@ impl Gaps {
                 } else {
                     format!("{gap} bytes belong to no entry")
                 };
-                Fault::new(rules::TORCH_ZIP_GAP, cause).help(SAVE_AGAIN).offset(end)
+                Fault::new(rules::TORCH_ZIP_GAP, cause).offset(end)
             });
         }
     }

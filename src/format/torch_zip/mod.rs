@@ -34,10 +34,6 @@ pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
 /// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
 pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
-
 /// How the bytes of an entry are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -177,9 +173,7 @@ pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]
     }
     if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
         let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-        let help =
-            "something was put before it (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
+        return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0).format());
     }
     let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
     drop(centrals);
