@@ -17,7 +17,7 @@ fn read_with(header: &[u8], data: u64, options: &Options) -> Result<Header, Faul
 }
 
 fn lenient() -> Options {
-    Options { strict: false, ..Options::default() }
+    Options { policy: max_weights::error::Policy::Lenient, ..Options::default() }
 }
 
 /// The fault of a header that must be refused, and whose rule, tensor and offset must be these.

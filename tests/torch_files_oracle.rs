@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use max_weights::error::Result;
 use max_weights::format::torch_zip::{self, Archive, Method, crc32};
-use max_weights::format::{Limits, torch_legacy};
+use max_weights::format::{Options, torch_legacy};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 use zip::write::SimpleFileOptions;
@@ -21,7 +21,7 @@ fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
 }
 
 fn read(bytes: &[u8]) -> Archive {
-    torch_zip::read(bytes.len() as u64, &Limits::default(), fetch(bytes)).expect("read")
+    torch_zip::read(bytes.len() as u64, &Options::default(), fetch(bytes)).expect("read")
 }
 
 /// Places, sizes and bytes of every entry are those that the crate finds.
@@ -98,7 +98,7 @@ fn real_legacy_files_end_with_their_last_storage() {
         .flat_map(|version| ["alex", "squeeze", "vgg"].map(|network| format!("lpips-{version}-{network}.legacy.pth")));
     for name in lpips.chain(["derived/layer0.bf16.legacy.pt".to_owned()]) {
         let bytes = real(&name);
-        let legacy = torch_legacy::read(bytes.len() as u64, &Limits::default(), fetch(&bytes)).expect("read");
+        let legacy = torch_legacy::read(bytes.len() as u64, &Options::default(), fetch(&bytes)).expect("read");
         // Every byte behind the pickles belongs to a storage or is a count, or there would be a finding.
         assert!(legacy.findings.is_empty(), "{name}: {:?}", legacy.findings);
         assert_eq!(legacy.spans.iter().map(|span| span.end()).max(), Some(bytes.len() as u64), "{name}");
@@ -109,7 +109,7 @@ fn real_legacy_files_end_with_their_last_storage() {
 #[test]
 fn the_legacy_file_has_the_bytes_of_the_safetensors_one() {
     let (legacy, plain) = (real("derived/layer0.bf16.legacy.pt"), real("derived/layer0.bf16.safetensors"));
-    let read = torch_legacy::read(legacy.len() as u64, &Limits::default(), fetch(&legacy)).expect("read");
+    let read = torch_legacy::read(legacy.len() as u64, &Options::default(), fetch(&legacy)).expect("read");
     let tensors = safetensors::SafeTensors::deserialize(&plain).expect("safetensors");
     let mut ours: Vec<&[u8]> =
         read.spans.iter().map(|span| &legacy[span.start() as usize..span.end() as usize]).collect();

@@ -9,11 +9,11 @@ use std::cell::Cell;
 
 use legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use max_weights::error::{Fault, Result};
-use max_weights::format::Limits;
 use max_weights::format::torch_legacy::{self, Legacy};
+use max_weights::format::{Limits, Options};
 
 fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
-    torch_legacy::read(bytes.len() as u64, limits, |at, to| {
+    torch_legacy::read(bytes.len() as u64, &Options { limits: limits.clone(), ..Options::default() }, |at, to| {
         to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
         Ok(())
     })
@@ -73,7 +73,7 @@ fn only_the_pickles_and_the_counts_are_fetched() {
     let saved = vec![Saved::floats("10", 1 << 20), Saved::floats("20", 1 << 20)];
     let made = Made::new(&saved, &["10", "20"]);
     let fetched = Cell::new(0);
-    let legacy = torch_legacy::read(made.bytes.len() as u64, &Limits::default(), |at, to| {
+    let legacy = torch_legacy::read(made.bytes.len() as u64, &Options::default(), |at, to| {
         fetched.set(fetched.get() + to.len());
         to.copy_from_slice(&made.bytes[at as usize..at as usize + to.len()]);
         Ok(())

@@ -36,7 +36,10 @@ pub fn check(input: &[u8]) {
         write_shards(folder);
         fs::write(&path, input).expect("room for the input");
         let [strict, lenient] = [true, false].map(|strict| {
-            let options = OpenOptions { format: Options { strict, ..Options::default() }, ..OpenOptions::default() };
+            let options = OpenOptions {
+                format: Options { policy: max_weights::error::Policy::new(strict), ..Options::default() },
+                ..OpenOptions::default()
+            };
             let opened = memory::bounded(input.len(), || Checkpoint::open(std::slice::from_ref(&path), &options));
             check_opened(&opened, read.as_ref().ok(), folder);
             opened

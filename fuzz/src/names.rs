@@ -91,7 +91,10 @@ fn gguf(names: &[&[u8]]) -> Vec<u8> {
 
 /// Opens a path, and looks at all that is said of it.
 fn check_path(path: &Path, strict: bool, names: &[&[u8]]) {
-    let options = OpenOptions { format: Options { strict, ..Options::default() }, ..OpenOptions::default() };
+    let options = OpenOptions {
+        format: Options { policy: max_weights::error::Policy::new(strict), ..Options::default() },
+        ..OpenOptions::default()
+    };
     match Checkpoint::open(&[path.to_path_buf()], &options) {
         Ok(checkpoint) if strict => check_printed(checkpoint.catalog(), names),
         Ok(checkpoint) => check_catalog(&checkpoint),

@@ -32,7 +32,7 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { strict, ..Options::default() };
+                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
                 let options = OpenOptions { backend, format, unnamed: false };
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
@@ -56,7 +56,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions) -> bool {
         }
     };
     check_tensors(&checkpoint, input);
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
     }
     true
@@ -69,7 +69,10 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
     let metadata: BTreeMap<&str, &str> = checkpoint.catalog().metadata().collect();
     assert_eq!(metadata.len(), checkpoint.catalog().metadata().count(), "every key of the metadata once");
     let path = &checkpoint.catalog().paths()[0];
-    let options = OpenOptions { format: Options { strict: false, ..Options::default() }, ..OpenOptions::default() };
+    let options = OpenOptions {
+        format: Options { policy: max_weights::error::Policy::Lenient, ..Options::default() },
+        ..OpenOptions::default()
+    };
     match Checkpoint::open(&[path.clone(), path.clone()], &options) {
         Ok(_) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),
         Err(error) => check_error(&error, path),

@@ -1,9 +1,9 @@
 //! Targets `torch_zip` and `torch_legacy`: any bytes as a file of PyTorch, for as far as the format of the file goes.
 
 use max_weights::error::{Error, Fault, Result};
+use max_weights::format::Options;
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::torch_zip::{self, Archive, Entry, Method};
-use max_weights::format::{Limits, MAX_FINDINGS};
 use max_weights::tensor::Span;
 use max_weights::workers::uninterrupted;
 
@@ -26,7 +26,7 @@ fn fetch(input: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
 /// bytes are what a plain reader finds, or there is a sentence.
 pub fn check_zip(input: &[u8]) {
     let len = input.len() as u64;
-    let archive = match memory::bounded(input.len(), || torch_zip::read(len, &Limits::default(), fetch(input))) {
+    let archive = match memory::bounded(input.len(), || torch_zip::read(len, &Options::default(), fetch(input))) {
         Ok(archive) => archive,
         Err(error) => return check_error(&error, len, &["torch-zip."]),
     };
@@ -75,7 +75,7 @@ fn check_layout(archive: &Archive, input: &[u8]) {
 /// Every storage has its place in the file, as long as it is said to be, behind the pickles and apart from the others.
 pub fn check_legacy(input: &[u8]) {
     let len = input.len() as u64;
-    let legacy = match memory::bounded(input.len(), || torch_legacy::read(len, &Limits::default(), fetch(input))) {
+    let legacy = match memory::bounded(input.len(), || torch_legacy::read(len, &Options::default(), fetch(input))) {
         Ok(legacy) => legacy,
         Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
     };
@@ -102,7 +102,7 @@ fn check_storages(legacy: &Legacy, len: u64) {
 }
 
 fn check_findings(findings: &[Fault], len: u64) {
-    assert!(findings.len() <= MAX_FINDINGS + 1);
+    super::check_bounded(findings);
     for finding in findings {
         assert!(finding.offset.is_none_or(|offset| offset <= len), "{finding}");
         check_message(&finding.to_string());

@@ -34,7 +34,7 @@ pub fn check(input: &[u8]) {
         fs::write(path, input).expect("room for the input");
         let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
         let outcomes = outcomes.map(|(strict, backend)| {
-            let format = Options { strict, ..Options::default() };
+            let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
             let options = OpenOptions { backend, format, unnamed: false };
             memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
         });
@@ -52,7 +52,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions, taken: &mut usize) -> O
             return None;
         }
     };
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
         checkpoint.catalog().findings().iter().for_each(|finding| check_message(&finding.to_string()));
     }

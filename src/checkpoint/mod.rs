@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use tree::{Limits as TreeLimits, Tree};
 
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Policy, Result};
 use crate::format::torch::Torch;
 use crate::format::{self, Kind, gguf};
 use crate::memory::Fingerprint;
@@ -183,6 +183,18 @@ impl Catalog {
     /// The components that follow `prefix`, sorted.
     pub fn children(&self, prefix: &str) -> impl Iterator<Item = &str> {
         self.names.children(&self.table, prefix, self.range(prefix)).map(|child| child.component)
+    }
+}
+
+/// Every finding about these files, in their order, whether they can be opened or not: the opening goes on after an error where that is
+/// safe. An error is what is no fault of the files, such as one that is not there.
+pub fn check(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Fault>> {
+    let mut options = options.clone();
+    options.format.policy = Policy::CollectAll;
+    match Checkpoint::open(paths, &options) {
+        Ok(checkpoint) => Ok(checkpoint.catalog.findings.clone()),
+        Err(Error::Findings(findings)) => Ok(findings),
+        Err(error) => Err(error),
     }
 }
 

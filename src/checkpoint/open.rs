@@ -7,7 +7,7 @@ use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, Gguf, OpenOptions, torch};
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, gguf, index, safetensors};
@@ -42,7 +42,6 @@ struct Contents {
     ggufs: Vec<Option<Gguf>>,
     torches: Vec<Option<Arc<Torch>>>,
     kind: Option<Kind>,
-    findings: Vec<Fault>,
 }
 
 /// What a file has beside its header, by format.
@@ -53,12 +52,17 @@ enum More {
 }
 
 impl Contents {
-    fn add(&mut self, file: LocalFile, options: &OpenOptions) -> Result<()> {
+    fn add(&mut self, file: LocalFile, options: &OpenOptions, findings: &mut Findings) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
-        let (kind, header, more) =
-            read_header(&file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+        let (kind, header, more) = match read_header(&file, options, findings) {
+            Ok(read) => read,
+            Err(error) => {
+                self.add_nothing();
+                return findings.go_on(error.at_path(file.path()));
+            }
+        };
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
@@ -74,9 +78,17 @@ impl Contents {
         };
         self.ggufs.push(gguf);
         self.torches.push(torch);
-        self.findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
+        findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
         self.files.push(Some(file));
         Ok(())
+    }
+
+    /// Keeps the number of a file that has nothing to add.
+    fn add_nothing(&mut self) {
+        self.files.push(None);
+        self.metadata.push(Vec::new());
+        self.ggufs.push(None);
+        self.torches.push(None);
     }
 
     fn finish(
@@ -84,26 +96,22 @@ impl Contents {
         paths: Vec<PathBuf>,
         names: Option<NameIndex>,
         note: Option<String>,
-        opened: &[PathBuf],
-        options: &OpenOptions,
-    ) -> Result<Checkpoint> {
-        let Self { files, table, metadata, ggufs, torches, kind, findings } = self;
+    ) -> Result<(Catalog, Vec<Option<LocalFile>>)> {
+        let Self { files, table, metadata, ggufs, torches, kind } = self;
         let kind = kind.unwrap_or(Kind::Safetensors);
         NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
             None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
         };
-        let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, torches, kind, findings, note });
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-        Ok(Checkpoint { catalog, files, opened, options, taken: super::take::Taken::default() })
+        let findings = Vec::new();
+        Ok((Catalog { paths, table, names, metadata, ggufs, torches, kind, findings, note }, files))
     }
 }
 
 impl Contents {
     /// Compares what the files of a GGUF split set say of each other.
-    fn check_split_set(&mut self, paths: &[PathBuf], options: &OpenOptions) -> Result<()> {
+    fn check_split_set(&self, paths: &[PathBuf], findings: &mut Findings) -> Result<()> {
         let names: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
         let shards: Vec<Shard<'_>> = paths
             .iter()
@@ -115,42 +123,56 @@ impl Contents {
                 split: gguf.as_ref().and_then(|gguf| gguf.split),
             })
             .collect();
-        let mut faults = check_set(&shards, &self.table);
-        if options.format.strict && !faults.is_empty() {
-            return Err(Error::Format(Box::new(faults.swap_remove(0))));
-        }
-        self.findings.append(&mut faults);
-        Ok(())
+        check_set(&shards, &self.table).into_iter().try_for_each(|fault| findings.report(fault)).map_err(Error::Format)
     }
 }
 
 /// Opens one path of any kind, or a list of files.
 pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    // Those of each file are counted and bounded by its parser.
+    let mut findings = Findings::new(options.format.policy, usize::MAX, None);
+    let read = read(paths, options, &mut findings);
+    let ((catalog, files), findings) = findings.finish(read)?;
+    let catalog = Arc::new(Catalog { findings, ..catalog });
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let (opened, options) = (paths.iter().map(absolute).collect(), options.clone());
+    Ok(Checkpoint { catalog, files, opened, options, taken: super::take::Taken::default() })
+}
+
+fn read(
+    paths: &[PathBuf],
+    options: &OpenOptions,
+    findings: &mut Findings,
+) -> Result<(Catalog, Vec<Option<LocalFile>>)> {
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
         [path] => match locate(path)? {
-            Located::Files(files) => open_files(files, paths, options),
-            Located::Index(index) => open_index(&index, paths, options),
+            Located::Files(files) => open_files(files, options, findings),
+            Located::Index(index) => open_index(&index, options, findings),
         },
-        files => open_files(files.to_vec(), paths, options),
+        files => open_files(files.to_vec(), options, findings),
     }
 }
 
-fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+fn open_files(
+    paths: Vec<PathBuf>,
+    options: &OpenOptions,
+    findings: &mut Findings,
+) -> Result<(Catalog, Vec<Option<LocalFile>>)> {
     let mut contents = Contents::default();
     let files: Vec<LocalFile> = open_each(&paths).collect::<Result<_>>()?;
     for file in files {
-        contents.add(file, options)?;
+        contents.add(file, options, findings)?;
     }
     let ggufs = contents.ggufs.iter().flatten();
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
-        contents.check_split_set(&paths, options)?;
+        contents.check_split_set(&paths, findings)?;
     }
     let note = alone(&paths);
     if let Some(note) = &note {
-        contents.findings.push(Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&paths[0]));
+        findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Fault::new(rule, note.clone()).path(&paths[0]));
     }
-    contents.finish(paths, None, note, opened, options)
+    contents.finish(paths, None, note)
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
@@ -182,7 +204,11 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
     })
 }
 
-fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+fn open_index(
+    path: &Path,
+    options: &OpenOptions,
+    findings: &mut Findings,
+) -> Result<(Catalog, Vec<Option<LocalFile>>)> {
     let file = LocalFile::open(path)?;
     let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
     let mut bytes = budget::zeroed(len)?;
@@ -193,23 +219,21 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
 
     let mut contents = Contents::default();
-    let mut disagreements = Disagreements::default();
+    let mut disagreements = Disagreements::new();
     let mut missing = vec![false; paths.len()];
     let opened_files: Vec<Result<LocalFile>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
-            Ok(file) => contents.add(file, options)?,
+            Ok(file) => contents.add(file, options, findings)?,
             Err(Error::MissingFile { .. }) => {
                 missing[number] = true;
-                contents.files.push(None);
-                contents.metadata.push(Vec::new());
-                contents.ggufs.push(None);
-                contents.torches.push(None);
+                contents.add_nothing();
             }
             Err(error) => return Err(error),
         }
     }
     disagreements.missing_shards(&paths, &index, &missing);
+    let missing: Vec<bool> = contents.files.iter().map(Option::is_none).collect();
     NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();
     let names = names.filter(|names| index.agrees(&contents.table, names));
@@ -219,12 +243,12 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     if !missing.contains(&true) {
         disagreements.total_size(path, &index, &contents.table);
     }
-    contents.findings.extend(disagreements.finish(options.format.strict)?);
-    contents.finish(paths, names, None, opened, options)
+    findings.extend(disagreements.finish(options.format.policy)?);
+    contents.finish(paths, names, None)
 }
 
 /// The header, and what is kept beside it.
-fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
+fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Findings) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read_at(0, &mut first)?;
     let kind = format::sniff(&first, file.len())?;
@@ -237,7 +261,9 @@ fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault
         }
         (read, _) => read?,
     };
-    findings.extend(misnamed.map(|cause| Fault::new(rules::FILE_SUFFIX, cause).path(file.path())));
+    if let Some(cause) = misnamed {
+        findings.note(rules::FILE_SUFFIX, |rule| Fault::new(rule, cause).path(file.path()));
+    }
     Ok((kind, header, more))
 }
 

@@ -2,10 +2,10 @@
 
 use super::Checkpoint;
 use crate::budget::{self, Budget, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
-use crate::format::torch_zip::{Entry, Method};
+use crate::format::torch_zip::{Archive, Entry, Method};
 use crate::format::{Header, Options, shown, torch_legacy, torch_zip};
 use crate::rules;
 use crate::source::LocalFile;
@@ -18,8 +18,23 @@ const STRAY_PICKLES: usize = 100;
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
-    let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
-    let layout = torch_zip::layout(&archive, fetch)?;
+    let mut archive = torch_zip::read(file.len(), options, fetch)?;
+    let mut findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+    findings.extend(std::mem::take(&mut archive.findings));
+    let read = zip_contents(file, options, unnamed, &archive, &mut findings);
+    let ((header, torch), findings) = findings.finish(read)?;
+    Ok((Header { findings, ..header }, torch))
+}
+
+fn zip_contents(
+    file: &LocalFile,
+    options: &Options,
+    unnamed: bool,
+    archive: &Archive,
+    findings: &mut Findings,
+) -> Result<(Header, Torch)> {
+    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
+    let layout = torch_zip::layout(archive, fetch)?;
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
     let mut budget = Budget::of_file(file.len());
     let short =
@@ -28,25 +43,21 @@ pub(super) fn zip(file: &LocalFile, options: &Options, unnamed: bool) -> Result<
     budget.scratch(entry.contents_bytes()).map_err(short)?;
     let mut limits = pickle_limits(&options.limits);
     let bytes = entry.contents(limits.pickle_bytes as u64, &options.interrupt, fetch)?;
-    let mut findings = archive.findings.clone();
     if let Some(fault) = entry.check_crc32(torch_zip::crc32(&bytes)) {
         // A file that hides something behind a wrong checksum is looked at all the same by who asks for it.
-        if options.strict {
-            return Err(fault.format());
-        }
-        findings.push(fault);
+        findings.report(fault).map_err(Error::Format)?;
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
-        findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));
+        findings.note(rules::PICKLE_TRAILING_DATA, |_| trailing(&pickled, bytes.len(), &stray, entry.data.start()));
     }
     drop(bytes);
     pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
     let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
-    let (header, mut torch) = finish(pickled, frame, &limits, findings, unnamed)?;
+    let (header, mut torch) = finish(pickled, frame, &limits, unnamed)?;
     torch.stray_globals = stray;
     Ok((header, torch))
 }
@@ -86,7 +97,7 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Faul
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
 pub(super) fn legacy(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
     let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
-    let torch_legacy::Legacy { pickled, spans, findings, .. } = torch_legacy::read(file.len(), &options.limits, fetch)?;
+    let torch_legacy::Legacy { pickled, spans, findings, .. } = torch_legacy::read(file.len(), options, fetch)?;
     let places = |number: usize, storage: &StorageRef| {
         let span = *spans.get(number)?;
         // The span is that of a view, where the storage is one; tensors of all views share the memory of the whole.
@@ -95,25 +106,20 @@ pub(super) fn legacy(file: &LocalFile, options: &Options, unnamed: bool) -> Resu
         Some(Place::stored(whole))
     };
     let frame = File { big_endian: false, version: None, places: &places };
-    finish(pickled, frame, &pickle_limits(&options.limits), findings, unnamed)
+    let (header, torch) = finish(pickled, frame, &pickle_limits(&options.limits), unnamed)?;
+    Ok((Header { findings, ..header }, torch))
 }
 
-fn finish(
-    pickled: Pickled,
-    frame: File<'_>,
-    limits: &pickle::Limits,
-    findings: Vec<Fault>,
-    unnamed: bool,
-) -> Result<(Header, Torch)> {
+fn finish(pickled: Pickled, frame: File<'_>, limits: &pickle::Limits, unnamed: bool) -> Result<(Header, Torch)> {
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
     metadata.extend(frame.version.map(|version| ("version".to_owned(), version.to_string())));
     if unnamed {
-        let header = Header { metadata, findings, ..Header::default() };
+        let header = Header { metadata, ..Header::default() };
         return Ok((header, torch::unnamed(pickled, frame)?));
     }
     let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
-    Ok((Header { tensors, metadata, findings, ..Header::default() }, torch))
+    Ok((Header { tensors, metadata, ..Header::default() }, torch))
 }
 
 /// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.

@@ -147,11 +147,11 @@ rules! {
         "files of a set differ in how many they are";
         MIXED;
         FETCH_TOGETHER;
-    GGUF_SPLIT_DUPLICATE "gguf.split-duplicate" Error:
+    GGUF_SPLIT_DUPLICATE "gguf.split-duplicate" Warning:
         "a tensor stands in two files of a set";
         MIXED;
         FETCH_TOGETHER;
-    GGUF_SPLIT_KEYS "gguf.split-keys" Error:
+    GGUF_SPLIT_KEYS "gguf.split-keys" Warning:
         "the keys about the set of files are missing or are no numbers";
         "a file that is no part of the set has the name of one, or a program of somebody's own split the model";
         FETCH_TOGETHER;
@@ -159,7 +159,7 @@ rules! {
         "files of the set are missing";
         "the download is not complete, or some files only were given";
         "fetch them into the same directory: the download may not be complete";
-    GGUF_SPLIT_NO "gguf.split-no" Error:
+    GGUF_SPLIT_NO "gguf.split-no" Warning:
         "the number of a file in its set is not the one that its name or the other files leave for it";
         "files were renamed, or copied over each other";
         FETCH_TOGETHER;

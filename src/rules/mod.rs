@@ -1,6 +1,6 @@
 //! Every rule that a file can break: one entry for each id, with what it means, why files break it and what to do.
 //!
-//! A [`Fault`](crate::error::Fault) names its rule and says what was found; the registry says the rest. An id is never reworded once released.
+//! A fault names its rule and says what was found; the registry says the rest. An id is never reworded once released.
 
 mod checkpoint;
 mod files;

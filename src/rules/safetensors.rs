@@ -1,6 +1,6 @@
 //! Rules of safetensors: the header's length, its JSON, each tensor by itself, and the layout of the data.
 
-use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, MADE, MANY, MEMORY_CURE, MORE_CURE, TWO_IN_ONE, rules};
+use super::{APPENDED, CUT, DAMAGED, FETCH_AGAIN, MADE, MANY, MORE_CURE, TWO_IN_ONE, rules};
 
 const SAVE_AGAIN: &str =
     "the file was not written by a safetensors library, or was changed since; save it again from its source";
@@ -61,10 +61,6 @@ rules! {
         "white space stands before the { of the header";
         "the JSON was written by a program that formats it; the format has spaces only after it";
         HARMLESS;
-    SAFETENSORS_MEMORY "safetensors.memory" Error:
-        "the header would take more memory than it may";
-        MADE;
-        MEMORY_CURE;
     SAFETENSORS_METADATA "safetensors.metadata" Error:
         "__metadata__ is no object whose values are strings";
         "a training program wrote numbers or nested values into it, which the format does not allow";

@@ -35,10 +35,6 @@ rules! {
         "a range of bytes reaches beyond the end of the file";
         "the file became shorter while its header was read, or its header lies in a way that no rule of its format names";
         super::FETCH_AGAIN;
-    TABLE_FULL "table.full" Error:
-        "names, shapes or types are more than a table of tensors takes";
-        MADE;
-        "split the checkpoint into several files, and open them one by one";
     TENSOR_UNKNOWN_TYPE "tensor.unknown-type" Error:
         "the elements of the tensor are of a type that is not known here";
         "the file was written by a fork, or by a newer version of its library";

@@ -29,7 +29,7 @@ rules! {
         "the directory has not as many entries as its end says";
         TWO_TRUTHS;
         TORCH_AGAIN;
-    TORCH_ZIP_CRC "torch-zip.crc" Error:
+    TORCH_ZIP_CRC "torch-zip.crc" Warning:
         "the bytes of an entry do not have the checksum that the archive says";
         "a copy or a disk damaged them, or they were changed in place";
         "fetch the file again";

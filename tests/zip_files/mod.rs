@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
 use max_weights::error::{Error, Fault, Result};
-use max_weights::format::Limits;
+use max_weights::format::Options;
 use max_weights::format::torch_zip::{self, Archive, crc32};
 
 /// An entry to be.
@@ -173,7 +173,7 @@ pub(crate) fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
 }
 
 pub(crate) fn try_read(zip: &Zip) -> Result<Archive> {
-    torch_zip::read(zip.bytes.len() as u64, &Limits::default(), fetch(&zip.bytes))
+    torch_zip::read(zip.bytes.len() as u64, &Options::default(), fetch(&zip.bytes))
 }
 
 #[track_caller]

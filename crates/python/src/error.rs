@@ -53,6 +53,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Format(fault) => with_attributes(classes::FormatError::new_err(message), &fault),
         Error::Unsupported(fault) => with_attributes(classes::UnsupportedError::new_err(message), &fault),
         Error::FileChanged(fault) => with_attributes(classes::FileChangedError::new_err(message), &fault),
+        Error::Findings(_) => classes::FormatError::new_err(message),
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
         Error::MissingFile { path } => {
             const ENOENT: i32 = 2;

@@ -22,7 +22,7 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { strict, ..Options::default() };
+                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
                 let options = OpenOptions { backend, format, ..OpenOptions::default() };
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
@@ -42,7 +42,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions) -> Option<Vec<Vec<u8>>>
             return None;
         }
     };
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
         let catalog = checkpoint.catalog();
         catalog.findings().iter().for_each(|finding| check_message(&finding.to_string()));

@@ -20,6 +20,12 @@ impl From<Fault> for Stop {
     }
 }
 
+impl From<Box<Fault>> for Stop {
+    fn from(fault: Box<Fault>) -> Self {
+        Self::Fault(fault)
+    }
+}
+
 impl From<Short> for Stop {
     fn from(short: Short) -> Self {
         Self::Fault(short.into())

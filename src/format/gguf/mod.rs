@@ -6,7 +6,6 @@
 //! Of what concerns one tensor only (a type that ggml removed, or that a fork of it made), the rest of the file is not made to suffer.
 
 mod cursor;
-mod findings;
 mod layout;
 mod metadata;
 pub mod split;
@@ -19,11 +18,10 @@ pub use split::SplitInfo;
 pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value, ValueType};
 
 use cursor::{Cursor, Form, Step, Stop};
-use findings::Findings;
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::{Header, Options, shown};
 use crate::rules;
 
@@ -71,22 +69,23 @@ pub enum Parsed {
 
 /// Reads the header of a file of `file_len` bytes that begins with `prefix`, of which the part with the metadata is kept.
 pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Parsed> {
-    match parse_start(&prefix, file_len, options) {
-        Ok(draft) => {
-            let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
-            prefix.truncate(keys_end);
-            // Giving memory back may mean a copy, which a little slack is not worth.
-            if prefix.capacity() - keys_end > keys_end / SLACK {
-                prefix.shrink_to_fit();
-            }
-            let metadata = Metadata::new(prefix, keys);
-            let big_endian = form.big_endian;
-            Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))
-        }
-        Err(Stop::NeedMore(at_least)) => Ok(Parsed::NeedMore { prefix, at_least }),
+    let mut findings = options.findings(rules::GGUF_MORE_FINDINGS);
+    let draft = match parse_start(&prefix, file_len, options, &mut findings) {
+        Err(Stop::NeedMore(at_least)) => return Ok(Parsed::NeedMore { prefix, at_least }),
         Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
         Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
+        Ok(draft) => Ok(draft),
+    };
+    let (draft, findings) = findings.finish(draft)?;
+    let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
+    prefix.truncate(keys_end);
+    // Giving memory back may mean a copy, which a little slack is not worth.
+    if prefix.capacity() - keys_end > keys_end / SLACK {
+        prefix.shrink_to_fit();
     }
+    let metadata = Metadata::new(prefix, keys);
+    let (header, big_endian) = (Header { findings, ..header }, form.big_endian);
+    Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))
 }
 
 /// Reads the header of a file of `file_len` bytes that begins with `first`; `fetch` fills a slice with the bytes from an offset on.
@@ -125,7 +124,7 @@ struct Draft {
     split: Option<SplitInfo>,
 }
 
-fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
+fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Step<Draft> {
     // Offsets in the header are kept in 32 bits, whatever the limits say.
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
@@ -133,15 +132,14 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
     cursor.take(8, "the start of the file", rules::GGUF_TOO_SHORT)?;
     let (tensor_count, key_count) = counts(&mut cursor, options)?;
 
-    let mut findings = Findings::new(options.limits.findings);
-    let keys = KeyTable::walk(&mut cursor, key_count, &mut findings)?;
+    let keys = KeyTable::walk(&mut cursor, key_count, findings)?;
     let keys_end = cursor.position();
-    let alignment = alignment(&keys, prefix, &mut findings)?;
+    let alignment = alignment(&keys, prefix, findings)?;
     let split = SplitInfo::from_keys(&keys, prefix)?;
 
     let frame = tensors::Frame { count: tensor_count, alignment, file_len };
-    let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, &mut findings)?;
-    let header = Header { tensors, metadata: Vec::new(), data_start, findings: findings.finish() };
+    let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, findings)?;
+    let header = Header { tensors, metadata: Vec::new(), data_start, findings: Vec::new() };
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })
 }
 
@@ -197,15 +195,15 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u6
         return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {
-        findings.note(|| {
+        findings.note(rules::GGUF_ALIGNMENT_SMALL, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is {alignment}; the format asks for a multiple of 8");
-            Fault::new(rules::GGUF_ALIGNMENT_SMALL, cause).offset(offset)
+            Fault::new(rule, cause).offset(offset)
         });
     }
     if !matches!(value, Value::U32(_)) {
-        findings.note(|| {
+        findings.note(rules::GGUF_ALIGNMENT_TYPE, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
-            Fault::new(rules::GGUF_ALIGNMENT_TYPE, cause).offset(offset)
+            Fault::new(rule, cause).offset(offset)
         });
     }
     Ok(alignment)

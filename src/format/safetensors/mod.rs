@@ -13,7 +13,7 @@ use visitors::Record;
 
 use crate::budget;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::{Header, Limits, Options, shown, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
@@ -59,6 +59,13 @@ fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
 pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> {
+    let mut findings = options.findings(rules::SAFETENSORS_MORE_FINDINGS);
+    let read = parse_into(header, file_len, options, &mut findings);
+    let (header, findings) = findings.finish(read)?;
+    Ok(Header { findings, ..header })
+}
+
+fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Result<Header> {
     check_length(header.len() as u64, file_len, &options.limits)?;
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
@@ -67,14 +74,14 @@ pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> 
             .format()
     })?;
     check_start(text)?;
-    let mut reader = Reader::new(text, data_start, options)?;
+    note_spaces(text, findings);
+    let mut reader = Reader::new(text, data_start, options, findings)?;
     reader.read(text).map_err(budget::error_of)?;
     reader.check_duplicates(text).map_err(budget::error_of)?;
-    let findings = reader.take_findings(text);
-    let (mut tensors, metadata) = reader.into_parts();
+    let (mut tensors, metadata, placed) = reader.into_parts();
     tensors.sort_by_offset()?;
-    check_coverage(&tensors, data_start, file_len).map_err(Error::Format)?;
-    Ok(Header { tensors, metadata, data_start, findings })
+    check_coverage(&tensors, data_start, file_len, placed, findings).map_err(Error::Format)?;
+    Ok(Header { tensors, metadata, data_start, findings: Vec::new() })
 }
 
 /// JSON's four kinds of white space.
@@ -90,18 +97,17 @@ fn check_start(text: &str) -> Result<()> {
 }
 
 /// White space that the format does not provide for, although every reader of JSON accepts it.
-fn space_findings(text: &str) -> Vec<Fault> {
-    let mut findings = Vec::new();
+fn note_spaces(text: &str, findings: &mut Findings) {
     if !text.starts_with('{') {
         let cause = "white space before the { of the header; the format has it only after the JSON";
-        findings.push(Fault::new(rules::SAFETENSORS_LEADING_SPACE, cause).offset(LENGTH_BYTES));
+        findings.note(rules::SAFETENSORS_LEADING_SPACE, |rule| Fault::new(rule, cause).offset(LENGTH_BYTES));
     }
     let padding = text.trim_end_matches(SPACES).len();
     if let Some(at) = text.get(padding..).and_then(|padding| padding.find(|c| c != ' ')) {
         let cause = "the header is padded with other characters than spaces";
-        findings.push(Fault::new(rules::SAFETENSORS_PADDING, cause).offset(LENGTH_BYTES + (padding + at) as u64));
+        let offset = LENGTH_BYTES + (padding + at) as u64;
+        findings.note(rules::SAFETENSORS_PADDING, |rule| Fault::new(rule, cause).offset(offset));
     }
-    findings
 }
 
 /// A tensor's name: NUL and the empty name are legal JSON, but end in trouble in C strings, paths and attribute names.
@@ -140,14 +146,17 @@ fn check_record<'a>(
         }
         None => Element::Unknown(dtype_name),
     };
-    // Against the end of the address space here, and against the end of the file in `check_coverage`, which can tell a truncated file.
-    let outside = |_| {
+    let outside = || {
         let cause = format!("data_offsets [{begin}, {end}] reach beyond 2^64 bytes");
         Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
     };
-    let start = data_start.saturating_add(begin);
-    let span = Span::within(u64::MAX - 1, start, len).map_err(outside)?;
+    let span = place(begin, len, data_start).ok_or_else(outside)?;
     Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
+}
+
+/// Where a tensor lies; against the end of the file it is checked in `check_coverage`, which can tell a truncated one.
+fn place(begin: u64, len: u64, data_start: u64) -> Option<Span> {
+    Span::within(u64::MAX - 1, data_start.saturating_add(begin), len).ok()
 }
 
 fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
@@ -174,12 +183,19 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
     Err(Fault::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
-/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets.
-fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Result<(), Box<Fault>> {
+/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
+/// without a place, unless all are `placed`, begin before the data.
+fn check_coverage(
+    tensors: &TensorTable,
+    data_start: u64,
+    file_len: u64,
+    placed: bool,
+    findings: &mut Findings,
+) -> Result<(), Box<Fault>> {
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
-    for info in tensors.iter() {
+    for info in tensors.iter().filter(|info| placed || info.span.start() >= data_start) {
         let (start, name) = (info.span.start(), info.name);
         if start < end {
             let cause = format!(
@@ -187,31 +203,34 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
                 end - start,
                 shown(previous.unwrap_or_default())
             );
-            return Err(Fault::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start).into());
+            findings.report(Fault::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
         }
-        if start > end && info.span.end() > file_len {
+        if placed && start > end && info.span.end() > file_len {
             let cause = format!(
                 "its data lies at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
-            return Err(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start).into());
+            findings.report(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;
+            continue;
         }
-        if start > end {
+        if placed && start > end {
             let cause = format!("{} bytes before its data belong to no tensor", start - end);
-            return Err(Fault::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end).into());
+            findings.report(Fault::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end))?;
         }
-        end = info.span.end();
-        previous = Some(name);
+        if info.span.end() >= end {
+            end = info.span.end();
+            previous = Some(name);
+        }
         if end > file_len && cut.is_none() {
-            cut = previous;
+            cut = Some(name);
         }
     }
     if let Some(name) = cut {
-        return Err(truncated(file_len, end, "").tensor(name).into());
+        findings.report(truncated(file_len, end, "").tensor(name))?;
     }
-    if end < file_len {
+    if placed && end < file_len {
         let cause = format!("{} bytes follow the data of the last tensor; the format allows none", file_len - end);
-        return Err(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end).into());
+        findings.report(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end))?;
     }
     Ok(())
 }

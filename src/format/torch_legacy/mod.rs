@@ -7,9 +7,9 @@
 mod storages;
 
 use crate::budget::{Budget, Short};
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Findings, Result};
+use crate::format::Options;
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
-use crate::format::{Limits, note};
 use crate::rules;
 use crate::tensor::Span;
 
@@ -37,7 +37,20 @@ pub struct Legacy {
 
 /// Reads the pickles of a file of `file_len` bytes, and the count of each storage; `fetch` fills a slice with the bytes from an offset on.
 /// The pickles together may have as many bytes as a header.
-pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Legacy> {
+pub fn read(file_len: u64, options: &Options, fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Legacy> {
+    let mut findings = options.findings(rules::TORCH_LEGACY_MORE_FINDINGS);
+    let read = read_into(file_len, options, &mut findings, fetch);
+    let (legacy, findings) = findings.finish(read)?;
+    Ok(Legacy { findings, ..legacy })
+}
+
+fn read_into(
+    file_len: u64,
+    options: &Options,
+    findings: &mut Findings,
+    fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<Legacy> {
+    let limits = &options.limits;
     let most = limits.header_bytes.min(file_len);
     let pickle_limits = pickle::Limits {
         pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
@@ -46,16 +59,14 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
     };
     let budget = Budget::of_file(file_len);
     let mut stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), at: 0, fetch };
-    let mut findings = Vec::new();
-
     check_magic(&stream.next(PersistentIds::Refused)?)?;
     let at = stream.at;
     check_protocol(&stream.next(PersistentIds::Refused)?, at)?;
     let at = stream.at;
     if is_big_endian(&stream.next(PersistentIds::Refused)?, at)? {
-        note(&mut findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+        findings.note(rules::TORCH_LEGACY_BYTEORDER, |rule| {
             let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
-            Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause).offset(at as u64)
+            Fault::new(rule, cause).offset(at as u64)
         });
     }
     let start = stream.at;
@@ -65,9 +76,9 @@ pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) ->
     let place = Span::within(file_len, start as u64, pickled.consumed as u64)?;
     let at = stream.at;
     let keys = stream.next(PersistentIds::Refused)?;
-    let spans = storages::read(&mut stream, &pickled, &keys, at, limits, &mut findings)?;
+    let spans = storages::read(&mut stream, &pickled, &keys, at, findings)?;
     pickled.budget.extend(stream.bytes.capacity());
-    Ok(Legacy { pickled, place, spans, findings })
+    Ok(Legacy { pickled, place, spans, findings: Vec::new() })
 }
 
 /// The file, as far as it was fetched.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::Stream;
 
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::pickle::{Pickled, StorageRef};
-use crate::format::{Limits, note, shown};
+use crate::format::shown;
 use crate::rules;
 use crate::tensor::Span;
 
@@ -22,8 +22,7 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
     pickled: &Pickled,
     keys: &Pickled,
     keys_at: usize,
-    limits: &Limits,
-    findings: &mut Vec<Fault>,
+    findings: &mut Findings,
 ) -> Result<Vec<Span>> {
     let refuse = |rule, cause: String| Fault::new(rule, cause).offset(keys_at as u64).format();
     let Some(list) = keys.objects.elements(keys.root) else {
@@ -49,34 +48,38 @@ pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
             let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
             return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause));
         };
-        let span = one(stream, storage, at)?;
+        let span = one(stream, storage, at, findings)?;
         at = span.end();
         if places.insert(key, span).is_some() {
-            return Err(refuse(
-                rules::TORCH_LEGACY_DUPLICATE_KEY,
-                format!("the list of keys has storage '{}' twice", shown(key)),
-            ));
+            let cause = format!("the list of keys has storage '{}' twice", shown(key));
+            findings.go_on(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause))?;
         }
     }
     if at < stream.file_len {
-        note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+        findings.note(rules::TORCH_LEGACY_TRAILING_DATA, |rule| {
             let cause = format!("{} bytes follow the last storage", stream.file_len - at);
-            Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).offset(at)
+            Fault::new(rule, cause).offset(at)
         });
     }
     let mut views = HashMap::new();
-    pickled
-        .storages
-        .iter()
-        .map(|storage| {
-            let whole = places.get(&*storage.key).copied().ok_or_else(|| missing(storage, keys_at))?;
-            part(storage, whole, &named, &mut views)
-        })
-        .collect()
+    let mut spans = budget::list(pickled.storages.len())?;
+    for storage in &pickled.storages {
+        let whole = places.get(&*storage.key).copied().ok_or_else(|| missing(storage, keys_at));
+        spans.push(match whole.and_then(|whole| part(storage, whole, &named, &mut views)) {
+            Ok(span) => span,
+            Err(error) => findings.go_on(error).map(|()| Span::EMPTY)?,
+        });
+    }
+    Ok(spans)
 }
 
 /// The bytes of the storage whose count stands at `at`.
-fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(stream: &mut Stream<F>, storage: &StorageRef, at: u64) -> Result<Span> {
+fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(
+    stream: &mut Stream<F>,
+    storage: &StorageRef,
+    at: u64,
+    findings: &mut Findings,
+) -> Result<Span> {
     let key = shown(&storage.key);
     let (elements, width) = (storage.elements, storage.dtype.bytes());
     let start = at.saturating_add(COUNT_BYTES);
@@ -97,7 +100,7 @@ fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(stream: &mut Stream<F>, storage: 
         let cause = format!(
             "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
         );
-        return Err(Fault::new(rules::TORCH_LEGACY_COUNT, cause).offset(at).format());
+        findings.go_on(Fault::new(rules::TORCH_LEGACY_COUNT, cause).offset(at).format())?;
     }
     Span::within(stream.file_len, start, end - start)
 }

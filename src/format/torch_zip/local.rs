@@ -7,8 +7,8 @@ use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
 
 use crate::budget;
-use crate::error::{Fault, Result};
-use crate::format::{Limits, shown};
+use crate::error::{Fault, Findings, Result};
+use crate::format::shown;
 use crate::rules;
 use crate::tensor::Span;
 
@@ -27,8 +27,7 @@ pub(super) fn read(
     centrals: &[Central],
     names: &str,
     directory: u64,
-    limits: &Limits,
-    findings: &mut Vec<Fault>,
+    findings: &mut Findings,
     fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Result<Vec<Record>> {
     let mut records = budget::list(centrals.len())?;
@@ -48,11 +47,17 @@ pub(super) fn read(
                 let before = records.last().map(|record: &Record| name_at(record, names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
-                return Err(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset));
+                findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
             }
-            gaps.between(end, central.header_offset, findings, limits);
+            gaps.between(end, central.header_offset, findings);
             let header = window.get((central.header_offset - first.header_offset) as usize..).unwrap_or_default();
-            let data = one(central, name, header, directory, fetch)?;
+            let data = match one(central, name, header, directory, fetch) {
+                Ok(data) => data,
+                Err(error) => {
+                    findings.go_on(error)?;
+                    continue;
+                }
+            };
             end = data.end();
             gaps.descriptor = central.flags & SIZES_FOLLOW != 0;
             let &Central { name_start, name_len, method, crc32, size, header_offset, .. } = central;
@@ -60,7 +65,7 @@ pub(super) fn read(
         }
         rest = after;
     }
-    gaps.between(end, directory, findings, limits);
+    gaps.between(end, directory, findings);
     Ok(records)
 }
 
@@ -183,17 +188,18 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn between(&self, end: u64, next: u64, findings: &mut Vec<Fault>, limits: &Limits) {
+    fn between(&self, end: u64, next: u64, findings: &mut Findings) {
         let gap = next.saturating_sub(end);
         let expected = if self.descriptor { DESCRIPTOR.contains(&gap) } else { gap == 0 };
-        if !expected {
-            super::note(findings, limits, || {
+        // What lies between broken entries is not known.
+        if !expected && !findings.failed() {
+            findings.note(rules::TORCH_ZIP_GAP, |rule| {
                 let cause = if self.descriptor && gap < *DESCRIPTOR.start() {
                     format!("{gap} bytes follow the data of an entry where its sizes and checksum should stand")
                 } else {
                     format!("{gap} bytes belong to no entry")
                 };
-                Fault::new(rules::TORCH_ZIP_GAP, cause).offset(end)
+                Fault::new(rule, cause).offset(end)
             });
         }
     }

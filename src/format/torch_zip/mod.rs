@@ -24,8 +24,8 @@ use end::End;
 use names::NameIndex;
 
 use crate::budget;
-use crate::error::{Fault, Result};
-use crate::format::{Limits, shown};
+use crate::error::{Error, Fault, Findings, Result};
+use crate::format::{Options, shown};
 use crate::rules;
 use crate::tensor::Span;
 
@@ -147,49 +147,58 @@ impl Archive {
 /// Reads the directory of a zip file of `file_len` bytes, and the header of every entry; `fetch` fills a slice with the bytes from an
 /// offset on. The end of the file is asked for once or twice, and then some hundred bytes for each entry (fewer times, where entries are
 /// small), in the order of the file.
-pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Archive> {
-    let end = End::read(file_len, limits, &mut fetch)?;
+pub fn read(file_len: u64, options: &Options, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Archive> {
+    let mut findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+    let read = read_into(file_len, options, &mut findings, &mut fetch);
+    let (archive, findings) = findings.finish(read)?;
+    Ok(Archive { findings, ..archive })
+}
+
+fn read_into(
+    file_len: u64,
+    options: &Options,
+    findings: &mut Findings,
+    mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<Archive> {
+    let end = End::read(file_len, &options.limits, &mut fetch)?;
     let place = end.directory;
-    let (mut centrals, names) = directory::read(&end.directory_bytes(&mut fetch)?, place, end.entries)?;
-    let mut findings = Vec::new();
+    let (mut centrals, names) = directory::read(&end.directory_bytes(&mut fetch)?, place, end.entries, findings)?;
     if end.comment > 0 {
-        note(&mut findings, limits, || {
+        findings.note(rules::TORCH_ZIP_COMMENT, |rule| {
             let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
-            Fault::new(rules::TORCH_ZIP_COMMENT, cause).offset(file_len - end.comment as u64)
+            Fault::new(rule, cause).offset(file_len - end.comment as u64)
         });
     }
     // The first entry of the directory, as PyTorch counts.
     let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
     let (prefix_len, first_name_len) = (first.find('/').unwrap_or_default(), first.len());
     if !centrals.is_sorted_by_key(|central| central.header_offset) {
-        note(&mut findings, limits, || {
-            Fault::new(
-                rules::TORCH_ZIP_ORDER,
-                "the directory lists the entries in another order than the file has them",
-            )
-            .offset(place.start())
+        findings.note(rules::TORCH_ZIP_ORDER, |rule| {
+            let cause = "the directory lists the entries in another order than the file has them";
+            Fault::new(rule, cause).offset(place.start())
         });
         centrals.sort_by_key(|central| central.header_offset);
     }
-    if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
+    if let Some(first) = centrals.first().filter(|first| first.header_offset > 0 && !findings.failed()) {
         let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-        return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0).format());
+        findings.report(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0)).map_err(Error::Format)?;
     }
-    let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
+    let records = local::read(&centrals, &names, place.start(), findings, &mut fetch)?;
     drop(centrals);
-    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
+    let mut archive =
+        Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings: Vec::new() };
     archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
         let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
         let cause = format!("it is there twice, first at byte {}", offset(first));
         directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, archive.name(second), offset(second))
     })?;
-    archive.note_strangers(limits);
+    archive.note_strangers(findings);
     Ok(archive)
 }
 
 impl Archive {
     /// Entries outside the prefix, which PyTorch does not see, and other readers do.
-    fn note_strangers(&mut self, limits: &Limits) {
+    fn note_strangers(&self, findings: &mut Findings) {
         let prefix = self.prefix();
         let inside = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
         let mut outside = self.iter().filter(|entry| !inside(entry.name));
@@ -200,12 +209,6 @@ impl Archive {
             shown(first.name),
             shown(prefix)
         );
-        let finding = Fault::new(rules::TORCH_ZIP_OUTSIDE_PREFIX, cause).offset(first.header_offset);
-        note(&mut self.findings, limits, || finding);
+        findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Fault::new(rule, cause).offset(first.header_offset));
     }
-}
-
-/// Keeps a finding, unless there are too many.
-fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
-    crate::format::note(findings, limits, rules::TORCH_ZIP_MORE_FINDINGS, finding);
 }

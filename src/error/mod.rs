@@ -4,11 +4,15 @@
 //! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
 //! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
+mod findings;
+
+pub use findings::{Findings, Policy};
+
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::rules::Rule;
+use crate::rules::{Rule, Severity};
 use crate::text;
 
 /// Characters of a cause or of advice that a message shows: what quotes names may quote many.
@@ -108,6 +112,9 @@ pub enum Error {
     /// The file is no longer the one that was opened.
     #[error("{0}")]
     FileChanged(Box<Fault>),
+    /// All that was found, in its order, where it is collected: some of it is an error.
+    #[error("{}", several(.0))]
+    Findings(Vec<Fault>),
     /// No weight of this name.
     #[error("no weight named '{}'{}", text::shown(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
@@ -163,7 +170,14 @@ impl Error {
     /// Names the file in an error that does not name one yet.
     #[must_use]
     pub fn at_path(mut self, path: &Path) -> Self {
-        if let Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) = &mut self {
+        let faults = match &mut self {
+            Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => {
+                std::slice::from_mut(&mut **fault)
+            }
+            Self::Findings(list) => list,
+            _ => &mut [],
+        };
+        for fault in faults {
             fault.path.get_or_insert_with(|| path.to_path_buf());
         }
         self
@@ -174,13 +188,18 @@ impl Error {
         Self::Io { path: path.to_path_buf(), action: action.into(), source }
     }
 
-    /// The broken rule, where there is one.
+    /// The broken rule, where there is one; of several, the first that is an error.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
+            Self::Findings(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => Some(fault),
             _ => None,
         }
     }
+}
+
+fn several(list: &[Fault]) -> String {
+    list.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {
