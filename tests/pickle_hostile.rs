@@ -134,6 +134,13 @@ fn what_is_no_function_is_not_called() {
     refused(b"K\x01)R.", "pickle.call", 3);
     refused(b"cos\nsystem\nK\x01R.", "pickle.call", 13);
     refused(b"ctorch\nfloat32\n)R.", "pickle.call", 16);
+    refused(b"K\x01K\x02\x93.", "pickle.global", 4);
+}
+
+#[test]
+fn numbers_in_text_that_are_none() {
+    refused(b"Ione\n.", "pickle.number", 0);
+    refused(b"Lx\n.", "pickle.number", 0);
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(super) fn check_places<'a>(
     findings: &mut Findings,
 ) -> Step<()> {
     // Where a tensor has no place, the room that it leaves says nothing.
-    let complete = places.len() as u64 == frame.count;
+    let mut complete = places.len() as u64 == frame.count;
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
@@ -121,7 +121,7 @@ pub(super) fn check_places<'a>(
                     frame.file_len
                 );
                 findings.report(fault(place, rules::GGUF_OUTSIDE, cause, start)?)?;
-                rest = after;
+                (complete, rest) = (false, after);
                 continue;
             }
             let cause = format!("{gap} bytes before its data belong to no tensor; llama.cpp refuses the file");

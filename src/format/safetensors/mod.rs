@@ -184,18 +184,18 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
 }
 
 /// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
-/// without a place, unless all are `placed`, begin before the data.
+/// without a place lie nowhere; unless all are `placed`, the room that they leave says nothing.
 fn check_coverage(
     tensors: &TensorTable,
     data_start: u64,
     file_len: u64,
-    placed: bool,
+    mut placed: bool,
     findings: &mut Findings,
 ) -> Result<(), Box<Fault>> {
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
-    for info in tensors.iter().filter(|info| placed || info.span.start() >= data_start) {
+    for info in tensors.iter().filter(|info| info.span != Span::EMPTY) {
         let (start, name) = (info.span.start(), info.name);
         if start < end {
             let cause = format!(
@@ -211,6 +211,7 @@ fn check_coverage(
                 info.span.end()
             );
             findings.report(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;
+            placed = false;
             continue;
         }
         if placed && start > end {
