@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use max_weights::checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
-use max_weights::error::{Error, Result};
+use max_weights::checkpoint::{self, Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::error::{Error, Fault, Result};
 use max_weights::format::Options;
+use max_weights::rules::Severity;
 use max_weights::tensor::Element;
 use safetensors::SafeTensors;
 
 use super::folder::in_folder;
 use super::memory;
-use super::printing::{check_html, check_message, check_text, is_plain};
+use super::printing::{check_bounded, check_html, check_message, check_text, is_plain};
 
 /// Names whose prefixes are compared with a walk over all names.
 const NAMES: usize = 12;
@@ -43,7 +44,26 @@ pub fn check(input: &[u8]) {
         if verdicts[0] {
             compare(input, path);
         }
+        memory::bounded(input.len(), || check_findings(path));
     });
+}
+
+/// An opening that collects all findings has the one that a strict opening ends with among them, and no error where that one finds none.
+pub fn check_findings(path: &Path) {
+    let Ok(all) = checkpoint::check(&[path.to_path_buf()], &OpenOptions::default()) else { return };
+    check_bounded(&all);
+    all.iter().for_each(|finding| check_message(&finding.to_string()));
+    match open(path, &OpenOptions::default()) {
+        Ok(_) => assert!(all.iter().all(|finding| finding.rule.severity == Severity::Warning), "{all:?}"),
+        Err(error) => {
+            let Some(fault) = error.fault() else { return };
+            let same = |found: &Fault| {
+                (found.rule, &found.tensor, found.offset, &found.path)
+                    == (fault.rule, &fault.tensor, fault.offset, &fault.path)
+            };
+            assert!(all.iter().any(same), "{fault} is not among {all:?}");
+        }
+    }
 }
 
 /// True if the file opens.
