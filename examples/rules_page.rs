@@ -33,7 +33,7 @@ fn main() {
 }
 
 /// The whole page.
-pub fn page() -> String {
+pub(crate) fn page() -> String {
     let mut page = INTRO.to_owned();
     for (title, subjects) in SUBJECTS {
         page.push_str(&format!("\n## {title}\n"));

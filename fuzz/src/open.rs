@@ -52,7 +52,9 @@ pub fn check(input: &[u8]) {
 pub fn check_findings(path: &Path) {
     let Ok(all) = checkpoint::check(&[path.to_path_buf()], &OpenOptions::default()) else { return };
     check_bounded(&all);
-    all.iter().for_each(|finding| check_message(&finding.to_string()));
+    for finding in &all {
+        check_message(&finding.to_string());
+    }
     match open(path, &OpenOptions::default()) {
         Ok(_) => assert!(all.iter().all(|finding| finding.rule.severity == Severity::Warning), "{all:?}"),
         Err(error) => {

@@ -199,7 +199,6 @@ impl WeightsNode {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
         let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        let fault = fault;
         match self.catalog().paths().get(info.file as usize) {
             Some(path) => fault.path(path).format(),
             None => fault.format(),
