@@ -17,7 +17,7 @@ use max_weights::format::Options;
 use zip_files::{FLAGS, OFFSET, SIZE, Zip, plain_parts};
 
 fn with(policy: Policy) -> OpenOptions {
-    OpenOptions { format: Options { policy, ..Options::default() }, ..OpenOptions::default() }
+    OpenOptions::default().format(Options { policy, ..Options::default() })
 }
 
 fn found(path: &Path) -> Vec<Fault> {

@@ -32,7 +32,7 @@ fn file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> Pa
 
 fn open(paths: &[PathBuf], policy: Policy, limits: Limits) -> Result<Checkpoint> {
     let format = Options { policy, limits, ..Options::default() };
-    Checkpoint::open(paths, &OpenOptions { format, ..OpenOptions::default() })
+    Checkpoint::open(paths, &OpenOptions::default().format(format))
 }
 
 fn strictly(paths: &[PathBuf]) -> Result<Checkpoint> {

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::format::torch::torch_only;
-use crate::tensor::{Element, TensorInfo, View};
+use crate::tensor::{Element, TensorInfo, View, extent};
 
 impl Catalog {
     /// Groups of tensors of these numbers that share bytes of a storage, directly or through others of the group; each group, and all groups,
@@ -46,9 +46,6 @@ impl Catalog {
 
 /// Bytes from the first element to the end of the last.
 fn reach(info: &TensorInfo<'_>, view: &View<'_>) -> Option<u64> {
-    if info.shape.contains(&0) {
-        return Some(0);
-    }
     let item = match info.element {
         Element::Plain(dtype) => match dtype.bytes() {
             Some(bytes) => bytes as u64,
@@ -57,9 +54,5 @@ fn reach(info: &TensorInfo<'_>, view: &View<'_>) -> Option<u64> {
         Element::Unknown(name) => torch_only(name)?.bytes(),
         Element::Packed(_) => return None,
     };
-    let mut last = 0u64;
-    for (dim, stride) in info.shape.iter().zip(view.strides) {
-        last = last.checked_add((dim - 1).checked_mul(*stride)?)?;
-    }
-    last.checked_add(1)?.checked_mul(item)
+    Some(extent(info.shape, view.strides)?.bytes(item)?.len)
 }

@@ -103,7 +103,7 @@ impl Disagreements {
     }
 
     /// All findings; or, where disagreements are not tolerated, an error for the first.
-    pub(super) fn finish(self, policy: Policy) -> Result<Vec<Fault>> {
+    pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Fault>> {
         let total = self.findings.total();
         let mut list = self.findings.close();
         if policy == Policy::Strict && total > 0 {

@@ -11,9 +11,9 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{StorageRef, TorchDType};
 use crate::format::torch::{Place, Torch, swapped_bytes, torch_only};
 use crate::format::torch_zip;
-use crate::memory::{ForkMutex, Storage, no_memory};
+use crate::memory::{Block, ForkMutex, Storage, no_memory};
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::Source;
 use crate::tensor::{Element, Span, TensorInfo, View};
 use crate::workers::Interrupt;
 
@@ -72,7 +72,7 @@ impl Checkpoint {
         };
         let (storage, offset) = self.bytes_of(number, &info)?;
         let buffer = Buffer::contiguous_at(storage, offset, dtype, &shape)?;
-        if self.catalog.ggufs[info.file as usize].as_ref().is_some_and(|gguf| gguf.big_endian) {
+        if self.catalog.files[info.file as usize].gguf().is_some_and(|gguf| gguf.big_endian) {
             return match info.element {
                 Element::Packed(encoding) => buffer.swap_blocks(encoding, &self.options.format.interrupt),
                 Element::Plain(_) | Element::Unknown(_) => buffer.swap_bytes(&self.options.format.interrupt),
@@ -81,9 +81,9 @@ impl Checkpoint {
         Ok(buffer)
     }
 
-    fn file(&self, number: u32) -> Result<&LocalFile> {
-        let missing = || Error::MissingFile { path: self.catalog.paths[number as usize].clone() };
-        self.files[number as usize].as_ref().ok_or_else(missing)
+    fn file(&self, number: u32) -> Result<&dyn Source> {
+        let missing = || Error::MissingFile { path: self.catalog.files[number as usize].path.clone() };
+        self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
     fn bytes_of(&self, number: usize, info: &TensorInfo<'_>) -> Result<(Arc<Storage>, usize)> {
@@ -100,7 +100,7 @@ impl Checkpoint {
     }
 
     fn torch_tensor(&self, torch: &Torch, info: &TensorInfo<'_>) -> Result<Buffer> {
-        let path = &self.catalog.paths[info.file as usize];
+        let path = &self.catalog.files[info.file as usize].path;
         let Some(View { strides, storage, inflated, start }) = info.view else {
             let why = torch.refused(info.name).unwrap_or("no array in the file");
             let cause = format!("this is {why}, which no array of the file stands for");
@@ -146,7 +146,7 @@ impl Checkpoint {
     /// All bytes of a storage of a PyTorch file, in the order of this machine for elements of `dtype`.
     pub fn torch_storage(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Buffer> {
         let torch = self.catalog.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
-        let path = &self.catalog.paths[file as usize];
+        let path = &self.catalog.files[file as usize].path;
         let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
         if len == 0 {
             return Buffer::zeros(DType::UInt8, &[0]);
@@ -203,25 +203,23 @@ impl Checkpoint {
 
 /// A compressed storage, inflated into memory of its own, which `finish` may change before it is shared.
 fn inflated(
-    file: &LocalFile,
+    file: &dyn Source,
     torch: Option<&Arc<Torch>>,
     place: Place,
     size: u64,
     interrupt: Interrupt<'_>,
     finish: impl FnOnce(&mut [u8]),
 ) -> Result<Arc<Storage>> {
-    let inflate = || {
+    let inflate = || -> Result<_> {
         torch.map_or(Ok(()), |torch| torch.check_inflated())?;
         torch_zip::check_ratio(place.span.len(), size)?;
         let compressed = file.read_span(place.span, interrupt, |_| ())?;
         let len = usize::try_from(size).map_err(|_| no_memory(usize::MAX))?;
-        let fill = |block: &mut [u8]| {
-            torch_zip::inflate_into(compressed.slice(0, compressed.len()), block, interrupt)?;
-            torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block)))?;
-            finish(block);
-            Ok(())
-        };
-        Storage::filled(len, fill).ok_or_else(|| no_memory(len))?
+        let mut block = Block::any(len)?;
+        torch_zip::inflate_into(compressed.slice(0, compressed.len())?, block.as_mut_slice(), interrupt)?;
+        torch.map_or(Ok(()), |torch| torch.check_crc32(place, torch_zip::crc32(block.as_mut_slice())))?;
+        finish(block.as_mut_slice());
+        Ok(block.freeze())
     };
     inflate().map_err(|error| error.at_path(file.path()))
 }

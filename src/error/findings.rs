@@ -102,7 +102,7 @@ impl Findings {
     }
 
     /// Ends the list with the outcome of what it was for: the findings, if nothing failed; where errors are collected, all of them.
-    pub fn finish<T>(mut self, outcome: Result<T>) -> Result<(T, Vec<Fault>)> {
+    pub fn finish<T>(&mut self, outcome: Result<T>) -> Result<(T, Vec<Fault>)> {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
             Ok(_) => Err(Error::Findings(self.close())),
@@ -111,8 +111,9 @@ impl Findings {
     }
 
     /// All findings, and how many there are besides.
-    pub fn close(mut self) -> Vec<Fault> {
-        let beyond = self.counts.into_iter().filter_map(|(rule, count)| Some((rule, count.checked_sub(self.most)?)));
+    pub fn close(&mut self) -> Vec<Fault> {
+        let counts = std::mem::take(&mut self.counts);
+        let beyond = counts.into_iter().filter_map(|(rule, count)| Some((rule, count.checked_sub(self.most)?)));
         let beyond = beyond.filter(|(_, count)| *count > 0);
         match self.more {
             None => self.list.extend(beyond.map(|(rule, more)| Fault::new(rule, format!("{more} more of this kind")))),
@@ -121,7 +122,7 @@ impl Findings {
                 self.list.extend((more > 0).then(|| Fault::new(rule, format!("{more} more findings"))));
             }
         }
-        self.list
+        std::mem::take(&mut self.list)
     }
 
     /// Counts a finding; true if it is to be kept.

@@ -1,7 +1,9 @@
 //! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
 
+mod extent;
 mod table;
 
+pub use extent::{Extent, extent};
 pub use table::TensorTable;
 
 use crate::dtype::DType;

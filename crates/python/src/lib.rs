@@ -48,6 +48,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;
     module.add_function(function!(pickle::reopen_weights, module)?)?;
+    module.add_function(function!(text::near_names, module)?)?;
     module.add_function(function!(text::printable, module)?)?;
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;

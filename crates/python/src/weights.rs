@@ -131,7 +131,8 @@ impl Shared {
 
     pub(crate) fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
         let checkpoint = self.checkpoint.read().unwrap_or_else(PoisonError::into_inner);
-        let closed = || Error::Closed { path: self.catalog.paths().first().cloned().unwrap_or_default() };
+        let closed =
+            || Error::Closed { path: self.catalog.files().first().map(|file| file.path.clone()).unwrap_or_default() };
         checkpoint.clone().ok_or_else(closed)
     }
 }
@@ -199,16 +200,16 @@ impl WeightsNode {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
         let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        match self.catalog().paths().get(info.file as usize) {
-            Some(path) => fault.path(path).format(),
+        match self.catalog().files().get(info.file as usize) {
+            Some(file) => fault.path(&file.path).format(),
             None => fault.format(),
         }
     }
 
     /// The name below which the node's methods work, for messages.
     fn title(&self) -> String {
-        let files = self.catalog().paths();
-        let first = files.first().map(|path| text::path(path)).unwrap_or_default();
+        let files = self.catalog().files();
+        let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
         let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
         format!("{first}{more}")
     }
@@ -372,7 +373,7 @@ impl WeightsNode {
         if let Element::Unknown(name) = info.element {
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
-            let error = fault.path(&self.catalog().paths()[info.file as usize]).unsupported();
+            let error = fault.path(&self.catalog().files()[info.file as usize].path).unsupported();
             value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
         }
         Ok(value)
@@ -573,5 +574,5 @@ pub(crate) fn rename_weights<'py>(
 /// The files that a node's checkpoint consists of.
 #[pyfunction]
 pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
-    node.get().catalog().paths().iter().map(|path| path.clone().into_os_string()).collect()
+    node.get().catalog().files().iter().map(|file| file.path.clone().into_os_string()).collect()
 }

@@ -6,7 +6,7 @@ use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use crate::budget;
 use crate::error::{Fault, Findings};
-use crate::format::duplicates::first_duplicate;
+use crate::format::name_table::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
