@@ -8,7 +8,7 @@ mod zip_files;
 
 use max_weights::error::{Error, Fault};
 use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
-use max_weights::format::{Limits, drive};
+use max_weights::format::{Limits, Options, drive};
 use max_weights::source::Source as _;
 use max_weights::workers::uninterrupted;
 use source_support::Trial;
@@ -376,7 +376,7 @@ fn a_file_cut_at_any_byte_is_refused() {
         for len in 0..zip.bytes.len() {
             let cut = Zip { bytes: zip.bytes[..len].to_vec(), ..zip.clone() };
             let fault = try_read(&cut).expect_err("cut").fault().expect("a fault").clone();
-            assert!(fault.rule.id == "torch-zip.truncated" && fault.help.is_some(), "{len}: {fault}");
+            assert!(fault.rule.id == "torch-zip.truncated" && !fault.help.is_empty(), "{len}: {fault}");
         }
     }
 }
@@ -477,7 +477,8 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
     assert_eq!(error.fault().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
     let limits = Limits { header_bytes: 100, ..Limits::default() };
-    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &limits), &zip.bytes).expect_err("refused");
+    let options = Options { limits, ..Options::default() };
+    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &options), &zip.bytes).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
 }
 
@@ -490,8 +491,9 @@ fn extra_fields_beyond_the_limit_are_refused_before_they_are_read() {
     let zip = Zip::new(&parts).local(1, COMPRESSED, [0xff; 8]);
     assert_eq!(read(&zip).entry(1).map(|entry| entry.size), Some(40));
     let limits = Limits { header_bytes: 20_000, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
     let source = Trial::of("a.zip", &zip.bytes);
-    let error = drive(torch_zip::Parser::new(source.len(), &limits), &source, &uninterrupted).expect_err("refused");
+    let error = drive(torch_zip::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
     // The end of the file, and the headers.
     assert_eq!(source.counts().batches, 2);

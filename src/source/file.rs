@@ -61,11 +61,11 @@ impl LocalFile {
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if metadata.is_dir() {
             let fault = Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file");
-            return Err(fault.path(path).help("Give load_weights the directory, or a reader the files in it").format());
+            return Err(fault.path(path).format());
         }
         if !metadata.is_file() {
             let fault = Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)");
-            return Err(fault.path(path).help("Copy it to a file first").format());
+            return Err(fault.path(path).format());
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;

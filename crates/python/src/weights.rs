@@ -200,7 +200,6 @@ impl WeightsNode {
         let Error::Argument(cause) = error else { return error };
         let info = self.catalog().table().get(number);
         let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        let fault = fault.help("take the weight from the tree with the file's own names");
         match self.catalog().files().get(info.file as usize) {
             Some(file) => fault.path(&file.path).format(),
             None => fault.format(),
@@ -374,8 +373,7 @@ impl WeightsNode {
         if let Element::Unknown(name) = info.element {
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
-            let help = "its bytes can be read and copied as they are";
-            let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
+            let error = fault.path(&self.catalog().files()[info.file as usize].path).unsupported();
             value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
         }
         Ok(value)

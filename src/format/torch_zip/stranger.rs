@@ -10,9 +10,8 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));
     if is_member("constants.pkl") || (is_member("data.pkl") && below("code/")) {
-        let help = "with PyTorch: model = torch.jit.load(PATH); torch.save(model.state_dict(), NEW_PATH), or save_file of safetensors";
         let cause = "this is a TorchScript archive: a program with its weights, not a checkpoint";
-        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).help(help).offset(0));
+        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).offset(0));
     }
     if is_member("data.pkl") {
         return None;
