@@ -97,7 +97,7 @@ impl Contents {
         let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, torches, kind, findings, note });
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-        Ok(Checkpoint { catalog, files, opened, options, taken: super::take::Taken::default() })
+        Ok(Checkpoint { catalog, files, opened, options })
     }
 }
 

@@ -162,5 +162,5 @@ fn verify(file: &LocalFile, torch: &Torch, place: Place, interrupt: Interrupt<'_
             interrupt()?;
         }
     }
-    torch.check_crc32(place, checksum.value())
+    torch.check_crc32(place.span, place.crc32, checksum.value())
 }

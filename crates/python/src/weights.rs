@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::{Error, Fault};
 use max_weights::names::join;
@@ -172,9 +173,26 @@ impl WeightsNode {
         &self.shared.catalog
     }
 
-    /// The tensor of a weight. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
+    /// The tensor of a weight.
     fn buffer(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize) -> Outcome<Buffer> {
         let tensor = py.detach(|| checkpoint.tensor(number))?;
+        self.taken(py, checkpoint, number, tensor)
+    }
+
+    /// Every tensor at and below the node, in file order, with its name. Those that share bytes in the file share them.
+    fn all(&self, py: Python<'_>) -> Outcome<Vec<(&str, Buffer)>> {
+        let checkpoint = self.shared.checkpoint()?;
+        let numbers = self.catalog().walk(&self.name);
+        let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
+        let named = numbers.into_iter().zip(tensors).map(|(number, tensor)| {
+            let number = number as usize;
+            Ok((self.catalog().table().name(number), self.taken(py, &checkpoint, number, tensor)?))
+        });
+        named.collect()
+    }
+
+    /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
+    fn taken(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize, tensor: Tensor) -> Outcome<Buffer> {
         if !tensor.storage().is_mapped()
             && let Some((path, reason)) = checkpoint.mapping_refused(number)
             && !self.shared.refusal_logged.swap(true, Ordering::Relaxed)
@@ -370,8 +388,9 @@ impl WeightsNode {
             return Ok(class.call1((buffer, &self.name, dtype, shape, encoding, logical))?);
         }
         let value = class.call1((buffer, &self.name, dtype, shape))?;
-        if let Element::Unknown(name) = info.element {
-            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
+        if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
+            let name = info.element.to_string();
+            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&name));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().paths()[info.file as usize]).help(help).unsupported();
@@ -508,19 +527,8 @@ impl Items {
 
 /// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
 #[pyfunction]
-pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared.checkpoint()?;
-    let numbers = node.catalog().walk(&node.name);
-    let mut pairs = Vec::with_capacity(numbers.len());
-    for (i, number) in numbers.into_iter().enumerate() {
-        if i % SIGNAL_INTERVAL == 0 {
-            py.check_signals()?;
-        }
-        let number = number as usize;
-        pairs.push((node.catalog().table().name(number).to_owned(), node.buffer(py, &checkpoint, number)?));
-    }
-    Ok(pairs)
+pub(crate) fn buffers<'a>(node: &'a Bound<'_, WeightsNode>) -> Outcome<Vec<(&'a str, Buffer)>> {
+    node.get().all(node.py())
 }
 
 /// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
@@ -529,17 +537,14 @@ pub(crate) fn export_dlpack<'py>(
     node: &Bound<'py, WeightsNode>,
     convert: &Bound<'py, PyAny>,
 ) -> Outcome<Bound<'py, PyDict>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared.checkpoint()?;
+    let py = node.py();
     let tensors = PyDict::new(py);
-    for (i, number) in node.catalog().walk(&node.name).into_iter().enumerate() {
+    for (i, (name, buffer)) in node.get().all(py)?.into_iter().enumerate() {
         if i % SIGNAL_INTERVAL == 0 {
             py.check_signals()?;
         }
-        let number = number as usize;
-        let buffer = node.buffer(py, &checkpoint, number)?;
         let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
-        tensors.set_item(node.catalog().table().name(number), convert.call1((capsule,))?)?;
+        tensors.set_item(name, convert.call1((capsule,))?)?;
     }
     Ok(tensors)
 }
