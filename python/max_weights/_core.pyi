@@ -28,7 +28,7 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "dequantize",
-    "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
+    "data_of_all", "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
     "shown", "torch_globals", "tree",
 ]
 # fmt: on
@@ -582,6 +582,7 @@ def release_memory() -> int:
     because fresh pages cost more than the work on them.
     """
 
+def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
     """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""
 

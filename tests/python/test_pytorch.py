@@ -14,7 +14,7 @@ import torch
 
 import max_weights
 from max_weights import PytorchWeights
-from max_weights._core import torch_globals
+from max_weights._core import buffers, torch_globals
 from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load_file
@@ -92,11 +92,13 @@ def test_strides_offsets_and_sharing_are_those_of_the_file(saved: Any, backend: 
         "alone": torch.ones(2),
     }
     weights = max_weights.load_weights(saved(views), backend=backend)
-    buffers = {name: node.data().to_buffer() for name, node in weights.items()}
-    assert set(buffers) == set(views)
-    start = buffers["base"]._data_ptr()
+    together = dict(buffers(weights))
+    assert set(together) == set(views)
+    start = together["base"]._data_ptr()
     for name, view in views.items():
-        buffer = buffers[name]
+        alone, buffer = weights[name].data().to_buffer(), together[name]
+        np.testing.assert_array_equal(alone.to_numpy(), view.numpy(), name)
+        assert alone.strides == view.stride()
         np.testing.assert_array_equal(buffer.to_numpy(), view.numpy(), name)
         assert buffer.strides == view.stride()
         assert buffer.nbytes == view.nbytes
