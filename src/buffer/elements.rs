@@ -91,17 +91,10 @@ impl Buffer {
 
     /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
-        self.copy_and(interrupt, |_| ())
-    }
-
-    /// A contiguous copy whose bytes were changed by `finish`.
-    pub(super) fn copy_and(&self, interrupt: Interrupt<'_>, finish: impl FnOnce(&mut [u8])) -> Result<Self> {
         let (size, bits) = (self.size(), self.dtype.bits());
         let storage = Storage::filled(size, |out| {
             let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, out);
-            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
-            finish(out);
-            Ok(())
+            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))
         })
         .ok_or_else(|| no_memory(size))??;
         Self::contiguous_at(storage, 0, self.dtype, &self.shape)
