@@ -7,12 +7,12 @@ use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::StorageRef;
-use crate::format::torch::{Place, Torch};
+use crate::format::torch::Place;
 use crate::format::torch_zip;
 use crate::memory::Storage;
 use crate::quant::{self, Encoding};
 use crate::rules;
-use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType, View};
+use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
 
 /// Bytes of a file, and what they become in memory. Tensors of one segment share bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,38 +120,27 @@ impl Catalog {
     /// Where weight number `number` lies; or why no array of the file stands for it.
     pub fn placement(&self, number: usize) -> Result<Placement> {
         let info = self.table().get(number);
-        if let Some(torch) = self.torch(info.file) {
-            return self.torch_placement(torch, &info);
-        }
-        let (dtype, shape) = match info.element {
-            Element::Plain(dtype) => (dtype, signed(info.shape)),
-            _ => (DType::UInt8, signed(&info.byte_shape().unwrap_or_else(|| vec![info.span.len()]))),
+        let (dtype, swap) = match info.element {
+            Element::Plain(dtype) => (dtype, Swap::numbers_of(TorchDType::Plain(dtype))),
+            Element::Packed(encoding) => (DType::UInt8, Swap::Blocks(encoding)),
+            Element::Torch(dtype) => (DType::UInt8, Swap::numbers_of(dtype)),
+            Element::Unknown(_) => (DType::UInt8, Swap::Nothing),
+            Element::NoArray(kind, _) => return Err(self.no_array(kind, &info)),
         };
-        let swap = match info.element {
-            _ if !self.is_big_endian(info.file) => Swap::Nothing,
-            Element::Plain(dtype) => Swap::numbers_of(TorchDType::Plain(dtype)),
-            Element::Packed(encoding) => Swap::Blocks(encoding),
-            _ => Swap::Nothing,
+        let (place, start) = match (info.view, self.torch(info.file)) {
+            (Some(view), Some(torch)) => (torch.place_at(view.storage, view.inflated), view.start),
+            _ => (Place::stored(info.span), 0),
         };
-        let segment = Segment { file: info.file, span: info.span, transform: Transform { inflate: None, swap } };
-        let (aligned, len) = (info.is_aligned(), info.span.len());
-        Ok(Placement { segment, aligned, dtype, shape, strides: None, start: 0, len })
-    }
-
-    fn torch_placement(&self, torch: &Torch, info: &TensorInfo<'_>) -> Result<Placement> {
-        let Some(View { strides, storage, inflated, start }) = info.view else {
-            return Err(self.no_array(info));
+        let segment = self.segment(info.file, place, swap)?;
+        let mut shape = match info.element {
+            Element::Packed(_) | Element::Unknown(_) => {
+                signed(&info.byte_shape().unwrap_or_else(|| vec![info.span.len()]))
+            }
+            _ => signed(info.shape),
         };
-        let (dtype, torch_dtype) = match info.element {
-            Element::Plain(dtype) => (dtype, TorchDType::Plain(dtype)),
-            Element::Torch(torch_dtype) => (DType::UInt8, torch_dtype),
-            _ => (DType::UInt8, TorchDType::Plain(DType::UInt8)),
-        };
-        let segment = self.torch_segment(torch, info.file, torch.place_at(storage, inflated), torch_dtype)?;
-        let mut shape = signed(info.shape);
-        let mut strides = dtype.bytes().map(|_| signed(strides));
-        if let (Element::Torch(_), Some(strides)) = (info.element, &mut strides) {
-            let item = torch_dtype.bytes() as i64;
+        let mut strides = info.view.filter(|_| dtype.bytes().is_some()).map(|view| signed(view.strides));
+        if let (Element::Torch(dtype), Some(strides)) = (info.element, &mut strides) {
+            let item = dtype.bytes() as i64;
             // The stride of a dimension of one element may be any number, and says nothing.
             for stride in &mut *strides {
                 *stride = stride.checked_mul(item).unwrap_or(item);
@@ -159,7 +148,7 @@ impl Catalog {
             shape.push(item);
             strides.push(1);
         }
-        let len = info.reach().unwrap_or_else(|| info.bytes());
+        let len = info.view.and_then(|_| info.reach()).unwrap_or_else(|| info.bytes());
         Ok(Placement { segment, aligned: info.is_aligned(), dtype, shape, strides, start, len })
     }
 
@@ -169,36 +158,28 @@ impl Catalog {
         let path = &self.paths()[file as usize];
         let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
         let place = torch.place_of(number).map_err(|error| error.at_path(path))?;
-        let segment = self.torch_segment(torch, file, place, dtype)?;
+        let segment = self.segment(file, place, Swap::numbers_of(dtype))?;
         let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
         let shape = vec![len as i64];
         Ok(Placement { segment, aligned, dtype: DType::UInt8, shape, strides: None, start: 0, len })
     }
 
-    fn torch_segment(&self, torch: &Torch, file: u32, place: Place, dtype: TorchDType) -> Result<Segment> {
-        let inflate = match place.inflated {
-            Some(size) => {
-                let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
-                checked.map_err(|error| error.at_path(&self.paths()[file as usize]))?;
-                Some(Inflate { size, crc32: place.crc32 })
-            }
-            None => None,
-        };
-        let swap = if torch.big_endian { Swap::numbers_of(dtype) } else { Swap::Nothing };
+    fn segment(&self, file: u32, place: Place, swap: Swap) -> Result<Segment> {
+        if let (Some(size), Some(torch)) = (place.inflated, self.torch(file)) {
+            let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
+            checked.map_err(|error| error.at_path(&self.paths()[file as usize]))?;
+        }
+        let inflate = place.inflated.map(|size| Inflate { size, crc32: place.crc32 });
+        let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
         Ok(Segment { file, span: place.span, transform: Transform { inflate, swap } })
     }
 
-    fn no_array(&self, info: &TensorInfo<'_>) -> Error {
-        let (what, wrapper) = match info.element {
-            // Of a class of its own: load does not build it either.
-            Element::NoArray(kind, _) => (kind.what(), kind == NoArray::Wrapper),
-            _ => ("no array in the file", false),
-        };
-        let cause = format!("this is {what}, which no array of the file stands for");
-        let below = self.range(info.name).len() > 1;
+    fn no_array(&self, kind: NoArray, info: &TensorInfo<'_>) -> Error {
+        let cause = format!("this is {}, which no array of the file stands for", kind.what());
         let parts = "The arrays that it is made of have names below its own (items() walks them)";
         let load = "max_weights.torch.load gives it as torch does";
-        let help = match (below, wrapper) {
+        // Of a class of its own: load does not build it either.
+        let help = match (self.range(info.name).len() > 1, kind == NoArray::Wrapper) {
             (true, false) => format!("{parts}; {load}"),
             (false, false) => load.to_owned(),
             (true, true) => parts.to_owned(),

@@ -10,6 +10,7 @@ use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::error::Result;
 use crate::format::torch_zip;
 use crate::memory::{BLOCK_ALIGN, Storage, no_memory};
+use crate::tensor::Span;
 use crate::workers::{Interrupt, WORKERS};
 
 /// Segments between two questions whether to go on, where nothing is read.
@@ -105,11 +106,13 @@ fn read(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Resul
         let storage = file.read_span(span, interrupt, |block| swapped = swap(segment, block, interrupt))?;
         return swapped.map(|()| storage);
     };
+    let part = Span::within(inflate.size, needed.start, needed.end - needed.start)?;
     let whole = inflated(checkpoint, segment, inflate).map_err(|error| error.at_path(file.path()))?;
-    if (needed.start, needed.end) == (0, inflate.size) {
+    if part.len() == inflate.size {
         return Ok(whole);
     }
-    Storage::of_bytes(whole.slice(needed.start as usize, (needed.end - needed.start) as usize))
+    // So that a part does not hold the whole.
+    Storage::of_bytes(whole.slice(part.start() as usize, part.len() as usize))
 }
 
 fn inflated(checkpoint: &Checkpoint, segment: &Segment, inflate: Inflate) -> Result<Arc<Storage>> {
