@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
 use max_weights::format::Options;
-use max_weights::load::Plan;
 
 const COUNT: usize = 40;
 
@@ -75,8 +74,7 @@ fn a_plan_ends_when_it_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let format = Options { interrupt: stop, ..Options::default() };
     let checkpoint = Checkpoint::open(&[file(&folder)], &OpenOptions { format, ..OpenOptions::default() }).unwrap();
-    let plan = Plan::of(checkpoint.catalog(), &[1, 2, 3]).unwrap();
-    assert_eq!(plan.run(&checkpoint).unwrap().len(), 3);
+    assert_eq!(checkpoint.tensors(&[1, 2, 3]).unwrap().len(), 3);
     STOP.store(true, Ordering::Relaxed);
-    assert!(matches!(plan.run(&checkpoint), Err(Error::Interrupted)));
+    assert!(matches!(checkpoint.tensors(&[1, 2, 3]), Err(Error::Interrupted)));
 }

@@ -6,19 +6,17 @@ use std::sync::Arc;
 use super::placement::{Inflate, Placement, Segment, Swap};
 use crate::budget;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Backend, Catalog, Checkpoint};
+use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::Result;
 use crate::format::torch_zip;
 use crate::memory::{BLOCK_ALIGN, Storage, no_memory};
 use crate::tensor::Span;
 use crate::workers::{Interrupt, WORKERS};
 
-/// Segments between two questions whether to go on, where nothing is read.
-const ASKED_EVERY: usize = 1024;
 /// About how many bytes are swapped as one part of the work.
 const SWAPPED_AT_A_TIME: usize = 1 << 20;
 
-/// Tensors that are wanted together.
+/// Tensors whose bytes are to be brought into memory together.
 #[derive(Debug)]
 pub struct Plan {
     placements: Vec<Placement>,
@@ -34,35 +32,18 @@ impl Plan {
         Ok(Self { placements, order })
     }
 
-    /// A plan of the weights of these numbers.
-    pub fn of(catalog: &Catalog, numbers: &[u32]) -> Result<Self> {
-        let mut placements = budget::list(numbers.len())?;
-        for number in numbers {
-            placements.push(catalog.placement(*number as usize)?);
-        }
-        Self::new(placements)
-    }
-
-    /// Takes all of them from the files of `checkpoint`; the results stand in the order of the placements.
+    /// Brings all of them into memory of their own; the results stand in the order of the placements.
     pub fn run(&self, checkpoint: &Checkpoint) -> Result<Vec<Buffer>> {
         let mut taken: Vec<Option<Buffer>> = budget::list(self.placements.len())?;
         taken.resize(self.placements.len(), None);
         let placement = |position: &u32| &self.placements[*position as usize];
-        let groups = self.order.chunk_by(|a, b| placement(a).segment == placement(b).segment);
-        for (i, group) in groups.enumerate() {
-            if i.is_multiple_of(ASKED_EVERY) {
-                checkpoint.interrupt()()?;
-            }
-            for position in group {
-                taken[*position as usize] = mapped(checkpoint, placement(position))?;
-            }
-            let others = || group.iter().filter(|position| taken[**position as usize].is_none());
-            let needs = others().map(|position| needed(placement(position)));
+        for group in self.order.chunk_by(|a, b| placement(a).segment == placement(b).segment) {
+            let needs = group.iter().map(|position| needed(placement(position)));
             let Some(needed) = needs.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else { continue };
-            let storage = read(checkpoint, &placement(&group[0]).segment, needed.clone())?;
-            for position in others().copied().collect::<Vec<_>>() {
-                let placement = &self.placements[position as usize];
-                taken[position as usize] = Some(placement.buffer(&storage, placement.start - needed.start)?);
+            let storage = memory(checkpoint, &placement(&group[0]).segment, needed.clone())?;
+            for position in group {
+                let placement = placement(position);
+                taken[*position as usize] = Some(placement.buffer(&storage, placement.start - needed.start)?);
             }
         }
         Ok(taken.into_iter().flatten().collect())
@@ -70,17 +51,14 @@ impl Plan {
 }
 
 /// A plan of one tensor.
-pub(super) fn take(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buffer> {
-    if let Some(buffer) = mapped(checkpoint, placement)? {
-        return Ok(buffer);
-    }
+pub(super) fn read(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buffer> {
     let needed = needed(placement);
     let first = placement.start - needed.start;
-    placement.buffer(&read(checkpoint, &placement.segment, needed)?, first)
+    placement.buffer(&memory(checkpoint, &placement.segment, needed)?, first)
 }
 
 /// The tensor as a view of the mapping, where that can be.
-fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
+pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
     if checkpoint.backend() == Backend::Read || !placement.is_mappable() {
         return Ok(None);
     }
@@ -98,7 +76,7 @@ fn needed(placement: &Placement) -> Range<u64> {
 }
 
 /// These bytes of a segment, in a block of their own.
-fn read(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
+fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
     let (file, interrupt) = (checkpoint.file(segment.file)?, checkpoint.interrupt());
     let Some(inflate) = segment.transform.inflate else {
         let span = segment.span.part(needed.start, needed.end - needed.start)?;

@@ -32,16 +32,19 @@ impl WeightsNode {
         self.weight_data(py, self.name(), number, buffer)
     }
 
-    /// Every tensor at and below the node, in file order, with its name.
-    fn all(&self, py: Python<'_>) -> Outcome<Vec<(&str, Buffer)>> {
+    /// Calls `each` with every tensor at and below the node and its name, in file order.
+    fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, Buffer) -> PyResult<()>) -> Outcome<()> {
         let checkpoint = self.shared().checkpoint()?;
         let numbers = self.catalog().walk(self.name());
         let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
-        let named = numbers.into_iter().zip(tensors).map(|(number, tensor)| {
+        for (i, (number, tensor)) in numbers.into_iter().zip(tensors).enumerate() {
+            if i % SIGNAL_INTERVAL == 0 {
+                py.check_signals()?;
+            }
             let number = number as usize;
-            Ok((self.catalog().table().name(number), self.taken(py, &checkpoint, number, tensor)?))
-        });
-        named.collect()
+            each(self.catalog().table().name(number), self.taken(py, &checkpoint, number, tensor)?)?;
+        }
+        Ok(())
     }
 
     /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
@@ -130,8 +133,14 @@ pub(crate) fn data_of_all<'py>(
 
 /// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
 #[pyfunction]
-pub(crate) fn buffers<'a>(node: &'a Bound<'_, WeightsNode>) -> Outcome<Vec<(&'a str, Buffer)>> {
-    node.get().all(node.py())
+pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
+    let mut pairs = Vec::new();
+    let push = |name: &str, buffer| {
+        pairs.push((name.to_owned(), buffer));
+        Ok(())
+    };
+    node.get().each(node.py(), push)?;
+    Ok(pairs)
 }
 
 /// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
@@ -142,12 +151,9 @@ pub(crate) fn export_dlpack<'py>(
 ) -> Outcome<Bound<'py, PyDict>> {
     let py = node.py();
     let tensors = PyDict::new(py);
-    for (i, (name, buffer)) in node.get().all(py)?.into_iter().enumerate() {
-        if i % SIGNAL_INTERVAL == 0 {
-            py.check_signals()?;
-        }
+    node.get().each(py, |name, buffer| {
         let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
-        tensors.set_item(name, convert.call1((capsule,))?)?;
-    }
+        tensors.set_item(name, convert.call1((capsule,))?)
+    })?;
     Ok(tensors)
 }

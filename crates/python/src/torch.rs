@@ -13,7 +13,6 @@ use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
 };
 use max_weights::format::torch::Torch;
-use max_weights::load::Plan;
 use max_weights::rules;
 use max_weights::text;
 use pyo3::call::PyCallArgs;
@@ -121,18 +120,17 @@ fn take(checkpoint: &Checkpoint, torch: &Torch, keys: &HashMap<&str, u32>) -> Re
             said.entry(&*storage.key).or_insert(strided.dtype);
         }
     }
-    let (mut numbers, mut placements) = (budget::list(keys.len())?, budget::list(keys.len())?);
+    let mut wanted = budget::list(keys.len())?;
     for (number, storage) in torch.pickled.storages.iter().enumerate() {
         if keys.get(&*storage.key) == Some(&(number as u32)) && storage.bytes() > 0 {
-            let dtype = said.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype());
-            numbers.push(number);
-            placements.push(checkpoint.catalog().storage_placement(FILE, number, dtype)?);
+            wanted.push((number, said.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
         }
     }
+    let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
     let mut taken = budget::list(torch.pickled.storages.len())?;
     taken.resize(torch.pickled.storages.len(), None);
-    for (number, bytes) in numbers.into_iter().zip(Plan::new(placements)?.run(checkpoint)?) {
-        taken[number] = Some(bytes);
+    for (bytes, (number, _)) in checkpoint.take(placements)?.into_iter().zip(&wanted) {
+        taken[*number] = Some(bytes);
     }
     Ok(taken)
 }
