@@ -27,8 +27,8 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
-    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "dequantize",
-    "data_of_all", "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
+    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
+    "dequantize", "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
     "shown", "torch_globals", "tree",
 ]
 # fmt: on

@@ -87,7 +87,7 @@ class Builder:
         """What the caller's own function raised."""
 
     def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
-        """A storage of these bytes, a capsule of DLPack or None, where `map_location` says; it was saved from `location`."""
+        """A storage of these bytes, a DLPack capsule or None, where `map_location` puts one from `location`."""
         where = self._map_location
         if isinstance(where, dict):
             where = where.get(location, location)
