@@ -98,7 +98,7 @@ demo: need-cargo $(stamps)/extension $(MODELS)/minilm.safetensors ## fetch a rea
 	@python examples/demo.py $(MODELS)/minilm.safetensors
 
 .PHONY: test
-test: lint rust-tests python-tests ## everything that CI runs: lints, Rust tests, Python tests
+test: lint docs rust-tests python-tests ## everything that CI runs: lints, documentation, Rust tests, Python tests
 
 .PHONY: rust-tests
 rust-tests: need-cargo $(stamps)/models
@@ -151,7 +151,7 @@ clean: ## remove what was built; the environment and the models stay
 host = $(shell rustc -vV | sed -n 's/^host: //p')
 asan := target/sanitize/address
 tsan := target/sanitize/thread
-with_asan = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
+with_asan = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
 # rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the
@@ -176,7 +176,7 @@ sanitize-rust: need-cargo $(stamps)/models
 
 .PHONY: sanitize-threads
 sanitize-threads: need-cargo
-	$(with_tsan) cargo test --target $(host) --test threads
+	$(with_tsan) cargo test --target $(host) --test threads --test fork_lock
 	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
 .PHONY: sanitize-doors

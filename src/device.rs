@@ -2,39 +2,35 @@
 
 use std::fmt;
 
-/// The kind of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DeviceKind {
-    /// Host memory.
-    Cpu,
-    /// A CUDA device.
-    Cuda,
-}
-
 /// One device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Device {
-    /// Its kind.
-    pub kind: DeviceKind,
-    /// Its number among the devices of its kind.
-    pub id: u32,
+#[non_exhaustive]
+pub enum Device {
+    /// Host memory.
+    Cpu,
+    /// Memory that the CPU does not read, for tests.
+    #[cfg(test)]
+    Test,
 }
 
 impl Device {
-    /// Host memory.
-    pub const CPU: Self = Self { kind: DeviceKind::Cpu, id: 0 };
-
-    /// `cpu` or `gpu`.
+    /// Its kind, as Python spells it.
     pub const fn label(self) -> &'static str {
-        match self.kind {
-            DeviceKind::Cpu => "cpu",
-            DeviceKind::Cuda => "gpu",
+        match self {
+            Self::Cpu => "cpu",
+            #[cfg(test)]
+            Self::Test => "test",
         }
+    }
+
+    /// Its number among the devices of its kind.
+    pub const fn id(self) -> u32 {
+        0
     }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.label(), self.id)
+        write!(f, "{}:{}", self.label(), self.id())
     }
 }

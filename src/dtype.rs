@@ -2,37 +2,6 @@
 
 use std::fmt;
 
-/// The type of one element.
-///
-/// The discriminants are the values of the Python enum `DType` (MAX's own, plus `complex64`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum DType {
-    Bool = 1,
-    Complex64 = 32,
-    Float4E2M1Fn = 64,
-    Float6E2M3Fn = 65,
-    Float6E3M2Fn = 66,
-    Float8E8M0Fnu = 73,
-    Float8E4M3Fn = 75,
-    Float8E4M3Fnuz = 76,
-    Float8E5M2 = 77,
-    Float8E5M2Fnuz = 78,
-    Float16 = 79,
-    BFloat16 = 80,
-    Float32 = 81,
-    Float64 = 82,
-    UInt8 = 134,
-    Int8 = 135,
-    UInt16 = 136,
-    Int16 = 137,
-    UInt32 = 138,
-    Int32 = 139,
-    UInt64 = 140,
-    Int64 = 141,
-}
-
 /// One row of the table of dtypes: everything that is known about one.
 struct Row {
     dtype: DType,
@@ -47,36 +16,68 @@ struct Row {
     dlpack: u8,
 }
 
-use DType::{
-    BFloat16, Bool, Complex64, Float4E2M1Fn, Float6E2M3Fn, Float6E3M2Fn, Float8E4M3Fn, Float8E4M3Fnuz, Float8E5M2,
-    Float8E5M2Fnuz, Float8E8M0Fnu, Float16, Float32, Float64, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64,
-};
+/// The enum, its table and the positions in it, of one list.
+macro_rules! dtypes {
+    ($($dtype:ident = $value:literal: $name:literal, $safetensors:literal, $bits:literal, $format:expr, $dlpack:literal;)*) => {
+        /// The type of one element.
+        ///
+        /// The discriminants are the values of the Python enum `DType` (MAX's own, plus `complex64`).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive] // hardware makes new ones
+        #[allow(missing_docs)] // the names are the documentation
+        pub enum DType {
+            $($dtype = $value),*
+        }
 
-#[rustfmt::skip]
-const TABLE: [Row; 22] = [
-    Row { dtype: Bool,           name: "bool",            safetensors: "BOOL",        bits: 8,  format: Some(c"?"),  dlpack: 6 },
-    Row { dtype: Complex64,      name: "complex64",       safetensors: "C64",         bits: 64, format: Some(c"Zf"), dlpack: 5 },
-    Row { dtype: Float4E2M1Fn,   name: "float4_e2m1fn",   safetensors: "F4",          bits: 4,  format: None,        dlpack: 17 },
-    Row { dtype: Float6E2M3Fn,   name: "float6_e2m3fn",   safetensors: "F6_E2M3",     bits: 6,  format: None,        dlpack: 15 },
-    Row { dtype: Float6E3M2Fn,   name: "float6_e3m2fn",   safetensors: "F6_E3M2",     bits: 6,  format: None,        dlpack: 16 },
-    Row { dtype: Float8E8M0Fnu,  name: "float8_e8m0fnu",  safetensors: "F8_E8M0",     bits: 8,  format: None,        dlpack: 14 },
-    Row { dtype: Float8E4M3Fn,   name: "float8_e4m3fn",   safetensors: "F8_E4M3",     bits: 8,  format: None,        dlpack: 10 },
-    Row { dtype: Float8E4M3Fnuz, name: "float8_e4m3fnuz", safetensors: "F8_E4M3FNUZ", bits: 8,  format: None,        dlpack: 11 },
-    Row { dtype: Float8E5M2,     name: "float8_e5m2",     safetensors: "F8_E5M2",     bits: 8,  format: None,        dlpack: 12 },
-    Row { dtype: Float8E5M2Fnuz, name: "float8_e5m2fnuz", safetensors: "F8_E5M2FNUZ", bits: 8,  format: None,        dlpack: 13 },
-    Row { dtype: Float16,        name: "float16",         safetensors: "F16",         bits: 16, format: Some(c"e"),  dlpack: 2 },
-    Row { dtype: BFloat16,       name: "bfloat16",        safetensors: "BF16",        bits: 16, format: None,        dlpack: 4 },
-    Row { dtype: Float32,        name: "float32",         safetensors: "F32",         bits: 32, format: Some(c"f"),  dlpack: 2 },
-    Row { dtype: Float64,        name: "float64",         safetensors: "F64",         bits: 64, format: Some(c"d"),  dlpack: 2 },
-    Row { dtype: UInt8,          name: "uint8",           safetensors: "U8",          bits: 8,  format: Some(c"B"),  dlpack: 1 },
-    Row { dtype: Int8,           name: "int8",            safetensors: "I8",          bits: 8,  format: Some(c"b"),  dlpack: 0 },
-    Row { dtype: UInt16,         name: "uint16",          safetensors: "U16",         bits: 16, format: Some(c"H"),  dlpack: 1 },
-    Row { dtype: Int16,          name: "int16",           safetensors: "I16",         bits: 16, format: Some(c"h"),  dlpack: 0 },
-    Row { dtype: UInt32,         name: "uint32",          safetensors: "U32",         bits: 32, format: Some(c"I"),  dlpack: 1 },
-    Row { dtype: Int32,          name: "int32",           safetensors: "I32",         bits: 32, format: Some(c"i"),  dlpack: 0 },
-    Row { dtype: UInt64,         name: "uint64",          safetensors: "U64",         bits: 64, format: Some(c"Q"),  dlpack: 1 },
-    Row { dtype: Int64,          name: "int64",           safetensors: "I64",         bits: 64, format: Some(c"q"),  dlpack: 0 },
-];
+        const TABLE: [Row; 22] = [$(Row {
+            dtype: DType::$dtype,
+            name: $name,
+            safetensors: $safetensors,
+            bits: $bits,
+            format: $format,
+            dlpack: $dlpack,
+        }),*];
+
+        impl DType {
+            /// The position in [`DType::all`].
+            pub const fn index(self) -> usize {
+                enum Position {
+                    $($dtype),*
+                }
+                match self {
+                    $(Self::$dtype => Position::$dtype as usize),*
+                }
+            }
+        }
+    };
+}
+
+// The columns are those of `Row`.
+dtypes! {
+    Bool = 1:            "bool",            "BOOL",        8,  Some(c"?"),  6;
+    Complex64 = 32:      "complex64",       "C64",         64, Some(c"Zf"), 5;
+    Float4E2M1Fn = 64:   "float4_e2m1fn",   "F4",          4,  None,        17;
+    Float6E2M3Fn = 65:   "float6_e2m3fn",   "F6_E2M3",     6,  None,        15;
+    Float6E3M2Fn = 66:   "float6_e3m2fn",   "F6_E3M2",     6,  None,        16;
+    Float8E8M0Fnu = 73:  "float8_e8m0fnu",  "F8_E8M0",     8,  None,        14;
+    Float8E4M3Fn = 75:   "float8_e4m3fn",   "F8_E4M3",     8,  None,        10;
+    Float8E4M3Fnuz = 76: "float8_e4m3fnuz", "F8_E4M3FNUZ", 8,  None,        11;
+    Float8E5M2 = 77:     "float8_e5m2",     "F8_E5M2",     8,  None,        12;
+    Float8E5M2Fnuz = 78: "float8_e5m2fnuz", "F8_E5M2FNUZ", 8,  None,        13;
+    Float16 = 79:        "float16",         "F16",         16, Some(c"e"),  2;
+    BFloat16 = 80:       "bfloat16",        "BF16",        16, None,        4;
+    Float32 = 81:        "float32",         "F32",         32, Some(c"f"),  2;
+    Float64 = 82:        "float64",         "F64",         64, Some(c"d"),  2;
+    UInt8 = 134:         "uint8",           "U8",          8,  Some(c"B"),  1;
+    Int8 = 135:          "int8",            "I8",          8,  Some(c"b"),  0;
+    UInt16 = 136:        "uint16",          "U16",         16, Some(c"H"),  1;
+    Int16 = 137:         "int16",           "I16",         16, Some(c"h"),  0;
+    UInt32 = 138:        "uint32",          "U32",         32, Some(c"I"),  1;
+    Int32 = 139:         "int32",           "I32",         32, Some(c"i"),  0;
+    UInt64 = 140:        "uint64",          "U64",         64, Some(c"Q"),  1;
+    Int64 = 141:         "int64",           "I64",         64, Some(c"q"),  0;
+}
 
 impl DType {
     /// How many dtypes there are.
@@ -93,34 +94,6 @@ impl DType {
     /// If there is no such position; the tables of this crate hold only positions that exist.
     pub const fn from_index(index: usize) -> Self {
         TABLE[index].dtype
-    }
-
-    /// The position in [`DType::all`].
-    pub const fn index(self) -> usize {
-        match self {
-            Bool => 0,
-            Complex64 => 1,
-            Float4E2M1Fn => 2,
-            Float6E2M3Fn => 3,
-            Float6E3M2Fn => 4,
-            Float8E8M0Fnu => 5,
-            Float8E4M3Fn => 6,
-            Float8E4M3Fnuz => 7,
-            Float8E5M2 => 8,
-            Float8E5M2Fnuz => 9,
-            Float16 => 10,
-            BFloat16 => 11,
-            Float32 => 12,
-            Float64 => 13,
-            UInt8 => 14,
-            Int8 => 15,
-            UInt16 => 16,
-            Int16 => 17,
-            UInt32 => 18,
-            Int32 => 19,
-            UInt64 => 20,
-            Int64 => 21,
-        }
     }
 
     const fn row(self) -> &'static Row {
@@ -161,7 +134,7 @@ impl DType {
     /// Bytes that an element must be aligned to: its size, but at most that of its scalar part.
     pub const fn align(self) -> usize {
         match self {
-            Complex64 => 4,
+            Self::Complex64 => 4,
             _ => self.bits().div_ceil(8),
         }
     }

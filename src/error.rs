@@ -100,7 +100,8 @@ impl fmt::Display for Fault {
 }
 
 /// Everything that can go wrong. Each variant is one Python exception class.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Bytes that break the rules of their format.
     #[error("{0}")]
@@ -160,6 +161,13 @@ pub enum Error {
     /// A device that is absent, or not able to do what was asked.
     #[error("{0}")]
     Device(String),
+}
+
+impl fmt::Debug for Error {
+    /// As it is displayed: this is what a `main` that returns the error prints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -231,7 +231,7 @@ fn open_index(index: &str, strict: bool) -> max_weights::error::Result<Checkpoin
     let header = r#"{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}"#;
     fs::write(folder.path().join("a.safetensors"), Layout::File.input(header.as_bytes(), 1, usize::MAX)).expect("room");
     let format = max_weights::format::Options { strict, ..Default::default() };
-    Checkpoint::open(&[path], &OpenOptions { format, ..OpenOptions::default() })
+    Checkpoint::open(&[path], &OpenOptions::default().format(format))
 }
 
 #[test]

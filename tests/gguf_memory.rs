@@ -25,7 +25,7 @@ fn opening_a_real_file_allocates_at_most_twice_its_header() {
     for backend in [Backend::Map, Backend::Read] {
         ALLOCATOR.reset_peak_usage();
         let before = ALLOCATOR.current_usage();
-        let options = OpenOptions { backend, ..OpenOptions::default() };
+        let options = OpenOptions::default().backend(backend);
         let checkpoint = Checkpoint::open(std::slice::from_ref(&path), &options).expect("a valid file");
         let most = ALLOCATOR.peak_usage() - before;
         let held = ALLOCATOR.current_usage() - before;

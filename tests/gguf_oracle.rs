@@ -7,16 +7,16 @@ mod gguf_files;
 use std::path::PathBuf;
 
 use gguf_files::{ARRAY, Made, STRING};
-use max_weights::format::gguf::{self, Gguf, Parsed, Value, ValueType};
-use max_weights::format::{Limits, Options};
+use max_weights::format::gguf::{self, Gguf, Value, ValueType};
+use max_weights::format::{Limits, Options, Parse, Progress};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 use proptest::prelude::*;
 
 fn parse(file: &[u8]) -> Gguf {
-    match gguf::parse(file.to_vec(), file.len() as u64, &Options::default()).expect("a valid file") {
-        Parsed::Complete(gguf) => *gguf,
-        Parsed::NeedMore { at_least, .. } => panic!("needs {at_least} bytes of {}", file.len()),
+    match gguf::Parser::new(file.to_vec(), file.len() as u64, &Options::default()).advance().expect("a valid file") {
+        Progress::Done(gguf) => gguf,
+        Progress::Need(parts) => panic!("needs {parts:?} of {}", file.len()),
     }
 }
 
@@ -276,13 +276,15 @@ proptest! {
         let whole = format!("{:?}", parse(&file));
         let mut complete = false;
         for len in 0..=file.len() {
-            match gguf::parse(file[..len].to_vec(), file.len() as u64, &Options::default()).expect("a valid file") {
-                Parsed::NeedMore { prefix, at_least } => {
+            let options = Options::default();
+            let mut parser = gguf::Parser::new(file[..len].to_vec(), file.len() as u64, &options);
+            match parser.advance().expect("a valid file") {
+                Progress::Need(parts) => {
                     prop_assert!(!complete, "{} bytes were enough", len);
-                    prop_assert_eq!(&prefix[..], &file[..len]);
-                    prop_assert!(at_least > len as u64 && at_least <= file.len() as u64);
+                    prop_assert_eq!((parts.len(), parts[0].offset), (1, len as u64));
+                    prop_assert!(!parts[0].bytes.is_empty() && len + parts[0].bytes.len() <= file.len());
                 }
-                Parsed::Complete(gguf) => {
+                Progress::Done(gguf) => {
                     if !complete {
                         prop_assert_eq!(format!("{gguf:?}"), whole.as_str());
                     }
@@ -300,7 +302,8 @@ proptest! {
         let (mut file, _, data_start) = write((3, false), &keys, &tensors, 32);
         let cut = cut.index(file.len());
         let options = Options::default();
-        let read = gguf::parse(file[..cut].to_vec(), cut as u64, &options);
+        let mut parser = gguf::Parser::new(file[..cut].to_vec(), cut as u64, &options);
+        let read = parser.advance();
         let end = tensors.iter().map(GivenTensor::bytes).sum::<u64>();
         if end > 0 && (cut as u64) < data_start {
             let error = read.expect_err("the data is missing");
@@ -308,7 +311,8 @@ proptest! {
         }
         let at = at.index(file.len());
         file[at] = byte;
-        if let Ok(Parsed::Complete(gguf)) = gguf::parse(file.clone(), file.len() as u64, &options) {
+        let mut parser = gguf::Parser::new(file.clone(), file.len() as u64, &options);
+        if let Ok(Progress::Done(gguf)) = parser.advance() {
             prop_assert!(gguf.metadata.iter().count() == gguf.metadata.len());
             for info in gguf.header.tensors.iter() {
                 prop_assert!(info.span.end() <= file.len() as u64);
@@ -329,17 +333,24 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
     let file = header.pad(32).data(4 << 20).bytes;
 
     let first = file[..64 << 10].to_vec();
-    let (mut fetched, mut calls) = (first.len() as u64, 0);
-    let read = gguf::read(first, file.len() as u64, &Options::default(), |at, bytes| {
-        assert_eq!(at, fetched, "bytes are fetched once, in order");
-        bytes.copy_from_slice(&file[at as usize..][..bytes.len()]);
-        fetched += bytes.len() as u64;
-        calls += 1;
-        Ok(())
-    })
-    .expect("a valid file");
-    assert!(fetched <= header_len + header_len / 2 + 1, "{fetched} bytes for a header of {header_len}");
-    assert!(calls < 12, "{calls} calls");
+    let options = Options::default();
+    let (mut fetched, mut batches) = (first.len(), 0);
+    let mut parser = gguf::Parser::new(first, file.len() as u64, &options);
+    let read = loop {
+        match parser.advance().expect("a valid file") {
+            Progress::Done(gguf) => break gguf,
+            Progress::Need(parts) => {
+                for part in parts {
+                    assert_eq!(part.offset, fetched as u64, "bytes are asked for once, in order");
+                    part.bytes.copy_from_slice(&file[fetched..][..part.bytes.len()]);
+                    fetched += part.bytes.len();
+                }
+                batches += 1;
+            }
+        }
+    };
+    assert!(fetched as u64 <= header_len + header_len / 2 + 1, "{fetched} bytes for a header of {header_len}");
+    assert!(batches < 12, "{batches} batches");
     let Some(Value::Array(tokens)) = read.metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
     assert_eq!((tokens.element(), tokens.len()), (ValueType::String, 262_144));
     assert_eq!(tokens.iter().nth(200_000), Some(Value::String("token 200000")));
@@ -352,8 +363,11 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
 fn a_header_longer_than_the_limit_is_refused_before_it_is_fetched() {
     let file = Made::new(0, 1).key("text", STRING).string(vec![b'a'; 100_000]).bytes;
     let options = Options { limits: Limits { header_bytes: 50_000, ..Limits::default() }, ..Options::default() };
-    let error = gguf::read(file[..1000].to_vec(), file.len() as u64, &options, |_, _| panic!("fetched"));
-    assert_eq!(error.unwrap_err().fault().unwrap().rule.id, "gguf.header-too-long");
+    let mut parser = gguf::Parser::new(file[..1000].to_vec(), file.len() as u64, &options);
+    assert_eq!(
+        parser.advance().expect_err("nothing more is asked for").fault().unwrap().rule.id,
+        "gguf.header-too-long"
+    );
 }
 
 /// The real files, which `make test` fetches.

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 
 use gguf_files::{I32, Made, STRING, U8, U16, U32};
 use max_weights::error::Fault;
-use max_weights::format::Options;
 use max_weights::format::gguf::split::{Shard, check_set};
-use max_weights::format::gguf::{self, Gguf, Parsed, SplitInfo};
+use max_weights::format::gguf::{self, Gguf, SplitInfo};
+use max_weights::format::{Options, Parse, Progress};
 use max_weights::tensor::TensorTable;
 
 fn read(made: &Made) -> Result<Gguf, Fault> {
-    match gguf::parse(made.bytes.clone(), made.len(), &Options::default()) {
-        Ok(Parsed::Complete(gguf)) => Ok(*gguf),
-        Ok(Parsed::NeedMore { .. }) => panic!("the file is complete"),
+    match gguf::Parser::new(made.bytes.clone(), made.len(), &Options::default()).advance() {
+        Ok(Progress::Done(gguf)) => Ok(gguf),
+        Ok(Progress::Need(_)) => panic!("the file is complete"),
         Err(error) => Err(error.fault().expect("a fault").clone()),
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
-use max_weights::format::Options;
 
 const COUNT: usize = 40;
 
@@ -43,7 +42,7 @@ fn tensors_taken_together_are_what_each_is_alone_in_the_order_asked_for() {
     let path = file(&folder);
     for backend in [Backend::Map, Backend::Read] {
         let checkpoint =
-            Checkpoint::open(std::slice::from_ref(&path), &OpenOptions { backend, ..OpenOptions::default() }).unwrap();
+            Checkpoint::open(std::slice::from_ref(&path), &OpenOptions::default().backend(backend)).unwrap();
         let numbers: Vec<u32> = (0..checkpoint.catalog().table().len() as u32).rev().collect();
         let together = checkpoint.tensors(&numbers).unwrap();
         assert_eq!(together.len(), 2 * COUNT);
@@ -61,7 +60,7 @@ fn tensors_taken_together_are_what_each_is_alone_in_the_order_asked_for() {
 #[test]
 fn a_tensor_that_a_plan_has_twice_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
-    let options = OpenOptions { backend: Backend::Read, ..OpenOptions::default() };
+    let options = OpenOptions::default().backend(Backend::Read);
     let checkpoint = Checkpoint::open(&[file(&folder)], &options).unwrap();
     let number = checkpoint.catalog().require("t7").unwrap() as u32;
     let taken = checkpoint.tensors(&[number, 0, number]).unwrap();
@@ -72,8 +71,9 @@ fn a_tensor_that_a_plan_has_twice_is_read_once() {
 #[test]
 fn a_plan_ends_when_it_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
-    let format = Options { interrupt: stop, ..Options::default() };
-    let checkpoint = Checkpoint::open(&[file(&folder)], &OpenOptions { format, ..OpenOptions::default() }).unwrap();
+    let mut options = OpenOptions::default();
+    options.format.interrupt = stop;
+    let checkpoint = Checkpoint::open(&[file(&folder)], &options).unwrap();
     assert_eq!(checkpoint.tensors(&[1, 2, 3]).unwrap().len(), 3);
     STOP.store(true, Ordering::Relaxed);
     assert!(matches!(checkpoint.tensors(&[1, 2, 3]), Err(Error::Interrupted)));

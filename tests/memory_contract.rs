@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use max_weights::format::pickle::{self, PersistentIds};
-use max_weights::format::{Limits, Options, gguf, index, safetensors};
+use max_weights::format::{Limits, Options, drive, gguf, index, safetensors};
+use max_weights::source::InMemory;
+use max_weights::workers::uninterrupted;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -101,12 +103,11 @@ fn no_header_and_no_pickle_takes_more_than_its_length_allows() {
     let mut file = [b"GGUF\x03\0\0\0".as_slice(), &200_000_u64.to_le_bytes(), &[0; 8]].concat();
     file.extend(records);
     file.resize(file.len().next_multiple_of(32) + 200_000 * 32, 0);
+    let source = InMemory::new("a.gguf", file.clone());
     bounded("GGUF", &file, |file| {
-        let fetch = |at: u64, to: &mut [u8]| {
-            to.copy_from_slice(&file[at as usize..at as usize + to.len()]);
-            Ok(())
-        };
-        let read = gguf::read(file[..16 << 10].to_vec(), file.len() as u64, &Options::default(), fetch);
+        let options = Options::default();
+        let parser = gguf::Parser::new(file[..16 << 10].to_vec(), file.len() as u64, &options);
+        let read = drive(parser, &source, &uninterrupted);
         read.map_or_else(|error| error.to_string(), |gguf| gguf.header.tensors.len().to_string())
     });
 }

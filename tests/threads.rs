@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use max_weights::buffer::{Buffer, Index, dequantize};
@@ -14,6 +15,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::memory::release_memory;
 use max_weights::quant::{self, Encoding};
+use max_weights::source::{LocalFile, Source};
 use max_weights::workers::{WORKERS, uninterrupted};
 
 const THREADS: usize = 6;
@@ -67,7 +69,7 @@ fn file(shifted: bool) -> File {
 }
 
 fn open(path: &Path, backend: Backend) -> Checkpoint {
-    Checkpoint::open(&[path.to_path_buf()], &OpenOptions { backend, ..OpenOptions::default() }).unwrap()
+    Checkpoint::open(&[path.to_path_buf()], &OpenOptions::default().backend(backend)).unwrap()
 }
 
 /// Runs `work` on all threads, which begin together, for each of their rounds.
@@ -128,6 +130,20 @@ fn a_tensor_that_is_mapped_is_one_memory_for_all_threads() {
     let weight = checkpoint.catalog().require("t4").unwrap();
     let held = checkpoint.tensor(weight).unwrap();
     together(|_, _| assert_eq!(checkpoint.tensor(weight).unwrap().as_ptr(), held.as_ptr()));
+}
+
+#[test]
+fn threads_that_map_a_file_at_the_same_time_get_one_mapping() {
+    let made = file(false);
+    for _ in 0..20 {
+        let file = LocalFile::open(&made.path).unwrap();
+        let addresses = Mutex::new(HashSet::new());
+        together(|_, _| {
+            let address = file.mapping().unwrap().as_ptr() as usize;
+            addresses.lock().unwrap().insert(address);
+        });
+        assert_eq!(addresses.into_inner().unwrap().len(), 1);
+    }
 }
 
 #[test]

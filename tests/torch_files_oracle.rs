@@ -5,23 +5,28 @@
 use std::io::{Cursor, Read, Write};
 use std::path::PathBuf;
 
+use max_weights::budget::Budget;
 use max_weights::error::Result;
-use max_weights::format::torch_zip::{self, Archive, Method, crc32};
-use max_weights::format::{Limits, torch_legacy};
+use max_weights::format::torch_legacy::{self, Legacy};
+use max_weights::format::torch_zip::{self, Archive, LayoutParser, Method, crc32};
+use max_weights::format::{Limits, Options, Parse, drive};
+use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
-    |at, to| {
-        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    }
+/// Gives a parser what it asks for.
+fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
+    drive(parser, &InMemory::new("a.pt", bytes.to_vec()), &uninterrupted)
 }
 
 fn read(bytes: &[u8]) -> Archive {
-    torch_zip::read(bytes.len() as u64, &Limits::default(), fetch(bytes)).expect("read")
+    parse(torch_zip::Parser::new(bytes.len() as u64, &Limits::default()), bytes).expect("read")
+}
+
+fn read_legacy(bytes: &[u8]) -> Legacy {
+    parse(torch_legacy::Parser::new(bytes.len() as u64, &Limits::default()), bytes).expect("read")
 }
 
 /// Places, sizes and bytes of every entry are those that the crate finds.
@@ -38,7 +43,9 @@ fn compare(bytes: &[u8]) -> Archive {
         assert_eq!(our.method == Method::Stored, their.compression() == CompressionMethod::Stored, "{}", our.name);
         let mut contents = Vec::new();
         their.read_to_end(&mut contents).expect("the crate's bytes");
-        assert!(our.contents(u64::MAX, &uninterrupted, fetch(bytes)).expect("our bytes") == contents, "{}", our.name);
+        let mut stored = our.room(u64::MAX).expect("memory");
+        stored.copy_from_slice(&bytes[our.data.start() as usize..our.data.end() as usize]);
+        assert!(our.contents(stored, &uninterrupted).expect("our bytes") == contents, "{}", our.name);
         assert_eq!(our.check_crc32(crc32(&contents)), None);
     }
     archive
@@ -85,7 +92,8 @@ fn real_checkpoints_are_read_as_the_zip_crate_reads_them() {
         let archive = compare(&bytes);
         assert_eq!((archive.len(), archive.prefix()), (entries, prefix), "{name}");
         assert!(archive.findings.is_empty(), "{name}: {:?}", archive.findings);
-        let layout = torch_zip::layout(&archive, fetch(&bytes));
+        let budget = Budget::of_file(bytes.len() as u64);
+        let layout = parse(LayoutParser::new(&archive, &Options::default(), 1 << 30, budget), &bytes);
         let script = layout.as_ref().is_err_and(|error| error.fault().unwrap().rule.id == "torch-zip.torchscript");
         assert_eq!((layout.is_ok(), script), (!name.ends_with("jit"), name.ends_with("jit")), "{name}");
     }
@@ -98,7 +106,7 @@ fn real_legacy_files_end_with_their_last_storage() {
         .flat_map(|version| ["alex", "squeeze", "vgg"].map(|network| format!("lpips-{version}-{network}.legacy.pth")));
     for name in lpips.chain(["derived/layer0.bf16.legacy.pt".to_owned()]) {
         let bytes = real(&name);
-        let legacy = torch_legacy::read(bytes.len() as u64, &Limits::default(), fetch(&bytes)).expect("read");
+        let legacy = read_legacy(&bytes);
         // Every byte behind the pickles belongs to a storage or is a count, or there would be a finding.
         assert!(legacy.findings.is_empty(), "{name}: {:?}", legacy.findings);
         assert_eq!(legacy.spans.iter().map(|span| span.end()).max(), Some(bytes.len() as u64), "{name}");
@@ -109,7 +117,7 @@ fn real_legacy_files_end_with_their_last_storage() {
 #[test]
 fn the_legacy_file_has_the_bytes_of_the_safetensors_one() {
     let (legacy, plain) = (real("derived/layer0.bf16.legacy.pt"), real("derived/layer0.bf16.safetensors"));
-    let read = torch_legacy::read(legacy.len() as u64, &Limits::default(), fetch(&legacy)).expect("read");
+    let read = read_legacy(&legacy);
     let tensors = safetensors::SafeTensors::deserialize(&plain).expect("safetensors");
     let mut ours: Vec<&[u8]> =
         read.spans.iter().map(|span| &legacy[span.start() as usize..span.end() as usize]).collect();

@@ -4,19 +4,19 @@
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 mod legacy_files;
-
-use std::cell::Cell;
+mod source_support;
 
 use legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use max_weights::error::{Fault, Result};
-use max_weights::format::Limits;
 use max_weights::format::torch_legacy::{self, Legacy};
+use max_weights::format::{Limits, drive};
+use max_weights::source::{InMemory, Source};
+use max_weights::workers::uninterrupted;
+use source_support::{Counts, Trial};
 
 fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
-    torch_legacy::read(bytes.len() as u64, limits, |at, to| {
-        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    })
+    let parser = torch_legacy::Parser::new(bytes.len() as u64, limits);
+    drive(parser, &InMemory::new("a.pt", bytes.to_vec()), &uninterrupted)
 }
 
 fn try_read(made: &Made) -> Result<Legacy> {
@@ -72,14 +72,12 @@ fn storages_lie_in_the_order_of_the_list_of_keys() {
 fn only_the_pickles_and_the_counts_are_fetched() {
     let saved = vec![Saved::floats("10", 1 << 20), Saved::floats("20", 1 << 20)];
     let made = Made::new(&saved, &["10", "20"]);
-    let fetched = Cell::new(0);
-    let legacy = torch_legacy::read(made.bytes.len() as u64, &Limits::default(), |at, to| {
-        fetched.set(fetched.get() + to.len());
-        to.copy_from_slice(&made.bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    });
+    let source = Trial::of("a.pt", &made.bytes);
+    let limits = Limits::default();
+    let parser = torch_legacy::Parser::new(source.len(), &limits);
+    let legacy = drive(parser, &source, &uninterrupted);
     assert_eq!(legacy.expect("accepted").spans.len(), 2);
-    assert_eq!(fetched.get(), (64 << 10) + 8);
+    assert_eq!(source.counts(), Counts { batches: 2, parts: 2, bytes: (64 << 10) + 8 });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use max_weights::error::{Error, Fault};
 use max_weights::format::Limits;
 use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
 use zip_files::{
-    COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, fetch, plain_parts, read, torch_parts,
+    COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, parse, plain_parts, read, torch_parts,
     try_read,
 };
 
@@ -473,7 +473,7 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
     assert_eq!(error.fault().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
     let limits = Limits { header_bytes: 100, ..Limits::default() };
-    let error = torch_zip::read(zip.bytes.len() as u64, &limits, fetch(&zip.bytes)).expect_err("refused");
+    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &limits), &zip.bytes).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
 }
 

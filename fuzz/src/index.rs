@@ -6,8 +6,8 @@ use std::path::Path;
 
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Fault, Result};
+use max_weights::format::Limits;
 use max_weights::format::index::{MAX_SHARDS, ShardIndex, parse};
-use max_weights::format::{Limits, Options};
 use serde_json::Value;
 
 use super::folder::in_folder;
@@ -36,7 +36,7 @@ pub fn check(input: &[u8]) {
         write_shards(folder);
         fs::write(&path, input).expect("room for the input");
         let [strict, lenient] = [true, false].map(|strict| {
-            let options = OpenOptions { format: Options { strict, ..Options::default() }, ..OpenOptions::default() };
+            let options = OpenOptions::default().strict(strict);
             let opened = memory::bounded(input.len(), || Checkpoint::open(std::slice::from_ref(&path), &options));
             check_opened(&opened, read.as_ref().ok(), folder);
             opened

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use max_weights::checkpoint::{Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
-use max_weights::format::Options;
 
 use super::folder::in_folder;
 use super::gguf::document::{Document, Tensor, Value};
@@ -91,7 +90,7 @@ fn gguf(names: &[&[u8]]) -> Vec<u8> {
 
 /// Opens a path, and looks at all that is said of it.
 fn check_path(path: &Path, strict: bool, names: &[&[u8]]) {
-    let options = OpenOptions { format: Options { strict, ..Options::default() }, ..OpenOptions::default() };
+    let options = OpenOptions::default().strict(strict);
     match Checkpoint::open(&[path.to_path_buf()], &options) {
         Ok(checkpoint) if strict => check_printed(checkpoint.catalog(), names),
         Ok(checkpoint) => check_catalog(&checkpoint),

@@ -33,13 +33,16 @@ pub fn check(input: &[u8]) {
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
                 let format = Options { strict, ..Options::default() };
-                let options = OpenOptions { backend, format, unnamed: false };
+                let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
         }
         assert_eq!(verdicts[0], verdicts[1], "mapped and read");
         assert_eq!(verdicts[2], verdicts[3], "mapped and read");
         assert!(verdicts[2] || !verdicts[0], "refused only when not strict");
+        if verdicts[2] {
+            memory::bounded_files(input.len(), 2, |_| check_twice(path));
+        }
         if verdicts[0] {
             compare(input, path);
         }
@@ -68,10 +71,13 @@ pub fn check_catalog(checkpoint: &Checkpoint) {
     check_trees(checkpoint.catalog());
     let metadata: BTreeMap<&str, &str> = checkpoint.catalog().metadata().collect();
     assert_eq!(metadata.len(), checkpoint.catalog().metadata().count(), "every key of the metadata once");
-    let path = &checkpoint.catalog().paths()[0];
-    let options = OpenOptions { format: Options { strict: false, ..Options::default() }, ..OpenOptions::default() };
-    match Checkpoint::open(&[path.clone(), path.clone()], &options) {
-        Ok(_) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),
+}
+
+/// A set of the same file twice: it opens only if there are no names, which would stand in both.
+pub fn check_twice(path: &Path) {
+    let options = OpenOptions::default().strict(false);
+    match Checkpoint::open(&[path, path], &options) {
+        Ok(checkpoint) => assert!(checkpoint.catalog().table().is_empty(), "the same names in two files"),
         Err(error) => check_error(&error, path),
     }
 }

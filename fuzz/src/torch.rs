@@ -1,9 +1,10 @@
 //! Targets `torch_zip` and `torch_legacy`: any bytes as a file of PyTorch, for as far as the format of the file goes.
 
+use max_weights::budget::Budget;
 use max_weights::error::{Error, Fault, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
-use max_weights::format::torch_zip::{self, Archive, Entry, Method};
-use max_weights::format::{Limits, MAX_FINDINGS};
+use max_weights::format::torch_zip::{self, Archive, Entry, LayoutParser, Method};
+use max_weights::format::{Limits, MAX_FINDINGS, Options, Parse, Progress};
 use max_weights::tensor::Span;
 use max_weights::workers::uninterrupted;
 
@@ -13,12 +14,19 @@ use super::{check_message, memory};
 /// The most bytes of an entry that are looked at.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// A reader of a file; it is never asked for what the file has not.
-fn fetch(input: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
-    |at, to| {
-        let at = usize::try_from(at).expect("an offset in the file");
-        to.copy_from_slice(&input[at..at + to.len()]);
-        Ok(())
+/// Gives a parser what it asks for; it never asks for what the file has not.
+fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
+    loop {
+        match parser.advance()? {
+            Progress::Done(output) => return Ok(output),
+            Progress::Need(parts) => {
+                assert!(!parts.is_empty());
+                for part in parts {
+                    let at = usize::try_from(part.offset).expect("an offset in the file");
+                    part.bytes.copy_from_slice(&input[at..at + part.bytes.len()]);
+                }
+            }
+        }
     }
 }
 
@@ -26,7 +34,8 @@ fn fetch(input: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
 /// bytes are what a plain reader finds, or there is a sentence.
 pub fn check_zip(input: &[u8]) {
     let len = input.len() as u64;
-    let archive = match memory::bounded(input.len(), || torch_zip::read(len, &Limits::default(), fetch(input))) {
+    let limits = Limits::default();
+    let archive = match memory::bounded(input.len(), || answer(torch_zip::Parser::new(len, &limits), input)) {
         Ok(archive) => archive,
         Err(error) => return check_error(&error, len, &["torch-zip."]),
     };
@@ -39,7 +48,11 @@ pub fn check_zip(input: &[u8]) {
         end = entry.data.end();
         assert_eq!(archive.find(entry.name), Some(entry));
         assert!(!entry.name.contains('\0') && !entry.name.split('/').any(|part| part == ".."), "{entry:?}");
-        let contents = memory::bounded(input.len(), || entry.contents(LOOKED_AT, &uninterrupted, fetch(input)));
+        let contents = memory::bounded(input.len(), || {
+            let mut stored = entry.room(LOOKED_AT)?;
+            stored.copy_from_slice(&input[entry.data.start() as usize..entry.data.end() as usize]);
+            entry.contents(stored, &uninterrupted)
+        });
         check_contents(&entry, contents, input);
     }
     check_layout(&archive, input);
@@ -63,19 +76,23 @@ fn check_contents(entry: &Entry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
 }
 
 fn check_layout(archive: &Archive, input: &[u8]) {
-    match memory::bounded(input.len(), || torch_zip::layout(archive, fetch(input))) {
-        Ok(layout) => {
+    let (options, budget) = (Options::default(), Budget::of_file(input.len() as u64));
+    let parser = LayoutParser::new(archive, &options, LOOKED_AT as usize, budget);
+    match memory::bounded(input.len(), || answer(parser, input)) {
+        Ok((layout, bytes)) => {
             let pickle = archive.entry(layout.pickle).expect("an entry");
             assert_eq!(pickle.name, format!("{}/data.pkl", archive.prefix()));
+            assert_eq!(bytes.len() as u64, pickle.size);
         }
-        Err(error) => check_error(&error, input.len() as u64, &["torch-zip."]),
+        Err(error) => check_error(&error, input.len() as u64, &["torch-zip.", "pickle."]),
     }
 }
 
 /// Every storage has its place in the file, as long as it is said to be, behind the pickles and apart from the others.
 pub fn check_legacy(input: &[u8]) {
     let len = input.len() as u64;
-    let legacy = match memory::bounded(input.len(), || torch_legacy::read(len, &Limits::default(), fetch(input))) {
+    let limits = Limits::default();
+    let legacy = match memory::bounded(input.len(), || answer(torch_legacy::Parser::new(len, &limits), input)) {
         Ok(legacy) => legacy,
         Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
     };

@@ -13,7 +13,7 @@ use max_weights::tensor::{Element, TensorInfo, View};
 use max_weights::workers::uninterrupted;
 
 use super::folder::in_folder;
-use super::open::{check_catalog, check_error, open};
+use super::open::{check_catalog, check_error, check_twice, open};
 use super::{check_message, memory};
 
 /// Elements of a tensor that are looked at; an expanded one can have any number.
@@ -33,12 +33,15 @@ pub fn check(input: &[u8]) {
         let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
         let outcomes = outcomes.map(|(strict, backend)| {
             let format = Options { strict, ..Options::default() };
-            let options = OpenOptions { backend, format, unnamed: false };
+            let options = OpenOptions::default().backend(backend).format(format);
             memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
         });
         assert_eq!(outcomes[0], outcomes[1], "mapped and read");
         assert_eq!(outcomes[2], outcomes[3], "mapped and read");
         assert!(outcomes[0].is_none() || outcomes[0] == outcomes[2], "refused only when not strict");
+        if outcomes[2].is_some() {
+            memory::bounded_files(input.len(), 2, |_| check_twice(path));
+        }
     });
 }
 

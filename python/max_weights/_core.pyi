@@ -589,6 +589,9 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""
 
+def near_names(names: list[str], wanted: list[str]) -> list[list[str]]:
+    """Up to three near ones of `names` for each of those `wanted`, the nearest first."""
+
 def printable(text: object) -> str:
     """The text with an escape for each character that could steer a terminal or mislead the eye."""
 

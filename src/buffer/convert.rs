@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::elements::{PART, parts, per_part, whole_bytes};
+use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};
 use crate::cast::{BlockScaled, CastOptions, Stores, cast, is_supported, scale_block_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Exclusive, Storage, no_memory};
+use crate::memory::{Block, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
@@ -22,21 +22,16 @@ impl Buffer {
             return Ok(self.clone());
         }
         let size = checked_size(dtype, &self.shape)?;
-        let storage = Storage::filled(size, |out| self.cast_into(dtype, out, saturate, interrupt));
-        Self::contiguous_at(storage.ok_or_else(|| no_memory(size))??, 0, dtype, &self.shape)
+        let mut block = Block::any(size)?;
+        self.cast_into(dtype, block.as_mut_slice(), saturate, interrupt)?;
+        Self::contiguous_at(block.freeze(), 0, dtype, &self.shape)
     }
 
     /// The elements as the dtype of `out`, written there; it must be contiguous, of the same shape, and other memory.
-    pub fn astype_into(
-        &self,
-        out: &Self,
-        exclusive: Exclusive,
-        saturate: bool,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        out.check_out(out.dtype, &self.shape, &[self])?;
-        let cast = |bytes: &mut [u8]| self.cast_into(out.dtype, bytes, saturate, interrupt);
-        out.storage.write(out.offset, out.size(), exclusive, cast)
+    pub fn astype_into(&self, out: &mut Exclusive<Self>, saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let dtype = out.get().dtype;
+        let bytes = check_out(out, dtype, &self.shape, &[self])?;
+        self.cast_into(dtype, bytes, saturate, interrupt)
     }
 
     fn cast_into(&self, dtype: DType, out: &mut [u8], saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
@@ -75,7 +70,7 @@ pub fn dequantize(
     encoding: Encoding,
     dtype: DType,
     shape: &[i64],
-    out: Option<(Buffer, Exclusive)>,
+    out: Option<&mut Exclusive<Buffer>>,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
     let (elements, bytes_per_block) = (encoding.elements_per_block(), encoding.bytes_per_block());
@@ -106,13 +101,13 @@ pub fn dequantize(
             })
         })
     };
-    let Some((out, exclusive)) = out else {
-        let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-        return Buffer::contiguous_at(storage, 0, dtype, shape);
-    };
-    out.check_out(dtype, shape, &[blocks])?;
-    out.storage.write(out.offset, size, exclusive, fill)?;
-    Ok(out)
+    if let Some(out) = out {
+        fill(check_out(out, dtype, shape, &[blocks])?)?;
+        return Ok(out.get().clone());
+    }
+    let mut block = Block::any(size)?;
+    fill(block.as_mut_slice())?;
+    Buffer::contiguous_at(block.freeze(), 0, dtype, shape)
 }
 
 /// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.
@@ -130,21 +125,20 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
         *row = *row / elements as i64 * bytes_per_block as i64;
     }
     let size = checked_size(DType::UInt8, &shape)?;
-    let fill = |out: &mut [u8]| {
-        let parts = parts(values.elements() / elements, (PART / (elements * 4)).max(1), bytes_per_block * 8, out);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| {
-            let mut rest = out;
-            values.with_elements(range.start * elements..range.end * elements, elements, go_on, |bytes| {
-                let (words, _) = bytes.as_chunks::<4>();
-                let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(values.len() / elements * bytes_per_block);
-                rest = later;
-                quant::quantize(encoding, &values, now)
-            })
+    let mut block = Block::any(size)?;
+    let (per_part, bits) = ((PART / (elements * 4)).max(1), bytes_per_block * 8);
+    let parts = parts(values.elements() / elements, per_part, bits, block.as_mut_slice());
+    WORKERS.each(parts, interrupt, |(range, out), go_on| {
+        let mut rest = out;
+        values.with_elements(range.start * elements..range.end * elements, elements, go_on, |bytes| {
+            let (words, _) = bytes.as_chunks::<4>();
+            let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(values.len() / elements * bytes_per_block);
+            rest = later;
+            quant::quantize(encoding, &values, now)
         })
-    };
-    let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-    Buffer::contiguous_at(storage, 0, DType::UInt8, &shape)
+    })?;
+    Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &shape)
 }
 
 /// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of
@@ -184,33 +178,25 @@ pub fn scale_blocks(
     let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block.0.min(rows.max(1)));
     let stores = if size >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
     let scale_bytes = expected.1 * expected.2 * scales.dtype.bits() / 8;
-    let (bytes, scale_values) = (data.bytes().unwrap_or_default(), scales.bytes().unwrap_or_default());
-    let fill = |out: &mut [u8]| {
-        let mut rest = out;
-        let mut parts = Vec::new();
-        for matrix in 0..matrices {
-            for start in (0..rows).step_by(per_part) {
-                let range = start..(start + per_part).min(rows);
-                let (now, later) = rest.split_at_mut(range.len() * out_row_bytes);
-                rest = later;
-                parts.push((matrix, range, now));
-            }
-        }
-        WORKERS.each(parts, interrupt, |(matrix, range, out), _| {
-            let scaled = BlockScaled {
-                data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
-                dtype: data.dtype,
-                scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
-                scales_dtype: scales.dtype,
-                rows,
-                cols,
-                block,
-            };
-            scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stores })
-        })
-    };
-    let storage = Storage::filled(size, fill).ok_or_else(|| no_memory(size))??;
-    Buffer::contiguous_at(storage, 0, dtype, &data.shape)
+    let bytes = data.storage.slice(data.offset, data.size())?;
+    let scale_values = scales.storage.slice(scales.offset, scales.size())?;
+    let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
+    let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
+    let mut made = Block::any(size)?;
+    let parts = made.parts(ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
+    WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), _| {
+        let scaled = BlockScaled {
+            data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
+            dtype: data.dtype,
+            scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
+            scales_dtype: scales.dtype,
+            rows,
+            cols,
+            block,
+        };
+        scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stores })
+    })?;
+    Buffer::contiguous_at(made.freeze(), 0, dtype, &data.shape)
 }
 
 /// Number of matrices, rows, columns.

@@ -6,7 +6,7 @@ use super::{Buffer, strided};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Storage, no_memory};
+use crate::memory::{self, Block, Exclusive};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
@@ -18,15 +18,8 @@ const GUARDED: usize = 256 << 10;
 
 /// The numbers from zero to `count` in parts of `per_part`, each with its share of `out`, in which a number takes `bits`.
 pub(super) fn parts(count: usize, per_part: usize, bits: usize, out: &mut [u8]) -> Vec<(Range<usize>, &mut [u8])> {
-    let mut rest = out;
-    let mut parts = Vec::with_capacity(count.div_ceil(per_part.max(1)));
-    for start in (0..count).step_by(per_part.max(1)) {
-        let stop = (start + per_part).min(count);
-        let (now, later) = rest.split_at_mut((stop - start) * bits / 8);
-        rest = later;
-        parts.push((start..stop, now));
-    }
-    parts
+    let ranges = (0..count).step_by(per_part.max(1)).map(|start| start..(start + per_part).min(count));
+    ranges.clone().zip(memory::parts(out, ranges.map(|range| range.len() * bits / 8))).collect()
 }
 
 /// How many elements a part has; whole bytes of both dtypes.
@@ -74,7 +67,7 @@ impl Buffer {
             let some = start..(start + step).min(range.end);
             let size = some.len() * bits / 8;
             if in_place {
-                take(self.storage.slice(self.offset + start * bits / 8, size))?;
+                take(self.storage.slice(self.offset + start * bits / 8, size)?)?;
             } else {
                 self.read_elements(some, &mut scratch[..size], interrupt)?;
                 take(&scratch[..size])?;
@@ -92,35 +85,39 @@ impl Buffer {
     /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         let (size, bits) = (self.size(), self.dtype.bits());
-        let storage = Storage::filled(size, |out| {
-            let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, out);
-            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))
-        })
-        .ok_or_else(|| no_memory(size))??;
-        Self::contiguous_at(storage, 0, self.dtype, &self.shape)
+        let mut block = Block::any(size)?;
+        let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, block.as_mut_slice());
+        WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
+        Self::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
     }
+}
 
-    /// One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.
-    pub(super) fn check_out(&self, dtype: DType, shape: &[i64], sources: &[&Self]) -> Result<()> {
-        if self.dtype != dtype || *self.shape != *shape || !self.is_contiguous() {
-            let (found, have) = (self.dtype, &self.shape);
-            let gaps = if self.is_contiguous() { "" } else { ", not contiguous" };
-            return Err(Error::Argument(format!(
-                "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}{gaps}"
-            )));
-        }
-        if !self.storage.is_writable() {
-            return Err(Error::Argument("out is read-only".into()));
-        }
-        let addresses = |buffer: &Self| {
-            let (base, reach) = (buffer.storage.as_ptr() as usize, buffer.reach());
-            (base + reach.start, base + reach.end)
-        };
-        let (start, end) = addresses(self);
-        let overlaps = |(first, last): (usize, usize)| first < last && start < end && start < last && first < end;
-        if sources.iter().any(|source| overlaps(addresses(source))) {
-            return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
-        }
-        Ok(())
+/// The bytes of `out`. One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.
+pub(super) fn check_out<'a>(
+    out: &'a mut Exclusive<Buffer>,
+    dtype: DType,
+    shape: &[i64],
+    sources: &[&Buffer],
+) -> Result<&'a mut [u8]> {
+    let found = out.get();
+    if found.dtype != dtype || *found.shape != *shape || !found.is_contiguous() {
+        let gaps = if found.is_contiguous() { "" } else { ", not contiguous" };
+        let (found, have) = (found.dtype, &found.shape);
+        return Err(Error::Argument(format!(
+            "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}{gaps}"
+        )));
     }
+    if !found.storage.is_writable() {
+        return Err(Error::Argument("out is read-only".into()));
+    }
+    let addresses = |buffer: &Buffer| {
+        let (base, reach) = (buffer.storage.as_ptr() as usize, buffer.reach());
+        (base + reach.start, base + reach.end)
+    };
+    let (start, end) = addresses(found);
+    let overlaps = |(first, last): (usize, usize)| first < last && start < end && start < last && first < end;
+    if sources.iter().any(|source| overlaps(addresses(source))) {
+        return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
+    }
+    out.bytes_mut(|out| (&out.storage, out.offset, out.size()))
 }

@@ -82,7 +82,6 @@ impl Buffer {
             dtype: self.dtype,
             shape: shape.into(),
             strides: strides.into(),
-            device: self.device,
         })
     }
 }
@@ -114,12 +113,8 @@ mod tests {
 
     fn counted(shape: &[i64]) -> Buffer {
         let count = shape.iter().product::<i64>() as usize;
-        let storage = Storage::filled(count, |out| {
-            out.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
-            Ok(())
-        });
-        let storage = storage.expect("memory").expect("filled");
-        Buffer::contiguous_at(storage, 0, DType::UInt8, shape).expect("fits")
+        let bytes: Vec<u8> = (0..count).map(|i| i as u8).collect();
+        Buffer::contiguous_at(Storage::of_bytes(&bytes).expect("memory"), 0, DType::UInt8, shape).expect("fits")
     }
 
     fn values(buffer: &Buffer) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The one tensor type of the project: storage, dtype, shape, strides, device.
+//! The one tensor type of the project: storage, dtype, shape, strides.
 
 mod convert;
 mod elements;
@@ -6,6 +6,7 @@ mod index;
 mod rotary;
 mod strided;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
@@ -14,7 +15,8 @@ pub use index::Index;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Storage, no_memory};
+use crate::memory::{Block, Storage};
+use crate::tensor::extent;
 use crate::workers::Interrupt;
 
 /// A tensor. Cloning it is cheap and shares the storage.
@@ -27,7 +29,6 @@ pub struct Buffer {
     shape: Box<[i64]>,
     /// In elements; may be negative or zero.
     strides: Box<[i64]>,
-    device: Device,
 }
 
 impl Buffer {
@@ -37,7 +38,7 @@ impl Buffer {
         if offset.checked_add(bytes).is_none_or(|end| end > storage.len()) {
             return Err(outside(offset, bytes, storage.len()));
         }
-        Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), device: Device::CPU, storage })
+        Ok(Self { offset, dtype, strides: row_major(shape), shape: shape.into(), storage })
     }
 
     /// A tensor of any strides (in elements), every element of which must lie in the storage.
@@ -49,36 +50,21 @@ impl Buffer {
         strides: &[i64],
     ) -> Result<Self> {
         checked_size(dtype, shape)?;
-        let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))? as i64;
+        let item = dtype.bytes().ok_or_else(|| packed(dtype, "strides"))?;
         if shape.len() != strides.len() {
             return Err(Error::Argument(format!("{} dimensions but {} strides", shape.len(), strides.len())));
         }
-        if !shape.contains(&0) {
-            let (mut first, mut last) = (0i64, 0i64);
-            for (&dim, &stride) in shape.iter().zip(strides) {
-                let reach = (dim - 1).checked_mul(stride).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
-                let end = if reach < 0 { &mut first } else { &mut last };
-                *end = end.checked_add(reach).ok_or_else(|| outside(offset, usize::MAX, storage.len()))?;
-            }
-            let at = |element: i64| element.checked_mul(item)?.checked_add(i64::try_from(offset).ok()?);
-            let inside = at(first).is_some_and(|start| start >= 0)
-                && at(last)
-                    .and_then(|start| start.checked_add(item))
-                    .is_some_and(|end| end as u64 <= storage.len() as u64);
-            if !inside {
-                return Err(outside(offset, usize::MAX, storage.len()));
-            }
-        } else if offset > storage.len() {
-            return Err(outside(offset, 0, storage.len()));
+        if reach(offset, item, shape, strides).is_none_or(|reach| reach.end > storage.len()) {
+            let bytes = if shape.contains(&0) { 0 } else { usize::MAX };
+            return Err(outside(offset, bytes, storage.len()));
         }
-        Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into(), device: Device::CPU })
+        Ok(Self { storage, offset, dtype, shape: shape.into(), strides: strides.into() })
     }
 
     /// A new tensor of zeros.
     pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Self> {
         let bytes = checked_size(dtype, shape)?;
-        let storage = Storage::zeros(bytes).ok_or_else(|| no_memory(bytes))?;
-        Self::contiguous_at(storage, 0, dtype, shape)
+        Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
     /// The memory that the elements lie in.
@@ -113,7 +99,7 @@ impl Buffer {
 
     /// Where the bytes live.
     pub fn device(&self) -> Device {
-        self.device
+        self.storage.device()
     }
 
     /// The number of elements.
@@ -144,22 +130,21 @@ impl Buffer {
         (self.as_ptr() as usize).is_multiple_of(self.dtype.align())
     }
 
-    /// The bytes of a contiguous tensor; none for another.
+    /// The bytes of a contiguous tensor in host memory; none for another.
     pub fn bytes(&self) -> Option<&[u8]> {
         if !self.is_contiguous() {
             return None;
         }
-        Some(self.storage.slice(self.offset, self.size()))
+        self.storage.slice(self.offset, self.size()).ok()
     }
 
     /// The bytes of the storage between which all elements lie.
-    pub fn reach(&self) -> std::ops::Range<usize> {
-        let (first, last) = match self.size() {
-            0 => (self.offset, self.offset),
-            size if self.dtype.bytes().is_none() => (self.offset, self.offset + size),
-            _ => strided::reach(self),
-        };
-        first..last
+    pub fn reach(&self) -> Range<usize> {
+        match self.dtype.bytes() {
+            // It was checked when the tensor was made.
+            Some(item) => reach(self.offset, item, &self.shape, &self.strides).unwrap_or_default(),
+            None => self.offset..self.offset + self.size(),
+        }
     }
 
     /// Starts to read the bytes of this tensor, and no others, if it is a view of a mapped file.
@@ -219,6 +204,13 @@ pub fn row_major(shape: &[i64]) -> Box<[i64]> {
     strides
 }
 
+/// The bytes between which all elements lie, if the first of them lies at `offset`.
+fn reach(offset: usize, item: usize, shape: &[i64], strides: &[i64]) -> Option<Range<usize>> {
+    let extent = extent(shape, strides)?.bytes(item as u64)?;
+    let start = offset.checked_sub(extent.before as usize)?;
+    Some(start..start.checked_add(extent.len as usize)?)
+}
+
 /// The bytes of a shape, checked.
 fn checked_size(dtype: DType, shape: &[i64]) -> Result<usize> {
     if let Some(negative) = shape.iter().find(|&&dim| dim < 0) {
@@ -238,4 +230,32 @@ fn outside(offset: usize, bytes: usize, len: usize) -> Error {
 
 fn packed(dtype: DType, what: &str) -> Error {
     Error::Argument(format!("{dtype} is packed, less than a byte an element, and has no {what}; use view(DType.uint8)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workers::uninterrupted;
+
+    #[test]
+    fn the_device_is_that_of_the_storage_and_what_reads_another_than_the_cpu_is_an_error() {
+        let there = Buffer::contiguous_at(Storage::on_device(32), 0, DType::Float32, &[2, 4]).expect("fits");
+        let transposed =
+            there.index(&[Index::Ellipsis, Index::Slice { start: None, stop: None, step: -2 }]).expect("a view");
+        let here = Buffer::zeros(DType::Float32, &[2, 4]).expect("memory");
+        assert_eq!((here.device(), here.device().to_string()), (Device::Cpu, "cpu:0".into()));
+        for view in [&there, &transposed, &there.view(DType::UInt8, None).expect("contiguous")] {
+            assert_eq!(view.device(), Device::Test);
+            assert!(view.bytes().is_none());
+            assert!(matches!(view.copy(&uninterrupted), Err(Error::Device(_))));
+            assert!(matches!(view.astype(DType::Float16, false, &uninterrupted), Err(Error::Device(_))));
+            view.prefetch(&uninterrupted).expect("nothing to do");
+        }
+        let scaled = |data: &Buffer, scales: &Buffer| {
+            scale_blocks(data, scales, (1, 1), DType::Float32, false, &uninterrupted).map(drop)
+        };
+        assert!(scaled(&here, &here).is_ok());
+        assert!(matches!(scaled(&there, &here), Err(Error::Device(_))));
+        assert!(matches!(scaled(&here, &there), Err(Error::Device(_))));
+    }
 }

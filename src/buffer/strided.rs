@@ -153,7 +153,7 @@ impl Gather<'_> {
                 if i % RANGES_AT_A_TIME == 0 {
                     (self.interrupt)()?;
                 }
-                let bytes = self.storage.slice(from - piece.before, piece.len);
+                let bytes = self.storage.slice(from - piece.before, piece.len)?;
                 scatter(self.item, inner, bytes, piece.before, self.out, to);
             }
             return Ok(());
@@ -281,11 +281,4 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     }
     Steps::new(&axes, buffer.offset(), 0)
         .try_for_each(|(from, _)| storage.prefetch(from - piece.before, piece.len, interrupt))
-}
-
-/// The bytes of the storage between which all elements lie; there are some.
-pub(super) fn reach(buffer: &Buffer) -> (usize, usize) {
-    let (axes, item) = axes(buffer);
-    let piece = axes.iter().fold(Piece { len: item, before: 0 }, Piece::along);
-    (buffer.offset() - piece.before, buffer.offset() - piece.before + piece.len)
 }

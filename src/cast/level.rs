@@ -11,6 +11,7 @@ pub const VARIABLE: &str = "MAX_WEIGHTS_SIMD";
 
 /// A set of instructions that kernels are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Level {
     /// Plain Rust.
     Scalar,

@@ -1,6 +1,6 @@
 //! Conversion between dtypes: slices in, slices out.
 //!
-//! The rules are those of the docs page "dtypes", and the code of [`scalar`] is what they mean; everything else here does the same,
+//! The rules are those of the docs page "dtypes", and the code of `scalar` is what they mean; everything else here does the same,
 //! faster. A call looks for the fastest way that serves its pair: a kernel, a table of the 256 bytes, a plain loop, two of these with f32
 //! in between, and at last the oracle itself. One call runs on one thread; callers that have several give each a part.
 

@@ -17,13 +17,15 @@ use std::sync::Arc;
 pub use tree::{Limits as TreeLimits, Tree};
 
 use crate::budget;
+use crate::buffer::Buffer;
 use crate::error::{Error, Fault, Result};
+use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
-use crate::format::{self, Kind, gguf};
+use crate::format::{self, Kind};
 use crate::memory::Fingerprint;
 use crate::names::{NameIndex, nearest};
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::Source;
 use crate::tensor::{TensorInfo, TensorTable};
 use crate::workers::Interrupt;
 
@@ -32,6 +34,7 @@ const NEAR_NAMES: usize = 3;
 
 /// How tensors get from the file into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Backend {
     /// A private mapping; read where the system refuses to map.
     #[default]
@@ -41,7 +44,14 @@ pub enum Backend {
 }
 
 /// How a checkpoint is opened.
+///
+/// ```
+/// use max_weights::{Backend, OpenOptions};
+///
+/// let options = OpenOptions::default().backend(Backend::Read).strict(false);
+/// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// How tensors get into memory.
     pub backend: Backend,
@@ -51,33 +61,71 @@ pub struct OpenOptions {
     pub unnamed: bool,
 }
 
-/// What is known of a GGUF file beside its tensors.
-#[derive(Debug, Clone)]
-pub struct Gguf {
-    /// The key-value pairs, decoded when they are asked for.
-    pub metadata: gguf::Metadata,
-    /// True if the data has its most significant bytes first.
-    pub big_endian: bool,
-    /// What the offsets of tensors are multiples of.
-    pub alignment: u64,
-    /// The file's place in a split set.
-    pub split: Option<gguf::SplitInfo>,
+impl OpenOptions {
+    /// Sets how tensors get into memory.
+    #[must_use]
+    pub fn backend(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    /// Sets how headers are read.
+    #[must_use]
+    pub fn format(self, format: format::Options) -> Self {
+        Self { format, ..self }
+    }
+
+    /// Sets whether what is never written on purpose is refused, or is a finding.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.format.strict = strict;
+        self
+    }
+
+    /// Leaves the tensors of PyTorch files without names.
+    #[must_use]
+    pub fn unnamed(self) -> Self {
+        Self { unnamed: true, ..self }
+    }
+}
+
+/// What is known of a file beside its tensors.
+#[derive(Debug)]
+pub struct FileFacts {
+    /// The path that it was opened by.
+    pub path: PathBuf,
+    /// Its format; none for a shard that an index names and that was not there.
+    pub kind: Option<Kind>,
+    /// Its own key and value pairs, where both are text.
+    pub metadata: Vec<(String, String)>,
+    /// What only its format has.
+    pub more: More,
+}
+
+/// What only one format has.
+#[derive(Debug)]
+pub enum More {
+    /// Nothing, as with safetensors.
+    Nothing,
+    /// The key-value pairs of a GGUF file, and how it is written. The tensors of its header stand in the catalog.
+    Gguf(Box<Gguf>),
+    /// The values of the pickle of a PyTorch file.
+    Torch(Arc<Torch>),
+}
+
+impl FileFacts {
+    /// What only GGUF files have.
+    pub fn gguf(&self) -> Option<&Gguf> {
+        if let More::Gguf(gguf) = &self.more { Some(gguf) } else { None }
+    }
 }
 
 /// What a checkpoint contains: names, dtypes, shapes and places, without the files.
 #[derive(Debug)]
 pub struct Catalog {
-    paths: Vec<PathBuf>,
+    /// By number of file.
+    files: Arc<[FileFacts]>,
     table: TensorTable,
     names: NameIndex,
-    /// Key and value pairs of each file.
-    metadata: Vec<Vec<(String, String)>>,
-    /// By number of file; none for another format.
-    ggufs: Vec<Option<Gguf>>,
-    /// By number of file; none for another format.
-    torches: Vec<Option<Arc<Torch>>>,
-    /// Of the (first) file.
-    kind: Kind,
     findings: Vec<Fault>,
     /// What a message about a missing weight should add.
     note: Option<String>,
@@ -86,12 +134,12 @@ pub struct Catalog {
 impl Catalog {
     /// The format of the (first) file.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.files.iter().find_map(|file| file.kind).unwrap_or(Kind::Safetensors)
     }
 
-    /// The paths of the files, by number.
-    pub fn paths(&self) -> &[PathBuf] {
-        &self.paths
+    /// What is known of the files, by number.
+    pub fn files(&self) -> &[FileFacts] {
+        &self.files
     }
 
     /// The tensors, in file order.
@@ -111,24 +159,28 @@ impl Catalog {
 
     /// What is known of the GGUF file that carries the metadata: the first one. None for other formats.
     pub fn gguf(&self) -> Option<&Gguf> {
-        self.ggufs.first()?.as_ref()
+        self.files.first()?.gguf()
     }
 
     /// What is known of a PyTorch file beside its tensors; none for other formats.
     pub fn torch(&self, file: u32) -> Option<&Arc<Torch>> {
-        self.torches.get(file as usize)?.as_ref()
+        if let More::Torch(torch) = &self.files.get(file as usize)?.more { Some(torch) } else { None }
     }
 
     /// Whether the numbers in a file have their most significant bytes first.
     pub(crate) fn is_big_endian(&self, file: u32) -> bool {
-        let gguf = self.ggufs[file as usize].as_ref().is_some_and(|gguf| gguf.big_endian);
-        gguf || self.torch(file).is_some_and(|torch| torch.big_endian)
+        match &self.files[file as usize].more {
+            More::Nothing => false,
+            More::Gguf(gguf) => gguf.big_endian,
+            More::Torch(torch) => torch.big_endian,
+        }
     }
 
     /// The text metadata of all files; where files disagree on a key, the first has it.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut seen = std::collections::HashSet::new();
-        let pairs = self.metadata.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
+        let pairs = self.files.iter().flat_map(|file| &file.metadata);
+        let pairs = pairs.map(|(key, value)| (key.as_str(), value.as_str()));
         pairs.filter(move |(key, _)| seen.insert(*key))
     }
 
@@ -145,20 +197,10 @@ impl Catalog {
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both get this name");
             let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
-            let path = &self.paths[self.table.get(b).file as usize];
+            let path = &self.files[self.table.get(b).file as usize].path;
             fault.path(path).help("use the names of the file").unsupported()
         })?;
-        Ok(Self {
-            paths: self.paths.clone(),
-            table,
-            names,
-            metadata: self.metadata.clone(),
-            ggufs: self.ggufs.clone(),
-            torches: self.torches.clone(),
-            kind: self.kind,
-            findings: self.findings.clone(),
-            note: self.note.clone(),
-        })
+        Ok(Self { files: self.files.clone(), table, names, findings: self.findings.clone(), note: self.note.clone() })
     }
 
     /// The number of the weight of this exact name.
@@ -192,12 +234,17 @@ impl Catalog {
     }
 }
 
+/// Opens what this path stands for (a file, a directory, an index) with the options that suit most.
+pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
+    Checkpoint::open(&[path], &OpenOptions::default())
+}
+
 /// An open checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint {
     catalog: Arc<Catalog>,
-    /// By number; none for a shard that an index names and that was not there.
-    files: Vec<Option<LocalFile>>,
+    /// By number; none for a shard that was not there.
+    files: Vec<Option<Arc<dyn Source>>>,
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,
     options: OpenOptions,
@@ -205,8 +252,23 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Opens one path (a file, a directory, an index), or a list of files, as one checkpoint; reads headers and nothing else.
-    pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Self> {
-        budget::interruptible(options.format.interrupt, || open::open(paths, options))
+    pub fn open(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Self> {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_path_buf()).collect();
+        budget::interruptible(options.format.interrupt, || open::open(&paths, options))
+    }
+
+    /// The tensor of this name; an error has near names.
+    pub fn get(&self, name: &str) -> Result<Buffer> {
+        self.tensor(self.catalog.require(name)?)
+    }
+
+    /// Opens sources that are not, or not yet, files of this machine as one checkpoint; reads headers and nothing else.
+    pub fn open_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions) -> Result<Self> {
+        if sources.is_empty() {
+            return Err(Error::Argument("no checkpoint files were given".into()));
+        }
+        let paths: Vec<PathBuf> = sources.iter().map(|source| source.path().to_path_buf()).collect();
+        budget::interruptible(options.format.interrupt, || open::open_sources(sources, &paths, options))
     }
 
     /// What the checkpoint contains.
@@ -225,9 +287,9 @@ impl Checkpoint {
     }
 
     /// An open file, by its number.
-    pub(crate) fn file(&self, number: u32) -> Result<&LocalFile> {
-        let missing = || Error::MissingFile { path: self.catalog.paths[number as usize].clone() };
-        self.files[number as usize].as_ref().ok_or_else(missing)
+    pub(crate) fn file(&self, number: u32) -> Result<&dyn Source> {
+        let missing = || Error::MissingFile { path: self.catalog.files[number as usize].path.clone() };
+        self.files[number as usize].as_deref().ok_or_else(missing)
     }
 
     /// How tensors get into memory.

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
-use super::{Catalog, Checkpoint, Gguf, OpenOptions, torch};
-use crate::budget;
+use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
 use crate::error::{Error, Fault, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
-use crate::format::{self, Header, Kind, gguf, index, safetensors};
+use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
 use crate::names::NameIndex;
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::{LocalFile, Part, Source};
 use crate::tensor::TensorTable;
 use crate::text;
 
@@ -36,83 +35,66 @@ const SUFFIXES: [(&str, &[Kind]); 5] = [
 /// What the headers of some files say together.
 #[derive(Default)]
 struct Contents {
-    files: Vec<Option<LocalFile>>,
+    sources: Vec<Option<Arc<dyn Source>>>,
+    files: Vec<FileFacts>,
     table: TensorTable,
-    metadata: Vec<Vec<(String, String)>>,
-    ggufs: Vec<Option<Gguf>>,
-    torches: Vec<Option<Arc<Torch>>>,
-    kind: Option<Kind>,
     findings: Vec<Fault>,
 }
 
-/// What a file has beside its header, by format.
-enum More {
-    Nothing,
-    Gguf(Gguf),
-    Torch(Box<Torch>),
-}
-
 impl Contents {
-    fn add(&mut self, file: LocalFile, options: &OpenOptions) -> Result<()> {
+    fn add(&mut self, source: Arc<dyn Source>, options: &OpenOptions) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
+        let path = source.path();
         let (kind, header, more) =
-            read_header(&file, options, &mut self.findings).map_err(|error| error.at_path(file.path()))?;
+            read_header(&*source, options, &mut self.findings).map_err(|error| error.at_path(path))?;
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
         } else {
             self.table.append(&header.tensors, number)?;
         }
-        self.metadata.push(header.metadata);
-        self.kind.get_or_insert(kind);
-        let (gguf, torch) = match more {
-            More::Nothing => (None, None),
-            More::Gguf(gguf) => (Some(gguf), None),
-            More::Torch(torch) => (None, Some(Arc::new(*torch))),
-        };
-        self.ggufs.push(gguf);
-        self.torches.push(torch);
-        self.findings.extend(header.findings.into_iter().map(|finding| finding.path(file.path())));
-        self.files.push(Some(file));
+        self.findings.extend(header.findings.into_iter().map(|finding| finding.path(path)));
+        self.files.push(FileFacts { path: path.into(), kind: Some(kind), metadata: header.metadata, more });
+        self.sources.push(Some(source));
         Ok(())
+    }
+
+    /// Adds a shard that is not there.
+    fn add_missing(&mut self, path: PathBuf) {
+        self.files.push(FileFacts { path, kind: None, metadata: Vec::new(), more: More::Nothing });
+        self.sources.push(None);
     }
 
     fn finish(
         self,
-        paths: Vec<PathBuf>,
         names: Option<NameIndex>,
         note: Option<String>,
         opened: &[PathBuf],
         options: &OpenOptions,
     ) -> Result<Checkpoint> {
-        let Self { files, table, metadata, ggufs, torches, kind, findings } = self;
-        let kind = kind.unwrap_or(Kind::Safetensors);
+        let Self { sources, files, table, findings } = self;
         NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
-            None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &paths, a, b))?,
+            None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &files, a, b))?,
         };
-        let catalog = Arc::new(Catalog { paths, table, names, metadata, ggufs, torches, kind, findings, note });
+        let catalog = Arc::new(Catalog { files: files.into(), table, names, findings, note });
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-        Ok(Checkpoint { catalog, files, opened, options })
+        Ok(Checkpoint { catalog, files: sources, opened, options })
     }
-}
 
-impl Contents {
     /// Compares what the files of a GGUF split set say of each other.
-    fn check_split_set(&mut self, paths: &[PathBuf], options: &OpenOptions) -> Result<()> {
-        let names: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
-        let shards: Vec<Shard<'_>> = paths
+    fn check_split_set(&mut self, options: &OpenOptions) -> Result<()> {
+        let shards: Vec<Shard<'_>> = self
+            .files
             .iter()
-            .zip(&names)
-            .zip(&self.ggufs)
-            .map(|((path, name), gguf)| Shard {
-                path,
-                number: ShardName::of(name).map(|shard| shard.number - 1),
-                split: gguf.as_ref().and_then(|gguf| gguf.split),
+            .map(|file| Shard {
+                path: &file.path,
+                number: ShardName::of(&name_of(&file.path)).map(|shard| shard.number - 1),
+                split: file.gguf().and_then(|gguf| gguf.split),
             })
             .collect();
         let mut faults = check_set(&shards, &self.table);
@@ -129,33 +111,42 @@ pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoin
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
         [path] => match locate(path)? {
-            Located::Files(files) => open_files(files, paths, options),
+            Located::Files(files) => open_files(&files, paths, options),
             Located::Index(index) => open_index(&index, paths, options),
         },
-        files => open_files(files.to_vec(), paths, options),
+        files => open_files(files, paths, options),
     }
 }
 
-fn open_files(paths: Vec<PathBuf>, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+fn open_files(paths: &[PathBuf], opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+    open_sources(open_each(paths).collect::<Result<_>>()?, opened, options)
+}
+
+/// Opens sources as the files of one checkpoint, for which `opened` was asked.
+pub(super) fn open_sources(
+    sources: Vec<Arc<dyn Source>>,
+    opened: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<Checkpoint> {
     let mut contents = Contents::default();
-    let files: Vec<LocalFile> = open_each(&paths).collect::<Result<_>>()?;
-    for file in files {
-        contents.add(file, options)?;
+    for source in sources {
+        contents.add(source, options)?;
     }
-    let ggufs = contents.ggufs.iter().flatten();
+    let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
-        contents.check_split_set(&paths, options)?;
+        contents.check_split_set(options)?;
     }
-    let note = alone(&paths);
+    let note = alone(&contents.files);
     if let Some(note) = &note {
         let help = "Give the directory or the index to open all of them";
-        contents.findings.push(Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&paths[0]).help(help));
+        let finding = Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&contents.files[0].path);
+        contents.findings.push(finding.help(help));
     }
-    contents.finish(paths, None, note, opened, options)
+    contents.finish(None, note, opened, options)
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
-fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<LocalFile>> {
+fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<Arc<dyn Source>>> {
     paths.iter().enumerate().map(|(number, path)| {
         let mut file = LocalFile::open(path)?;
         if paths.len() > 1 {
@@ -164,13 +155,13 @@ fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<LocalFile>> {
         if number >= HELD_OPEN {
             file.close_for_now();
         }
-        Ok(file)
+        Ok(Arc::new(file) as Arc<dyn Source>)
     })
 }
 
 /// Says so if the files are shards of a set of more files.
-fn alone(paths: &[PathBuf]) -> Option<String> {
-    let names: Vec<String> = paths.iter().map(|path| name_of(path)).collect();
+fn alone(files: &[FileFacts]) -> Option<String> {
+    let names: Vec<String> = files.iter().map(|file| name_of(&file.path)).collect();
     let first = ShardName::of(names.first()?)?;
     let of_the_set =
         |name: &String| ShardName::of(name).is_some_and(|shard| (shard.stem, shard.count) == (first.stem, first.count));
@@ -185,27 +176,21 @@ fn alone(paths: &[PathBuf]) -> Option<String> {
 
 fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
     let file = LocalFile::open(path)?;
-    let len = usize::try_from(file.len().min(options.format.limits.header_bytes + 1)).unwrap_or(usize::MAX);
-    let mut bytes = budget::zeroed(len)?;
-    file.read_at(0, &mut bytes)?;
-    let index = index::parse(&bytes, &options.format.limits).map_err(|error| error.at_path(path))?;
-    drop(bytes);
+    let parser = index::Parser::new(file.len(), &options.format.limits);
+    let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
 
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::default();
     let mut missing = vec![false; paths.len()];
-    let opened_files: Vec<Result<LocalFile>> = open_each(&paths).collect();
+    let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options)?,
             Err(Error::MissingFile { .. }) => {
                 missing[number] = true;
-                contents.files.push(None);
-                contents.metadata.push(Vec::new());
-                contents.ggufs.push(None);
-                contents.torches.push(None);
+                contents.add_missing(paths[number].clone());
             }
             Err(error) => return Err(error),
         }
@@ -221,13 +206,13 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
         disagreements.total_size(path, &index, &contents.table);
     }
     contents.findings.extend(disagreements.finish(options.format.strict)?);
-    contents.finish(paths, names, None, opened, options)
+    contents.finish(names, None, opened, options)
 }
 
 /// The header, and what is kept beside it.
-fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
+fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
-    file.read_at(0, &mut first)?;
+    file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
     let read = read_kind(kind, file, first, options);
@@ -242,15 +227,17 @@ fn read_header(file: &LocalFile, options: &OpenOptions, findings: &mut Vec<Fault
     Ok((kind, header, more))
 }
 
-fn read_kind(kind: Kind, file: &LocalFile, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
     let unnamed = options.unnamed;
     let options = &options.format;
     Ok(match kind {
-        Kind::Safetensors => (safetensors_header(file, &first, options)?, More::Nothing),
+        Kind::Safetensors => {
+            let parser = safetensors::Parser::new(first, file.len(), options);
+            (drive(parser, file, &options.interrupt)?, More::Nothing)
+        }
         Kind::Gguf => {
-            let read = gguf::read(first, file.len(), options, |offset, bytes| file.read_at(offset, bytes))?;
-            let gguf::Gguf { header, metadata, version: _, big_endian, alignment, split } = read;
-            (header, More::Gguf(Gguf { metadata, big_endian, alignment, split }))
+            let mut gguf = drive(gguf::Parser::new(first, file.len(), options), file, &options.interrupt)?;
+            (std::mem::take(&mut gguf.header), More::Gguf(gguf.into()))
         }
         Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
         Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
@@ -259,19 +246,7 @@ fn read_kind(kind: Kind, file: &LocalFile, first: Vec<u8>, options: &OpenOptions
 }
 
 fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
-    (header, More::Torch(Box::new(torch)))
-}
-
-fn safetensors_header(file: &LocalFile, first: &[u8], options: &format::Options) -> Result<Header> {
-    let len = safetensors::header_length(first, file.len(), &options.limits)? as usize;
-    if let Some(header) = first.get(8..8 + len) {
-        return safetensors::parse(header, file.len(), options);
-    }
-    let mut header = budget::zeroed(len)?;
-    let have = first.len() - 8;
-    header[..have].copy_from_slice(&first[8..]);
-    file.read_at(8 + have as u64, &mut header[have..])?;
-    safetensors::parse(&header, file.len(), options)
+    (header, More::Torch(Arc::new(torch)))
 }
 
 /// Says so if the file's suffix promises another format than its first bytes show.
@@ -281,10 +256,11 @@ fn misnamed(path: &Path, kind: Kind) -> Option<String> {
     (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
 }
 
-fn twice(table: &TensorTable, paths: &[PathBuf], a: usize, b: usize) -> Error {
+fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Error {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
-    let [first_path, second_path] = [first, second].map(|info| text::path(&paths[info.file as usize]));
+    let [first_path, second_path] = [first, second].map(|info| text::path(&files[info.file as usize].path));
     let cause = format!("the same name stands in {first_path} and in {second_path}");
-    let fault = Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&paths[second.file as usize]);
+    let fault =
+        Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
     fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
 }

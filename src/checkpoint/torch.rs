@@ -6,9 +6,9 @@ use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
 use crate::format::torch_zip::{Entry, Method};
-use crate::format::{Header, Options, shown, torch_legacy, torch_zip};
+use crate::format::{Header, Options, drive, shown, torch_legacy, torch_zip};
 use crate::rules;
-use crate::source::LocalFile;
+use crate::source::{Part, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -16,18 +16,15 @@ use crate::workers::Interrupt;
 const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, as torch.save writes since 1.6.
-pub(super) fn zip(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
-    let archive = torch_zip::read(file.len(), &options.limits, fetch)?;
-    let layout = torch_zip::layout(&archive, fetch)?;
-    let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
-    let mut budget = Budget::of_file(file.len());
-    let short =
-        |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(entry.data.start()).into());
+pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+    let archive = drive(torch_zip::Parser::new(source.len(), &options.limits), source, &options.interrupt)?;
+    let mut budget = Budget::of_file(source.len());
+    let short = |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).into());
     budget.take(archive.bytes()).map_err(short)?;
-    budget.scratch(entry.contents_bytes()).map_err(short)?;
     let mut limits = pickle_limits(&options.limits);
-    let bytes = entry.contents(limits.pickle_bytes as u64, &options.interrupt, fetch)?;
+    let parser = torch_zip::LayoutParser::new(&archive, options, limits.pickle_bytes, budget);
+    let (layout, bytes) = drive(parser, source, &options.interrupt)?;
+    let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
     let mut findings = archive.findings.clone();
     if let Some(fault) = entry.check_crc32(torch_zip::crc32(&bytes)) {
         // A file that hides something behind a wrong checksum is looked at all the same by who asks for it.
@@ -38,6 +35,8 @@ pub(super) fn zip(file: &LocalFile, options: &Options, unnamed: bool) -> Result<
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    // The values of the first are still there.
+    limits.memory = Some(pickled.budget.left());
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
         findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));
@@ -85,14 +84,14 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Faul
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
-pub(super) fn legacy(file: &LocalFile, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let fetch = |offset: u64, bytes: &mut [u8]| file.read_at(offset, bytes);
-    let torch_legacy::Legacy { pickled, spans, findings, .. } = torch_legacy::read(file.len(), &options.limits, fetch)?;
+pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
+    let parser = torch_legacy::Parser::new(source.len(), &options.limits);
+    let torch_legacy::Legacy { pickled, spans, findings, .. } = drive(parser, source, &options.interrupt)?;
     let places = |number: usize, storage: &StorageRef| {
         let span = *spans.get(number)?;
         // The span is that of a view, where the storage is one; tensors of all views share the memory of the whole.
         let before = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()))?;
-        let whole = Span::within(file.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
+        let whole = Span::within(source.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
         Some(Place::stored(whole))
     };
     let frame = File { big_endian: false, version: None, places: &places };
@@ -134,7 +133,7 @@ impl Checkpoint {
     pub fn verify_checksums(&self) -> Result<usize> {
         let mut count = 0;
         for (number, file) in self.files.iter().enumerate() {
-            let (Some(file), Some(torch)) = (file, self.catalog.torch(number as u32)) else { continue };
+            let (Some(file), Some(torch)) = (file.as_deref(), self.catalog.torch(number as u32)) else { continue };
             for (_, place) in torch.checksums() {
                 verify(file, torch, place, &self.options.format.interrupt)
                     .map_err(|error| error.at_path(file.path()))?;
@@ -145,20 +144,20 @@ impl Checkpoint {
     }
 }
 
-fn verify(file: &LocalFile, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
+fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
     let mut checksum = torch_zip::Crc32::default();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
-        let compressed = file.read_span(place.span, interrupt, |_| ())?;
-        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len()), size, interrupt)?);
+        let compressed = source.read_span(place.span, interrupt, |_| Ok(()))?;
+        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
-        let mut done = 0;
-        while done < place.span.len() {
-            bytes.truncate((place.span.len() - done) as usize);
-            file.read_at(place.span.start() + done, &mut bytes)?;
+        let mut offset = place.span.start();
+        while offset < place.span.end() {
+            bytes.truncate((place.span.end() - offset) as usize);
+            source.read(&mut [Part { offset, bytes: &mut bytes }], interrupt)?;
             checksum.update(&bytes);
-            done += bytes.len() as u64;
+            offset += bytes.len() as u64;
             interrupt()?;
         }
     }

@@ -8,13 +8,14 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::budget::{self, Pace};
-use crate::error::{Error, Fault, Result};
+use crate::budget::{self, Pace, Short};
+use crate::error::{Fault, Result};
 use crate::format::json::{Skipped, Text, probe};
-use crate::format::{Limits, shown};
-use crate::names::NameIndex;
+use crate::format::{Limits, Parse, Progress, shown};
+use crate::names::{NameIndex, compare};
 use crate::rules;
-use crate::tensor::{Element, Span, TensorInfo, TensorTable};
+use crate::source::Part;
+use crate::tensor::TensorTable;
 
 /// The most shards of one checkpoint.
 pub const MAX_SHARDS: usize = 100_000;
@@ -29,51 +30,120 @@ pub struct ShardIndex {
     pub shards: Vec<String>,
     /// Bytes of all tensors, where the index says it.
     pub total_size: Option<u64>,
-    /// The tensors' names; "file" is the number of the shard.
-    table: TensorTable,
-    names: NameIndex,
+    /// The names of the tensors in a row, in the order of the file.
+    names: String,
+    entries: Vec<Entry>,
+    /// The numbers of the entries, sorted by name.
+    sorted: Vec<u32>,
+}
+
+/// Where a name ends (it begins where the one before ends), and the shard of its tensor.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    end: usize,
+    shard: u32,
 }
 
 impl ShardIndex {
     /// The number of tensors.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.entries.len()
     }
 
     /// True if the index names no tensor.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.entries.is_empty()
+    }
+
+    fn name(&self, number: usize) -> &str {
+        let start = number.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        &self.names[start..self.entries[number].end]
     }
 
     /// The tensor's number in the index, and that of the shard that it should stand in.
     pub fn find(&self, name: &str) -> Option<(usize, u32)> {
-        self.names.find(&self.table, name).map(|entry| (entry, self.table.get(entry).file))
+        let found = self.sorted.binary_search_by(|&number| compare(self.name(number as usize), name)).ok()?;
+        let number = self.sorted[found] as usize;
+        Some((number, self.entries[number].shard))
     }
 
     /// True if the shards hold exactly the tensors that the index puts into them: the usual case, found by one walk in the order of names.
     pub fn agrees(&self, table: &TensorTable, names: &NameIndex) -> bool {
         self.len() == names.len()
-            && (0..names.len()).all(|position| {
-                let expected = self.table.get(self.names.entry(position));
+            && self.sorted.iter().enumerate().all(|(position, &number)| {
                 let found = table.get(names.entry(position));
-                expected.file == found.file && expected.name == found.name
+                self.entries[number as usize].shard == found.file && self.name(number as usize) == found.name
             })
     }
 
     /// The tensors with the numbers of their shards, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.table.iter().map(|info| (info.name, info.file))
+        self.entries.iter().enumerate().map(|(number, entry)| (self.name(number), entry.shard))
     }
+
+    fn push(&mut self, name: &str, shard: u32) -> Result<(), Short> {
+        self.names.try_reserve(name.len()).map_err(|_| Short::System(name.len()))?;
+        budget::reserve(&mut self.entries, 1)?;
+        self.names.push_str(name);
+        self.entries.push(Entry { end: self.names.len(), shard });
+        Ok(())
+    }
+
+    /// Makes the names ready to be found; gives the number of one that is there twice.
+    fn sort(&mut self) -> Result<Option<usize>, Short> {
+        // The sort takes half as much again.
+        budget::probe(self.len() * 2 * size_of::<u32>())?;
+        let mut sorted: Vec<u32> = (0..self.len() as u32).collect();
+        sorted.sort_by(|&a, &b| compare(self.name(a as usize), self.name(b as usize)));
+        let same = |pair: &&[u32]| self.name(pair[0] as usize) == self.name(pair[1] as usize);
+        let twice = sorted.windows(2).find(same).map(|pair| pair[1] as usize);
+        self.sorted = sorted;
+        Ok(twice)
+    }
+}
+
+/// Reads an index file.
+#[derive(Debug)]
+pub struct Parser<'o> {
+    /// The whole file, once it was asked for.
+    bytes: Option<Vec<u8>>,
+    file_len: u64,
+    limits: &'o Limits,
+}
+
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes.
+    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
+        Self { bytes: None, file_len, limits }
+    }
+}
+
+impl Parse for Parser<'_> {
+    type Output = ShardIndex;
+
+    fn advance(&mut self) -> Result<Progress<'_, ShardIndex>> {
+        if let Some(bytes) = &self.bytes {
+            return parse(bytes, self.limits).map(Progress::Done);
+        }
+        check_length(self.file_len, self.limits)?;
+        let bytes = self.bytes.insert(budget::zeroed(self.file_len as usize)?);
+        Ok(Progress::Need(vec![Part { offset: 0, bytes }]))
+    }
+}
+
+fn check_length(len: u64, limits: &Limits) -> Result<()> {
+    if len <= limits.header_bytes {
+        return Ok(());
+    }
+    let cause = format!("the index has {len} bytes; at most {} are read", limits.header_bytes);
+    Err(Fault::new(rules::INDEX_TOO_LONG, cause)
+        .help("raise the limit on header bytes, if it is to be trusted")
+        .format())
 }
 
 /// Reads the bytes of an index.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
-    if bytes.len() as u64 > limits.header_bytes {
-        let cause = format!("the index has {} bytes; at most {} are read", bytes.len(), limits.header_bytes);
-        return Err(Fault::new(rules::INDEX_TOO_LONG, cause)
-            .help("raise the limit on header bytes, if it is to be trusted")
-            .format());
-    }
+    check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8").help(WRITE_AGAIN);
         fault.offset(error.valid_up_to() as u64).format()
@@ -95,11 +165,10 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
         return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").help(WRITE_AGAIN).format());
     }
     let mut index = reader.index;
-    NameIndex::probe(&index.table)?;
-    index.names = NameIndex::new(&index.table).map_err(|(_, latter)| {
-        let name = index.table.name(latter);
-        Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(name).help(WRITE_AGAIN).format()
-    })?;
+    if let Some(latter) = index.sort()? {
+        let fault = Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter));
+        return Err(fault.help(WRITE_AGAIN).format());
+    }
     Ok(index)
 }
 
@@ -174,12 +243,8 @@ impl Reader {
             number
         };
         self.last = number;
-        // Only the name and the shard are known here; the rest of the entry stays empty.
-        let span = Span::within(0, 0, 0).map_err(E::custom)?;
-        let info =
-            TensorInfo { name: tensor, element: Element::Unknown(""), shape: &[], file: number, span, view: None };
-        let pushed = self.pace.step().map_err(Error::from).and_then(|()| self.index.table.push(&info));
-        pushed.map_err(|error| self.refuse(budget::fault_of(error)))
+        let pushed = self.pace.step().and_then(|()| self.index.push(tensor, number));
+        pushed.map_err(|short| self.refuse(budget::fault_of(short.into())))
     }
 }
 

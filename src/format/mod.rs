@@ -1,10 +1,11 @@
 //! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
 //! fuzz as it is to run on the first bytes of a remote file.
 
-mod duplicates;
 pub mod gguf;
 pub mod index;
 mod json;
+mod name_table;
+mod parse;
 pub mod pickle;
 pub mod safetensors;
 mod sniff;
@@ -12,6 +13,7 @@ pub mod torch;
 pub mod torch_legacy;
 pub mod torch_zip;
 
+pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
 use crate::error::{Fault, Result};

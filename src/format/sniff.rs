@@ -11,6 +11,7 @@ pub const SNIFF_BYTES: usize = 512;
 
 /// A format that can be recognised by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// safetensors: a length, a JSON header, the data.
     Safetensors,

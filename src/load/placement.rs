@@ -155,7 +155,7 @@ impl Catalog {
     /// Where a storage of a PyTorch file lies, as bytes; numbers of `dtype` in it will have the order of this machine.
     pub fn storage_placement(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Placement> {
         let torch = self.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
-        let path = &self.paths()[file as usize];
+        let path = &self.files()[file as usize].path;
         let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
         let place = torch.place_of(number).map_err(|error| error.at_path(path))?;
         let segment = self.segment(file, place, Swap::numbers_of(dtype))?;
@@ -167,7 +167,7 @@ impl Catalog {
     fn segment(&self, file: u32, place: Place, swap: Swap) -> Result<Segment> {
         if let (Some(size), Some(torch)) = (place.inflated, self.torch(file)) {
             let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
-            checked.map_err(|error| error.at_path(&self.paths()[file as usize]))?;
+            checked.map_err(|error| error.at_path(&self.files()[file as usize].path))?;
         }
         let inflate = place.inflated.map(|size| Inflate { size, crc32: place.crc32 });
         let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
@@ -185,7 +185,7 @@ impl Catalog {
             (true, true) => parts.to_owned(),
             (false, true) => "objects() shows what the file says of it".to_owned(),
         };
-        let path = &self.paths()[info.file as usize];
+        let path = &self.files()[info.file as usize].path;
         Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()
     }
 }

@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::Result;
 use crate::format::torch_zip;
-use crate::memory::{BLOCK_ALIGN, Storage, no_memory};
+use crate::memory::{BLOCK_ALIGN, Block, Storage, no_memory};
 use crate::tensor::Span;
 use crate::workers::{Interrupt, WORKERS};
 
@@ -80,9 +80,7 @@ fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Res
     let (file, interrupt) = (checkpoint.file(segment.file)?, checkpoint.interrupt());
     let Some(inflate) = segment.transform.inflate else {
         let span = segment.span.part(needed.start, needed.end - needed.start)?;
-        let mut swapped = Ok(());
-        let storage = file.read_span(span, interrupt, |block| swapped = swap(segment, block, interrupt))?;
-        return swapped.map(|()| storage);
+        return file.read_span(span, interrupt, |block| swap(segment, block, interrupt));
     };
     let part = Span::within(inflate.size, needed.start, needed.end - needed.start)?;
     let whole = inflated(checkpoint, segment, inflate).map_err(|error| error.at_path(file.path()))?;
@@ -90,21 +88,21 @@ fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Res
         return Ok(whole);
     }
     // So that a part does not hold the whole.
-    Storage::of_bytes(whole.slice(part.start() as usize, part.len() as usize))
+    Storage::of_bytes(whole.slice(part.start() as usize, part.len() as usize)?)
 }
 
 fn inflated(checkpoint: &Checkpoint, segment: &Segment, inflate: Inflate) -> Result<Arc<Storage>> {
     let (file, interrupt) = (checkpoint.file(segment.file)?, checkpoint.interrupt());
-    let compressed = file.read_span(segment.span, interrupt, |_| ())?;
+    let compressed = file.read_span(segment.span, interrupt, |_| Ok(()))?;
     let len = usize::try_from(inflate.size).map_err(|_| no_memory(usize::MAX))?;
-    let fill = |block: &mut [u8]| {
-        torch_zip::inflate_into(compressed.slice(0, compressed.len()), block, interrupt)?;
-        if let Some(torch) = checkpoint.catalog().torch(segment.file) {
-            torch.check_crc32(segment.span, inflate.crc32, torch_zip::crc32(block))?;
-        }
-        swap(segment, block, interrupt)
-    };
-    Storage::filled(len, fill).ok_or_else(|| no_memory(len))?
+    let mut block = Block::any(len)?;
+    let bytes = block.as_mut_slice();
+    torch_zip::inflate_into(compressed.slice(0, compressed.len())?, bytes, interrupt)?;
+    if let Some(torch) = checkpoint.catalog().torch(segment.file) {
+        torch.check_crc32(segment.span, inflate.crc32, torch_zip::crc32(bytes))?;
+    }
+    swap(segment, bytes, interrupt)?;
+    Ok(block.freeze())
 }
 
 /// Gives the numbers of a segment the byte order of this machine.

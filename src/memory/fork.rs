@@ -1,8 +1,11 @@
-//! A lock that is free in a forked child, whatever the threads of the parent held at that moment.
+//! A lock that is free in a forked child, whatever the threads of the parent held at that moment. `tests/models.rs` runs it with every order
+//! in which threads can come to it.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use crate::sync::{AtomicPtr, Mutex, MutexGuard, const_fn, process};
 
 /// A mutex over a value that can begin anew: in a forked child it has the value of the parent, unless a thread of the parent was using that.
 ///
@@ -23,14 +26,16 @@ unsafe impl<T: Send> Send for ForkMutex<T> {}
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> ForkMutex<T> {
-    /// A mutex over the default value.
-    pub const fn new() -> Self {
-        Self { current: AtomicPtr::new(ptr::null_mut()) }
+    const_fn! {
+        /// A mutex over the default value.
+        pub fn new() -> Self {
+            Self { current: AtomicPtr::new(ptr::null_mut()) }
+        }
     }
 
     /// Waits until no other thread of this process has the value.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let process = std::process::id();
+        let process = process();
         loop {
             let current = self.current.load(Ordering::Acquire);
             // SAFETY: null, or a box that was leaked below and is freed with `self` at the earliest.
@@ -38,14 +43,19 @@ impl<T: Default> ForkMutex<T> {
             if let Some(owned) = owned.filter(|owned| owned.process == process) {
                 return owned.value.lock().unwrap_or_else(PoisonError::into_inner);
             }
-            let parents = owned.and_then(|owned| Some(std::mem::take(&mut *owned.value.try_lock().ok()?)));
-            let own = Owned { process, value: Mutex::new(parents.unwrap_or_default()) };
-            let own = Box::into_raw(Box::new(own));
-            // What the parent had is not freed: another thread of this child may be looking at it.
-            if self.current.compare_exchange(current, own, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: made above and given to nobody.
-                drop(unsafe { Box::from_raw(own) });
+            let own = Box::into_raw(Box::new(Owned { process, value: Mutex::new(T::default()) }));
+            // SAFETY: made above, and freed below or with `self`.
+            let mut value = unsafe { &*own }.value.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.current.compare_exchange(current, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                // By one thread of the child, while the others wait. What is left of it is not freed: they may be looking at it.
+                if let Some(mut parents) = owned.and_then(|owned| owned.value.try_lock().ok()) {
+                    *value = std::mem::take(&mut *parents);
+                }
+                return value;
             }
+            drop(value);
+            // SAFETY: made above and given to nobody.
+            drop(unsafe { Box::from_raw(own) });
         }
     }
 }
@@ -58,7 +68,7 @@ impl<T: Default> Default for ForkMutex<T> {
 
 impl<T> Drop for ForkMutex<T> {
     fn drop(&mut self) {
-        let current = *self.current.get_mut();
+        let current = self.current.load(Ordering::Acquire);
         if !current.is_null() {
             // SAFETY: leaked by `lock`, and nobody else has it: every guard borrows `self`.
             drop(unsafe { Box::from_raw(current) });
@@ -69,57 +79,5 @@ impl<T> Drop for ForkMutex<T> {
 impl<T> std::fmt::Debug for ForkMutex<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ForkMutex")
-    }
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    /// Runs `child` in a forked child, which has five seconds; true if it says so.
-    fn in_a_child(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child takes one lock and ends; it neither allocates much nor runs handlers of the parent.
-        match unsafe { libc::fork() } {
-            0 => {
-                // SAFETY: sets a timer, after which the child is killed; then ends the child.
-                unsafe {
-                    libc::alarm(5);
-                    libc::_exit(i32::from(!child()))
-                }
-            }
-            process => {
-                let mut status = 0;
-                // SAFETY: waits for our own child, and writes its status.
-                unsafe { libc::waitpid(process, &raw mut status, 0) };
-                process > 0 && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-            }
-        }
-    }
-
-    #[test]
-    fn a_child_has_what_the_parent_had() {
-        let mutex = ForkMutex::<u64>::new();
-        *mutex.lock() = 7;
-        assert!(in_a_child(|| *mutex.lock() == 7));
-        assert_eq!(*mutex.lock(), 7);
-    }
-
-    #[test]
-    fn a_child_made_while_the_lock_is_held_begins_anew_and_does_not_hang() {
-        let mutex = ForkMutex::<u64>::new();
-        let mut held = mutex.lock();
-        *held = 7;
-        assert!(in_a_child(|| *mutex.lock() == 0));
-    }
-
-    #[test]
-    fn threads_add_up() {
-        let mutex = ForkMutex::<u64>::new();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..1000).for_each(|_| *mutex.lock() += 1));
-            }
-        });
-        assert_eq!(*mutex.lock(), 4000);
     }
 }

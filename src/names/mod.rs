@@ -8,7 +8,7 @@ mod near;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-pub use near::nearest;
+pub use near::{nearest, nearest_of};
 
 use crate::budget::{self, Short};
 use crate::tensor::TensorTable;
@@ -106,7 +106,11 @@ impl NameIndex {
             let rest = name.get(skip..).unwrap_or_default();
             let (component, _) = if skip == 0 { split_root(rest) } else { split_first(rest) };
             let child = &name[..skip + component.len()];
-            let len = self.sorted[next..range.end].partition_point(|&i| is_at_or_below(table.name(i as usize), child));
+            let within = |&i: &u32| is_at_or_below(table.name(i as usize), child);
+            // Most children are short: the end is looked for in steps that double.
+            let rest = &self.sorted[next..range.end];
+            let most = (1..usize::BITS).map(|bit| 1 << bit).find(|&far| rest.get(far).is_none_or(|i| !within(i)));
+            let len = rest[..most.unwrap_or(rest.len()).min(rest.len())].partition_point(within);
             let found = Child { component, range: next..next + len.max(1) };
             next = found.range.end;
             Some(found)

@@ -2,85 +2,55 @@
 
 use std::fmt;
 
-/// How the elements of a tensor are packed into blocks.
-///
-/// The discriminants are the type ids of a GGUF file; the names are GGUF's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs, non_camel_case_types)] // the names are the documentation, and GGUF spells them so
-pub enum Encoding {
-    Q4_0 = 2,
-    Q4_1 = 3,
-    Q5_0 = 6,
-    Q5_1 = 7,
-    Q8_0 = 8,
-    Q8_1 = 9,
-    Q2_K = 10,
-    Q3_K = 11,
-    Q4_K = 12,
-    Q5_K = 13,
-    Q6_K = 14,
-    Q8_K = 15,
-    IQ2_XXS = 16,
-    IQ2_XS = 17,
-    IQ3_XXS = 18,
-    IQ1_S = 19,
-    IQ4_NL = 20,
-    IQ3_S = 21,
-    IQ2_S = 22,
-    IQ4_XS = 23,
-    IQ1_M = 29,
-    TQ1_0 = 34,
-    TQ2_0 = 35,
-    MXFP4 = 39,
-    NVFP4 = 40,
-    Q1_0 = 41,
-    Q2_0 = 42,
+/// The enum and its table, of one list.
+macro_rules! encodings {
+    ($($name:ident = $id:literal: $elements:literal elements in $bytes:literal bytes;)*) => {
+        /// How the elements of a tensor are packed into blocks.
+        ///
+        /// The discriminants are the type ids of a GGUF file; the names are GGUF's own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive] // ggml makes new ones
+        #[allow(missing_docs, non_camel_case_types)] // the names are the documentation, and GGUF spells them so
+        pub enum Encoding {
+            $($name = $id),*
+        }
+
+        /// Each encoding with its name, and the elements and bytes of a block.
+        const TABLE: [(Encoding, &str, usize, usize); 27] =
+            [$((Encoding::$name, stringify!($name), $elements, $bytes)),*];
+    };
 }
 
-/// One row of the table of encodings.
-struct Row {
-    encoding: Encoding,
-    name: &'static str,
-    elements: u16,
-    bytes: u16,
+encodings! {
+    Q4_0 = 2: 32 elements in 18 bytes;
+    Q4_1 = 3: 32 elements in 20 bytes;
+    Q5_0 = 6: 32 elements in 22 bytes;
+    Q5_1 = 7: 32 elements in 24 bytes;
+    Q8_0 = 8: 32 elements in 34 bytes;
+    Q8_1 = 9: 32 elements in 36 bytes;
+    Q2_K = 10: 256 elements in 84 bytes;
+    Q3_K = 11: 256 elements in 110 bytes;
+    Q4_K = 12: 256 elements in 144 bytes;
+    Q5_K = 13: 256 elements in 176 bytes;
+    Q6_K = 14: 256 elements in 210 bytes;
+    Q8_K = 15: 256 elements in 292 bytes;
+    IQ2_XXS = 16: 256 elements in 66 bytes;
+    IQ2_XS = 17: 256 elements in 74 bytes;
+    IQ3_XXS = 18: 256 elements in 98 bytes;
+    IQ1_S = 19: 256 elements in 50 bytes;
+    IQ4_NL = 20: 32 elements in 18 bytes;
+    IQ3_S = 21: 256 elements in 110 bytes;
+    IQ2_S = 22: 256 elements in 82 bytes;
+    IQ4_XS = 23: 256 elements in 136 bytes;
+    IQ1_M = 29: 256 elements in 56 bytes;
+    TQ1_0 = 34: 256 elements in 54 bytes;
+    TQ2_0 = 35: 256 elements in 66 bytes;
+    MXFP4 = 39: 32 elements in 17 bytes;
+    NVFP4 = 40: 64 elements in 36 bytes;
+    Q1_0 = 41: 128 elements in 18 bytes;
+    Q2_0 = 42: 64 elements in 18 bytes;
 }
-
-use Encoding::{
-    IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q1_0, Q2_0, Q2_K, Q3_K, Q4_0,
-    Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_1, Q8_K, TQ1_0, TQ2_0,
-};
-
-#[rustfmt::skip]
-const TABLE: [Row; 27] = [
-    Row { encoding: Q4_0,    name: "Q4_0",    elements: 32,  bytes: 18 },
-    Row { encoding: Q4_1,    name: "Q4_1",    elements: 32,  bytes: 20 },
-    Row { encoding: Q5_0,    name: "Q5_0",    elements: 32,  bytes: 22 },
-    Row { encoding: Q5_1,    name: "Q5_1",    elements: 32,  bytes: 24 },
-    Row { encoding: Q8_0,    name: "Q8_0",    elements: 32,  bytes: 34 },
-    Row { encoding: Q8_1,    name: "Q8_1",    elements: 32,  bytes: 36 },
-    Row { encoding: Q2_K,    name: "Q2_K",    elements: 256, bytes: 84 },
-    Row { encoding: Q3_K,    name: "Q3_K",    elements: 256, bytes: 110 },
-    Row { encoding: Q4_K,    name: "Q4_K",    elements: 256, bytes: 144 },
-    Row { encoding: Q5_K,    name: "Q5_K",    elements: 256, bytes: 176 },
-    Row { encoding: Q6_K,    name: "Q6_K",    elements: 256, bytes: 210 },
-    Row { encoding: Q8_K,    name: "Q8_K",    elements: 256, bytes: 292 },
-    Row { encoding: IQ2_XXS, name: "IQ2_XXS", elements: 256, bytes: 66 },
-    Row { encoding: IQ2_XS,  name: "IQ2_XS",  elements: 256, bytes: 74 },
-    Row { encoding: IQ3_XXS, name: "IQ3_XXS", elements: 256, bytes: 98 },
-    Row { encoding: IQ1_S,   name: "IQ1_S",   elements: 256, bytes: 50 },
-    Row { encoding: IQ4_NL,  name: "IQ4_NL",  elements: 32,  bytes: 18 },
-    Row { encoding: IQ3_S,   name: "IQ3_S",   elements: 256, bytes: 110 },
-    Row { encoding: IQ2_S,   name: "IQ2_S",   elements: 256, bytes: 82 },
-    Row { encoding: IQ4_XS,  name: "IQ4_XS",  elements: 256, bytes: 136 },
-    Row { encoding: IQ1_M,   name: "IQ1_M",   elements: 256, bytes: 56 },
-    Row { encoding: TQ1_0,   name: "TQ1_0",   elements: 256, bytes: 54 },
-    Row { encoding: TQ2_0,   name: "TQ2_0",   elements: 256, bytes: 66 },
-    Row { encoding: MXFP4,   name: "MXFP4",   elements: 32,  bytes: 17 },
-    Row { encoding: NVFP4,   name: "NVFP4",   elements: 64,  bytes: 36 },
-    Row { encoding: Q1_0,    name: "Q1_0",    elements: 128, bytes: 18 },
-    Row { encoding: Q2_0,    name: "Q2_0",    elements: 64,  bytes: 18 },
-];
 
 impl Encoding {
     /// How many encodings there are.
@@ -88,7 +58,7 @@ impl Encoding {
 
     /// Every encoding, by rising id.
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.encoding)
+        TABLE.iter().map(|row| row.0)
     }
 
     /// The encoding that GGUF gives this type id; none for ids of plain types, removed ids and unknown ones.
@@ -98,7 +68,7 @@ impl Encoding {
 
     /// The encoding of this GGUF name, such as `Q4_K`.
     pub fn from_name(name: &str) -> Option<Self> {
-        TABLE.iter().find(|row| row.name == name).map(|row| row.encoding)
+        TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
     /// The type id in a GGUF file.
@@ -106,9 +76,9 @@ impl Encoding {
         self as u32
     }
 
-    const fn row(self) -> &'static Row {
+    const fn row(self) -> &'static (Self, &'static str, usize, usize) {
         let mut i = 0;
-        while i + 1 < TABLE.len() && TABLE[i].encoding as u8 != self as u8 {
+        while i + 1 < TABLE.len() && TABLE[i].0 as u8 != self as u8 {
             i += 1;
         }
         &TABLE[i]
@@ -116,22 +86,17 @@ impl Encoding {
 
     /// The name in GGUF, such as `Q4_K`.
     pub const fn name(self) -> &'static str {
-        self.row().name
+        self.row().1
     }
 
     /// Elements that one block holds.
     pub const fn elements_per_block(self) -> usize {
-        self.row().elements as usize
+        self.row().2
     }
 
     /// Bytes of one block.
     pub const fn bytes_per_block(self) -> usize {
-        self.row().bytes as usize
-    }
-
-    /// Bits that one element takes on average, its share of the scales included.
-    pub fn bits_per_element(self) -> f64 {
-        (self.bytes_per_block() * 8) as f64 / self.elements_per_block() as f64
+        self.row().3
     }
 }
 

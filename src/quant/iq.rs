@@ -73,8 +73,8 @@ pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
 
 /// Two points of four elements as one of eight.
 #[inline(always)]
-fn joined(first: u32, second: u32) -> u64 {
-    u64::from(first) | u64::from(second) << 32
+fn joined(first: u64, second: u64) -> u64 {
+    first | second << 32
 }
 
 /// `d` f16, 64 grid indices of four elements, 8 words of four sign patterns of seven bits and a scale of four.

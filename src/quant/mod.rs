@@ -6,7 +6,6 @@
 mod block;
 mod encoding;
 mod grids;
-mod grids_data;
 mod iq;
 mod k;
 mod order;

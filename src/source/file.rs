@@ -1,6 +1,6 @@
 //! An open checkpoint file: what it was when it was opened, reads at an offset, and its mapping.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
@@ -9,14 +9,18 @@ use std::sync::Arc;
 use memmap2::MmapOptions;
 use once_cell::race::OnceBox;
 
+use super::{Part, Source, no_memory};
 use crate::error::{Error, Fault, Result};
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
-use crate::tensor::Span;
 use crate::workers::{Interrupt, now_and_then};
 
 /// What is read between two questions whether to go on.
 const READ_AT_A_TIME: usize = 1 << 20;
+/// Parts that are no longer than this, and no farther from each other, are read together…
+const SMALL: usize = 4 << 10;
+/// … up to so many bytes.
+const JOINED: usize = 128 << 10;
 
 /// A checkpoint file, open.
 #[derive(Debug)]
@@ -70,26 +74,6 @@ impl LocalFile {
         Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
     }
 
-    /// The path that it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.origin.path
-    }
-
-    /// The number of bytes when it was opened.
-    pub fn len(&self) -> u64 {
-        self.origin.fingerprint.len
-    }
-
-    /// True for a file of no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What the file was when it was opened.
-    pub fn origin(&self) -> &Arc<Origin> {
-        &self.origin
-    }
-
     /// Closes the file until it is needed again. From then on the path must lead to the same file.
     pub fn close_for_now(&mut self) {
         self.file = None;
@@ -101,28 +85,17 @@ impl LocalFile {
         }
         let failed = |source: io::Error| Error::io(self.path(), "open again", source);
         let file = File::open(&self.origin.absolute).map_err(failed)?;
-        if Fingerprint::of(&file.metadata().map_err(failed)?) != self.origin.fingerprint {
-            return Err(replaced(self.path()));
-        }
+        self.check_replaced(&file.metadata().map_err(failed)?)?;
         Ok(Handle::Opened(file))
     }
 
-    /// An error if the file is no longer what it was when it was opened.
-    pub fn check_unchanged(&self) -> Result<()> {
-        self.check(&*self.handle()?)
-    }
-
-    fn check(&self, file: &File) -> Result<()> {
-        let metadata = file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
-        self.origin.check(Fingerprint::of(&metadata))
+    /// An error if this is not what the path led to when it was opened.
+    fn check_replaced(&self, now: &Metadata) -> Result<()> {
+        if Fingerprint::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
     }
 
     /// Fills `bytes` from `offset` on. A file that ends before that has been truncated since it was opened.
-    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.read(&*self.handle()?, offset, bytes)
-    }
-
-    fn read(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    fn fill(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -138,8 +111,68 @@ impl LocalFile {
         Ok(())
     }
 
-    /// Asks the system to fetch the first bytes of the file, without waiting for them.
-    pub fn read_ahead(&self, len: u64) {
+    fn map(&self) -> Result<Arc<Storage>> {
+        let failed = |source: io::Error| Error::io(self.path(), "map", source);
+        if self.is_empty() {
+            return Storage::of_bytes(&[]);
+        }
+        let len = usize::try_from(self.len()).map_err(|_| no_memory(self.path(), self.len()))?;
+        let file = self.handle()?;
+        // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
+        // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
+        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&*file) }.map_err(failed)?;
+        // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
+        if file.metadata().map_err(failed)?.len() < self.len() {
+            return Err(self.origin.truncated());
+        }
+        Ok(Storage::mapping(map, self.origin.clone()))
+    }
+}
+
+impl Source for LocalFile {
+    fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let (file, interrupt) = (self.handle()?, now_and_then(interrupt));
+        let mut joined = Vec::new();
+        let mut rest = parts;
+        while !rest.is_empty() {
+            let (count, len) = neighbours(rest);
+            let (group, after) = rest.split_at_mut(count);
+            match group {
+                [part] => {
+                    for (i, bytes) in part.bytes.chunks_mut(READ_AT_A_TIME).enumerate() {
+                        self.fill(&file, part.offset + (i * READ_AT_A_TIME) as u64, bytes)?;
+                        interrupt()?;
+                    }
+                }
+                group => {
+                    let first = group[0].offset;
+                    joined.resize(len, 0);
+                    self.fill(&file, first, &mut joined)?;
+                    for part in group {
+                        part.bytes.copy_from_slice(&joined[(part.offset - first) as usize..][..part.bytes.len()]);
+                    }
+                    interrupt()?;
+                }
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        let Some(file) = &self.file else {
+            let metadata = std::fs::metadata(&self.origin.absolute);
+            return self.check_replaced(&metadata.map_err(|source| Error::io(self.path(), "open again", source))?);
+        };
+        let metadata = file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
+        self.origin.check(Fingerprint::of(&metadata))
+    }
+
+    fn read_ahead(&self, len: u64) {
         #[cfg(target_os = "linux")]
         {
             use std::os::fd::AsRawFd;
@@ -152,53 +185,28 @@ impl LocalFile {
         let _ = len;
     }
 
-    /// The bytes of `span`, read into a new aligned block, which `finish` may change before it is shared.
-    pub fn read_span(
-        &self,
-        span: Span,
-        interrupt: Interrupt<'_>,
-        finish: impl FnOnce(&mut [u8]),
-    ) -> Result<Arc<Storage>> {
-        let len = usize::try_from(span.len()).map_err(|_| self.no_memory(span.len()))?;
-        let (file, interrupt) = (self.handle()?, now_and_then(interrupt));
-        let read = |block: &mut [u8]| {
-            self.check(&file)?;
-            for (i, part) in block.chunks_mut(READ_AT_A_TIME).enumerate() {
-                self.read(&file, span.start() + (i * READ_AT_A_TIME) as u64, part)?;
-                interrupt()?;
-            }
-            finish(block);
-            self.check(&file)
-        };
-        Storage::filled(len, read).ok_or_else(|| self.no_memory(span.len()))?
-    }
-
-    /// The private copy-on-write mapping of the whole file, made once; or why the system refuses to map it.
-    pub fn mapping(&self) -> Result<&Arc<Storage>, &str> {
+    /// Private and copy-on-write, made once.
+    fn mapping(&self) -> Result<&Arc<Storage>, &str> {
         let made = self.mapping.get_or_init(|| Box::new(self.map().map_err(|error| error.to_string())));
         made.as_ref().map_err(String::as_str)
     }
+}
 
-    fn map(&self) -> Result<Arc<Storage>> {
-        let failed = |source: io::Error| Error::io(self.path(), "map", source);
-        if self.is_empty() {
-            return Storage::zeros(0).ok_or_else(|| self.no_memory(0));
+/// How many of the parts are read together, the first and its small neighbours, and how many bytes that is.
+fn neighbours(parts: &[Part<'_>]) -> (usize, usize) {
+    let Some((first, rest)) = parts.split_first() else { return (0, 0) };
+    let (mut count, mut len) = (1, first.bytes.len());
+    if len <= SMALL {
+        for part in rest.iter().take_while(|part| part.bytes.len() <= SMALL) {
+            let Some(start) = part.offset.checked_sub(first.offset).map(|start| start as usize) else { break };
+            if start > len + SMALL || start + part.bytes.len() > JOINED {
+                break;
+            }
+            len = len.max(start + part.bytes.len());
+            count += 1;
         }
-        let len = usize::try_from(self.len()).map_err(|_| self.no_memory(self.len()))?;
-        let file = self.handle()?;
-        // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
-        // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
-        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&*file) }.map_err(failed)?;
-        // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
-        if file.metadata().map_err(failed)?.len() < self.len() {
-            return Err(self.origin.truncated());
-        }
-        Ok(Arc::new(Storage::mapping(map, self.origin.clone())))
     }
-
-    fn no_memory(&self, len: u64) -> Error {
-        Error::io(self.path(), format!("find memory for {len} bytes"), io::ErrorKind::OutOfMemory.into())
-    }
+    (count, len)
 }
 
 #[cfg(unix)]

@@ -1,6 +1,87 @@
-//! Where bytes come from: a local file, read at offsets or mapped.
+//! Where bytes come from: a [`Source`] is asked for ranges of bytes, and says what identifies them. The local file is one.
 #![allow(unsafe_code)]
 
+mod bytes;
 mod file;
 
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use bytes::InMemory;
 pub use file::LocalFile;
+
+use crate::error::{Error, Result};
+use crate::memory::{Block, Origin, Storage};
+use crate::tensor::Span;
+use crate::workers::Interrupt;
+
+/// A range of bytes that is asked for: where it begins, and what is to be filled with it.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The first byte in the source.
+    pub offset: u64,
+    /// The memory for it and what follows it.
+    pub bytes: &'a mut [u8],
+}
+
+/// Bytes of a known number that can be asked for from any offset, and that stay what they are while they are read.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// What it was when it was opened: path, number of bytes, identity.
+    fn origin(&self) -> &Arc<Origin>;
+
+    /// The path that it was opened by, for messages.
+    fn path(&self) -> &Path {
+        &self.origin().path
+    }
+
+    /// The number of bytes when it was opened.
+    fn len(&self) -> u64 {
+        self.origin().fingerprint.len
+    }
+
+    /// True for a source of no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills all parts. They are one request, so that a source may join neighbours, or fetch all of them at the same time; it does best with
+    /// parts in the order of their offsets. An error says nothing about what the parts hold.
+    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()>;
+
+    /// An error if the bytes are no longer those that were opened.
+    fn check_unchanged(&self) -> Result<()>;
+
+    /// Says that the first `len` bytes will be asked for soon. Nobody waits for them.
+    fn read_ahead(&self, len: u64) {
+        let _ = len;
+    }
+
+    /// All bytes as private memory of this process, without reading them; or why that cannot be.
+    fn mapping(&self) -> Result<&Arc<Storage>, &str> {
+        Err("only files are mapped")
+    }
+}
+
+impl dyn Source + '_ {
+    /// The bytes of `span`, read into a new aligned block, which `finish` may change before it is shared.
+    pub fn read_span(
+        &self,
+        span: Span,
+        interrupt: Interrupt<'_>,
+        finish: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Arc<Storage>> {
+        let no_memory = || no_memory(self.path(), span.len());
+        let len = usize::try_from(span.len()).map_err(|_| no_memory())?;
+        let mut block = Block::any(len).map_err(|_| no_memory())?;
+        self.check_unchanged()?;
+        self.read(&mut [Part { offset: span.start(), bytes: block.as_mut_slice() }], interrupt)?;
+        finish(block.as_mut_slice())?;
+        self.check_unchanged()?;
+        Ok(block.freeze())
+    }
+}
+
+fn no_memory(path: &Path, len: u64) -> Error {
+    Error::io(path, format!("find memory for {len} bytes"), std::io::ErrorKind::OutOfMemory.into())
+}

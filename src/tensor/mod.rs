@@ -1,10 +1,12 @@
 //! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
 
 mod element;
+mod extent;
 mod table;
 mod torch_dtype;
 
 pub use element::{Element, NoArray};
+pub use extent::{Extent, extent};
 pub use table::TensorTable;
 pub use torch_dtype::TorchDType;
 
@@ -122,9 +124,6 @@ impl TensorInfo<'_> {
 
     /// Bytes in memory from the first element of a view to the end of its last.
     pub fn reach(&self) -> Option<u64> {
-        if self.shape.contains(&0) {
-            return Some(0);
-        }
         let item = match self.element {
             Element::Plain(dtype) => match dtype.bytes() {
                 Some(bytes) => bytes as u64,
@@ -133,11 +132,7 @@ impl TensorInfo<'_> {
             Element::Torch(dtype) => dtype.bytes(),
             _ => return None,
         };
-        let mut last = 0u64;
-        for (dim, stride) in self.shape.iter().zip(self.view?.strides) {
-            last = last.checked_add((dim - 1).checked_mul(*stride)?)?;
-        }
-        last.checked_add(1)?.checked_mul(item)
+        Some(extent(self.shape, self.view?.strides)?.bytes(item)?.len)
     }
 
     /// The shape of a packed tensor's bytes: the last dimension in bytes instead of elements. None for other tensors, and where rows do

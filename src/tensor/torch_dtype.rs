@@ -34,28 +34,8 @@ use TorchDType::{
     QUInt2x4, QUInt4x2, QUInt8, SubByte,
 };
 
-/// Each dtype with its name in `torch` and the bytes of an element.
-#[rustfmt::skip]
-const TABLE: [(TorchDType, &str, u64); 32] = [
-    (Plain(DType::Bool), "bool", 1),
-    (Plain(DType::Complex64), "complex64", 8),
-    (Plain(DType::Float8E8M0Fnu), "float8_e8m0fnu", 1),
-    (Plain(DType::Float8E4M3Fn), "float8_e4m3fn", 1),
-    (Plain(DType::Float8E4M3Fnuz), "float8_e4m3fnuz", 1),
-    (Plain(DType::Float8E5M2), "float8_e5m2", 1),
-    (Plain(DType::Float8E5M2Fnuz), "float8_e5m2fnuz", 1),
-    (Plain(DType::Float16), "float16", 2),
-    (Plain(DType::BFloat16), "bfloat16", 2),
-    (Plain(DType::Float32), "float32", 4),
-    (Plain(DType::Float64), "float64", 8),
-    (Plain(DType::UInt8), "uint8", 1),
-    (Plain(DType::Int8), "int8", 1),
-    (Plain(DType::UInt16), "uint16", 2),
-    (Plain(DType::Int16), "int16", 2),
-    (Plain(DType::UInt32), "uint32", 4),
-    (Plain(DType::Int32), "int32", 4),
-    (Plain(DType::UInt64), "uint64", 8),
-    (Plain(DType::Int64), "int64", 8),
+/// Each dtype that is none of ours, with its name in `torch` and the bytes of an element.
+const TABLE: [(TorchDType, &str, u64); 14] = [
     (Complex32, "complex32", 4),
     (BComplex32, "bcomplex32", 4),
     (Complex128, "complex128", 16),
@@ -69,8 +49,8 @@ const TABLE: [(TorchDType, &str, u64); 32] = [
     (Bits1x8, "bits1x8", 1),
     (Bits2x4, "bits2x4", 1),
     (Bits4x2, "bits4x2", 1),
+    (Float4E2M1FnX2, "float4_e2m1fn_x2", 1),
 ];
-const FLOAT4: &str = "float4_e2m1fn_x2";
 const SIGNED: [&str; 7] = ["int1", "int2", "int3", "int4", "int5", "int6", "int7"];
 const UNSIGNED: [&str; 7] = ["uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7"];
 
@@ -81,31 +61,30 @@ impl TorchDType {
             let bits = names.iter().position(|have| *have == name)? as u8 + 1;
             Some(SubByte { signed, bits })
         };
-        TABLE
-            .iter()
-            .find(|row| row.1 == name)
-            .map(|row| row.0)
-            .or_else(|| (name == FLOAT4).then_some(Float4E2M1FnX2))
-            .or_else(|| sub_byte(&SIGNED, true))
-            .or_else(|| sub_byte(&UNSIGNED, false))
+        // PyTorch has no dtypes of less than a byte but these.
+        let plain = || DType::all().find(|dtype| dtype.name() == name && dtype.bytes().is_some()).map(Plain);
+        let other = || TABLE.iter().find(|row| row.1 == name).map(|row| row.0);
+        plain().or_else(other).or_else(|| sub_byte(&SIGNED, true)).or_else(|| sub_byte(&UNSIGNED, false))
     }
 
     /// The name in `torch`, such as `bfloat16`.
     pub fn name(self) -> &'static str {
-        let names = match self {
-            SubByte { signed: true, .. } => &SIGNED,
-            _ => &UNSIGNED,
-        };
         match self {
-            Float4E2M1FnX2 => FLOAT4,
-            SubByte { bits, .. } => names.get(usize::from(bits).wrapping_sub(1)).copied().unwrap_or_default(),
-            _ => TABLE.iter().find(|row| row.0 == self).map_or("float4_e2m1fn", |row| row.1),
+            Plain(dtype) => dtype.name(),
+            SubByte { signed, bits } => {
+                let names = if signed { &SIGNED } else { &UNSIGNED };
+                names.get(usize::from(bits).wrapping_sub(1)).copied().unwrap_or_default()
+            }
+            _ => TABLE.iter().find(|row| row.0 == self).map_or("", |row| row.1),
         }
     }
 
     /// Bytes of one element.
     pub fn bytes(self) -> u64 {
-        TABLE.iter().find(|row| row.0 == self).map_or(1, |row| row.2)
+        match self {
+            Plain(dtype) => dtype.bits().div_ceil(8) as u64,
+            _ => TABLE.iter().find(|row| row.0 == self).map_or(1, |row| row.2),
+        }
     }
 
     /// The dtype of ours; none for those that only PyTorch knows.
@@ -132,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_name_leads_back_to_its_dtype() {
-        let others = SIGNED.iter().chain(&UNSIGNED).chain([&FLOAT4]);
+        let others = SIGNED.iter().chain(&UNSIGNED);
         for name in TABLE.iter().map(|row| &row.1).chain(others) {
             let dtype = TorchDType::from_name(name).expect("a dtype");
             assert_eq!(dtype.name(), *name);

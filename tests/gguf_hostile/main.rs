@@ -13,13 +13,13 @@ mod tensors;
 
 use gguf_files::Made;
 use max_weights::error::{Error, Fault};
-use max_weights::format::Options;
-use max_weights::format::gguf::{self, Gguf, Parsed};
+use max_weights::format::gguf::{self, Gguf};
+use max_weights::format::{Options, Parse, Progress};
 
 fn read_with(made: &Made, options: &Options) -> Result<Gguf, Error> {
-    match gguf::parse(made.bytes.clone(), made.len(), options)? {
-        Parsed::Complete(gguf) => Ok(*gguf),
-        Parsed::NeedMore { at_least, .. } => panic!("asks for {at_least} bytes of a file of {}", made.len()),
+    match gguf::Parser::new(made.bytes.clone(), made.len(), options).advance()? {
+        Progress::Done(gguf) => Ok(gguf),
+        Progress::Need(parts) => panic!("asks for {parts:?} of a file of {}", made.len()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The magic, the version, and files that end in them.
 
 use max_weights::error::Error;
-use max_weights::format::Options;
-use max_weights::format::gguf::{self, Parsed, Value};
+use max_weights::format::gguf::{self, Value};
+use max_weights::format::{Options, Parse, Progress};
 
 use super::gguf_files::{Made, STRING, U32};
 use super::{assert_fault, fault_of, read, read_with, refused};
@@ -50,8 +50,10 @@ fn prefix_of_a_longer_file_asks_for_more_where_the_whole_file_is_truncated() {
     let made = Made::new(0, 1).key("general.name", STRING).string("a model").data(100);
     for len in [0, 3, 10, 30, 50] {
         let prefix = made.bytes[..len].to_vec();
-        let parsed = gguf::parse(prefix.clone(), made.len(), &Options::default()).expect("more is needed");
-        assert!(matches!(parsed, Parsed::NeedMore { at_least, .. } if at_least > len as u64), "{parsed:?}");
-        assert!(gguf::parse(prefix, len as u64, &Options::default()).is_err(), "{len} bytes");
+        let options = Options::default();
+        let mut parser = gguf::Parser::new(prefix.clone(), made.len(), &options);
+        let Progress::Need(parts) = parser.advance().expect("more is needed") else { panic!("{len} were enough") };
+        assert!(parts.len() == 1 && parts[0].offset == len as u64 && !parts[0].bytes.is_empty(), "{parts:?}");
+        assert!(gguf::Parser::new(prefix, len as u64, &options).advance().is_err(), "{len} bytes");
     }
 }

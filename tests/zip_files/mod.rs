@@ -4,8 +4,10 @@
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
 use max_weights::error::{Error, Fault, Result};
-use max_weights::format::Limits;
-use max_weights::format::torch_zip::{self, Archive, crc32};
+use max_weights::format::torch_zip::{self, Archive, Entry, crc32};
+use max_weights::format::{Limits, Parse, drive};
+use max_weights::source::InMemory;
+use max_weights::workers::uninterrupted;
 
 /// An entry to be.
 #[derive(Debug, Clone)]
@@ -164,16 +166,20 @@ pub(crate) fn plain_parts() -> Vec<Part> {
     ]
 }
 
-/// Answers reads from bytes in memory.
-pub(crate) fn fetch(bytes: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
-    |at, to| {
-        to.copy_from_slice(&bytes[at as usize..at as usize + to.len()]);
-        Ok(())
-    }
+/// Gives a parser what it asks for.
+pub(crate) fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
+    drive(parser, &InMemory::new("a.zip", bytes.to_vec()), &uninterrupted)
 }
 
 pub(crate) fn try_read(zip: &Zip) -> Result<Archive> {
-    torch_zip::read(zip.bytes.len() as u64, &Limits::default(), fetch(&zip.bytes))
+    parse(torch_zip::Parser::new(zip.bytes.len() as u64, &Limits::default()), &zip.bytes)
+}
+
+/// The contents of an entry.
+pub(crate) fn contents(entry: &Entry<'_>, most: u64, bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut stored = entry.room(most)?;
+    stored.copy_from_slice(&bytes[entry.data.start() as usize..entry.data.end() as usize]);
+    entry.contents(stored, &uninterrupted)
 }
 
 #[track_caller]

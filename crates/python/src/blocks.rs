@@ -35,9 +35,9 @@ pub(crate) fn dequantize(
     out: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Buffer> {
     let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
-    let out = out.map(writable).transpose()?.map(|(out, exclusive)| (out.get().tensor().clone(), exclusive));
+    let mut out = out.map(writable).transpose()?.map(|(_, out)| out);
     let blocks = blocks.tensor();
-    let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape.0, out, &interrupt);
+    let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape.0, out.as_mut(), &interrupt);
     Ok(Buffer::new(py.detach(decode)?))
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::memory::{Exclusive, Storage};
+use max_weights::tensor::extent;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -122,13 +123,11 @@ impl Buffer {
                 PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into()
             );
         }
-        let (mut before, mut after) = (0i64, 0i64);
-        for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !shape.contains(&0)) {
-            let reach = (dim - 1) * stride; // both come from memory that exists
-            *(if reach < 0 { &mut before } else { &mut after }) += reach;
-        }
-        let len = if shape.contains(&0) { 0 } else { (after - before) as usize + item };
-        let first = view.buf_ptr().cast::<u8>().wrapping_offset(before as isize);
+        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
+        let extent = extent(&shape, &strides).and_then(|extent| extent.bytes(item as u64));
+        let extent = extent.ok_or_else(|| PyBufferError::new_err("memory whose size overflows"))?;
+        let (before, len) = (extent.before as usize, extent.len as usize);
+        let first = view.buf_ptr().cast::<u8>().wrapping_sub(before);
         let start = match NonNull::new(first) {
             Some(start) => start,
             None if len == 0 => NonNull::dangling(),
@@ -138,8 +137,7 @@ impl Buffer {
         // SAFETY: the exporter vouches for every element of the view, which `view` keeps alive; these are the bytes from the lowest element
         // to the highest.
         let storage = unsafe { Storage::foreign(start, len, writable, Box::new(view)) };
-        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
-        Ok(Self { tensor: Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)? })
+        Ok(Self { tensor: Tensor::strided_at(storage, before, dtype, &shape, &strides)? })
     }
 
     #[getter]
@@ -162,7 +160,7 @@ impl Buffer {
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.tensor.device();
-        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id))
+        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id()))
     }
 
     #[getter]
@@ -223,7 +221,7 @@ impl Buffer {
 
     /// An error if this is a view of a file that is known to have been truncated.
     fn _require_file(&self) -> PyResult<()> {
-        Exported::new(&self.tensor, ffi::PyBUF_STRIDES)?.require_file(&self.tensor)
+        require_file(&self.tensor)
     }
 
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -273,13 +271,12 @@ impl Buffer {
         let dtype = dtype_from_python(dtype)?;
         let tensor = &slf.get().tensor;
         if let Some(out) = out {
-            let (out, exclusive) = writable(out)?;
-            if out.get().tensor.dtype() != dtype {
-                let found = out.get().tensor.dtype();
+            let (out, mut target) = writable(out)?;
+            let found = target.get().dtype();
+            if found != dtype {
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
             }
-            let target = &out.get().tensor;
-            py.detach(|| tensor.astype_into(target, exclusive, saturate, &interrupt))?;
+            py.detach(|| tensor.astype_into(&mut target, saturate, &interrupt))?;
             return Ok(out);
         }
         if dtype == tensor.dtype() {
@@ -421,7 +418,7 @@ impl Buffer {
         let asked = |flag: c_int| flags & flag == flag;
         // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
         if asked(ffi::PyBUF_FORMAT) {
-            exported.require_file(tensor)?;
+            require_file(tensor)?;
         }
         let exported = Box::leak(Box::new(exported));
         view.buf = tensor.as_ptr().cast::<c_void>();
@@ -500,14 +497,13 @@ impl Exported {
         };
         Ok(Self { item, shape, strides })
     }
+}
 
-    /// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
-    fn require_file(&self, tensor: &Tensor) -> PyResult<()> {
-        let Some(origin) = tensor.storage().origin().filter(|_| !self.shape.contains(&0)) else { return Ok(()) };
-        let axes = self.shape.iter().zip(&self.strides);
-        let reach: isize = axes.map(|(&dim, &stride)| (dim - 1) * stride.max(0)).sum();
-        origin.require((tensor.offset() as isize + reach + self.item) as u64).map_err(to_python)
-    }
+/// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
+fn require_file(tensor: &Tensor) -> PyResult<()> {
+    let reach = tensor.reach();
+    let origin = tensor.storage().origin().filter(|_| !reach.is_empty());
+    origin.map_or(Ok(()), |origin| origin.require(reach.end as u64)).map_err(to_python)
 }
 
 /// The size of an element, and of all dimensions up to each but the last.
@@ -530,7 +526,7 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
 }
 
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
-pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive)> {
+pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
     static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = out.py();
     let found = match door(py, &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>() {
@@ -538,7 +534,8 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
         Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
     };
     // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
-    Ok((found, unsafe { Exclusive::promised() }))
+    let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
+    Ok((found, exclusive))
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
+use max_weights::tensor::extent;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -88,7 +89,7 @@ pub(crate) enum Version {
 
 /// A managed tensor with everything that it points to. `head` comes first, so that its address is the block's.
 #[repr(C)]
-struct Block<H> {
+struct Export<H> {
     head: H,
     shape: Box<[i64]>,
     strides: Box<[i64]>,
@@ -133,7 +134,7 @@ pub(crate) fn export_flagged<'py>(
                 manager_ctx: std::ptr::null_mut(),
                 deleter: Some(delete::<ManagedLegacy>),
             };
-            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: the block lives until its deleter runs: by the consumer, or by the destructor if there is none.
@@ -150,7 +151,7 @@ pub(crate) fn export_flagged<'py>(
                 flags,
                 tensor: head,
             };
-            let block = Box::leak(Box::new(Block { head, shape, strides, _storage: storage }));
+            let block = Box::leak(Box::new(Export { head, shape, strides, _storage: storage }));
             block.head.tensor.shape = block.shape.as_mut_ptr();
             block.head.tensor.strides = block.strides.as_mut_ptr();
             // SAFETY: as above.
@@ -209,8 +210,8 @@ fn contained(work: impl FnOnce()) {
 
 unsafe extern "C" fn delete<H>(managed: *mut H) {
     if !managed.is_null() {
-        // SAFETY: `managed` is the head, and so the address, of a `Block<H>` leaked by `export`; a deleter is called once.
-        contained(|| drop(unsafe { Box::from_raw(managed.cast::<Block<H>>()) }));
+        // SAFETY: `managed` is the head, and so the address, of a `Export<H>` leaked by `export`; a deleter is called once.
+        contained(|| drop(unsafe { Box::from_raw(managed.cast::<Export<H>>()) }));
     }
 }
 
@@ -398,22 +399,14 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
         return Err(PyBufferError::new_err("packed four-bit elements must be contiguous"));
     }
     let overflow = || PyBufferError::new_err("a DLPack tensor whose size overflows");
-    let item = dtype.bytes().unwrap_or(1) as i64;
-    let empty = shape.contains(&0);
-    // Bytes before and after the first element that the strides reach.
-    let (mut before, mut after) = (0i64, 0i64);
-    for (&dim, &stride) in shape.iter().zip(&strides).filter(|_| !empty) {
-        let reach = (dim - 1).checked_mul(stride).and_then(|reach| reach.checked_mul(item)).ok_or_else(overflow)?;
-        let side = if reach < 0 { &mut before } else { &mut after };
-        *side = side.checked_add(reach).ok_or_else(overflow)?;
-    }
-    let len =
-        if empty { 0 } else { after.checked_sub(before).and_then(|len| len.checked_add(item)).ok_or_else(overflow)? };
+    let item = dtype.bytes().unwrap_or(1) as u64;
+    let extent = extent(&shape, &strides).and_then(|extent| extent.bytes(item)).ok_or_else(overflow)?;
+    let (before, len) = (extent.before as usize, extent.len as usize);
     let start = start(tensor, before, len).ok_or_else(|| {
         PyBufferError::new_err(format!("a DLPack tensor of {len} bytes at no valid address (data {:?})", tensor.data))
     })?;
     // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
-    let storage = unsafe { Storage::foreign(start, len as usize, writable, Box::new(owner)) };
+    let storage = unsafe { Storage::foreign(start, len, writable, Box::new(owner)) };
     let made = if pairs {
         // The shape counts elements from here on, two for each byte.
         if let Some(last) = shape.last_mut() {
@@ -421,20 +414,18 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
         }
         Tensor::contiguous_at(storage, 0, dtype, &shape)
     } else {
-        Tensor::strided_at(storage, -before as usize, dtype, &shape, &strides)
+        Tensor::strided_at(storage, before, dtype, &shape, &strides)
     };
     made.map_err(|error| PyBufferError::new_err(format!("a DLPack tensor that cannot be: {error}")))
 }
 
-/// The lowest byte of a tensor of `len` bytes, of which `before` (zero or less) lie in front of the first element; none if they are nowhere.
-fn start(tensor: &DlTensor, before: i64, len: i64) -> Option<NonNull<u8>> {
+/// The lowest byte of a tensor of `len` bytes, of which `before` lie in front of the first element; none if they are nowhere.
+fn start(tensor: &DlTensor, before: usize, len: usize) -> Option<NonNull<u8>> {
     if len == 0 {
         return Some(NonNull::new(tensor.data.cast()).unwrap_or(NonNull::dangling()));
     }
     let data = NonNull::new(tensor.data)?.addr().get();
-    let first = data
-        .checked_add(usize::try_from(tensor.byte_offset).ok()?)?
-        .checked_add_signed(isize::try_from(before).ok()?)?;
-    first.checked_add(usize::try_from(len).ok()?)?;
+    let first = data.checked_add(usize::try_from(tensor.byte_offset).ok()?)?.checked_sub(before)?;
+    first.checked_add(len)?;
     NonNull::new(tensor.data.cast::<u8>().with_addr(first))
 }

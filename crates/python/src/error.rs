@@ -15,6 +15,7 @@ mod classes {
     pyo3::import_exception!(max_weights.errors, MissingFileError);
     pyo3::import_exception!(max_weights.errors, UnsupportedError);
     pyo3::import_exception!(max_weights.errors, WeightNotFoundError);
+    pyo3::import_exception!(max_weights.errors, WeightsError);
 }
 
 /// What a function of the binding fails with: an error of the core, or one of Python's own.
@@ -72,6 +73,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
             Python::attach(|py| PyErr::take(py).unwrap_or_else(|| PyKeyboardInterrupt::new_err(message)))
         }
         Error::Device(_) => classes::DeviceError::new_err(message),
+        _ => classes::WeightsError::new_err(message),
     }
 }
 

@@ -139,7 +139,7 @@ impl WeightInfo {
 
     #[getter]
     fn file(&self) -> &OsStr {
-        self.catalog.paths()[self.info().file as usize].as_os_str()
+        self.catalog.files()[self.info().file as usize].path.as_os_str()
     }
 
     #[getter]

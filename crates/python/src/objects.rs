@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
 
 use crate::convert::{dtype_to_python, imported};
 use crate::error::Outcome;
-use crate::values::{Made, Maker, Values, at_path, numpy_name, short};
+use crate::values::{Made, Maker, Values, at_path, short};
 
 /// The values that are no tensors, by full name: a mapping that makes a value when it is asked for.
 #[pyclass(frozen, mapping, module = "max_weights._core")]
@@ -35,7 +35,7 @@ impl Objects {
     pub(crate) fn new(catalog: Arc<Catalog>, prefix: &str) -> Self {
         let below = join(prefix, "");
         let mut places = Vec::new();
-        for file in 0..catalog.paths().len() as u32 {
+        for file in 0..catalog.files().len() as u32 {
             let leaves = catalog.torch(file).map(|torch| torch.objects.as_slice()).unwrap_or_default();
             for (i, leaf) in leaves.iter().enumerate() {
                 if prefix.is_empty() || leaf.name == prefix || leaf.name.starts_with(&below) {
@@ -57,7 +57,7 @@ impl Objects {
         let mut values = Values::with(py, torch, made);
         // After an error, what was half made is forgotten.
         let value = values.get(object, &mut Inert { catalog: self.catalog.clone(), file });
-        let value = value.map_err(|failure| at_path(failure, &self.catalog.paths()[file as usize]))?;
+        let value = value.map_err(|failure| at_path(failure, &self.catalog.files()[file as usize].path))?;
         self.kept(|kept| kept.insert(file, values.into_made()));
         Ok(value)
     }
@@ -184,10 +184,10 @@ impl<'py> Maker<'py> for Inert {
             },
             Object::Device(text) => Ok(PyString::new(py, objects.text_of(*text)).into_any()),
             Object::Layout(layout) => Ok(PyString::new(py, layout.name()).into_any()),
-            Object::NumpyDType(dtype) => Ok(PyString::new(py, &numpy_name(*dtype)).into_any()),
+            Object::NumpyDType(dtype) => Ok(PyString::new(py, &dtype.code()).into_any()),
             Object::NumpyScalar { dtype, data: Some(data) } => {
                 let bytes = objects.bytes_of(*data);
-                match scalar(py, numpy_name(*dtype).trim_start_matches('|'), bytes)? {
+                match scalar(py, dtype.code().trim_start_matches('|'), bytes)? {
                     Some(value) => Ok(value),
                     None => Ok(self.placeholder(py, id)?),
                 }
@@ -200,7 +200,7 @@ impl<'py> Maker<'py> for Inert {
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                Ok(door.call1((bytes, numpy_name(*dtype), shape, *fortran))?)
+                Ok(door.call1((bytes, dtype.code(), shape, *fortran))?)
             }
             _ => Ok(self.placeholder(py, id)?),
         }

@@ -35,7 +35,7 @@ impl Arguments {
                 return Err(PyValueError::new_err(format!("backend is one of 'auto', 'mmap', 'read', not '{other}'")));
             }
         };
-        let mut options = OpenOptions { backend, ..OpenOptions::default() };
+        let mut options = OpenOptions::default().backend(backend);
         options.format.strict = self.strict;
         options.format.interrupt = interrupt;
         if let Some(bytes) = self.max_header_bytes {

@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::Error;
-use max_weights::memory::{Fingerprint, Origin, Storage};
-use max_weights::source::LocalFile;
+use max_weights::memory::{Fingerprint, ForkMutex, Origin, Storage};
+use max_weights::source::{LocalFile, Source};
 use max_weights::tensor::Span;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -36,16 +36,14 @@ fn mark(fingerprint: Fingerprint) -> Mark {
 type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
 
 /// The checkpoints that were opened for the sake of unpickling, as long as somebody holds them.
-static OPENED: Mutex<Option<HashMap<Reopening, Weak<Checkpoint>>>> = Mutex::new(None);
+static OPENED: ForkMutex<HashMap<Reopening, Weak<Checkpoint>>> = ForkMutex::new();
 
 fn opened(key: &Reopening) -> Option<Arc<Checkpoint>> {
-    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    opened.as_ref()?.get(key)?.upgrade()
+    OPENED.lock().get(key)?.upgrade()
 }
 
 fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let opened = opened.get_or_insert_default();
+    let mut opened = OPENED.lock();
     opened.retain(|_, checkpoint| checkpoint.strong_count() > 0);
     opened.insert(key, Arc::downgrade(checkpoint));
 }
@@ -95,7 +93,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
     if found == marks {
         return Ok(());
     }
-    let path = checkpoint.catalog().paths().first().cloned().unwrap_or_default();
+    let path = checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
     Err(max_weights::memory::replaced(&path).into())
 }
 
@@ -238,11 +236,11 @@ pub(crate) fn remap_buffer(
 }
 
 /// The memory of a tensor, and where in it the tensor begins.
-fn mapped(file: &LocalFile, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
+fn mapped(file: &dyn Source, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }
-    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| ())?;
+    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| Ok(()))?;
     let offset = offset.checked_sub(start);
     let outside = || Error::Argument("a pickled tensor begins outside of what it reaches".into());
     Ok((storage, offset.ok_or_else(outside)?))

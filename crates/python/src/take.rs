@@ -73,8 +73,8 @@ impl WeightsNode {
         let info = self.catalog().table().get(number);
         let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
         let fault = fault.help("take the weight from the tree with the file's own names");
-        match self.catalog().paths().get(info.file as usize) {
-            Some(path) => fault.path(path).format(),
+        match self.catalog().files().get(info.file as usize) {
+            Some(file) => fault.path(&file.path).format(),
             None => fault.format(),
         }
     }
@@ -101,7 +101,7 @@ impl WeightsNode {
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&element));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
-            let error = fault.path(&self.catalog().paths()[info.file as usize]).help(help).unsupported();
+            let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
             value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
         }
         Ok(value)

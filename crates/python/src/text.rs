@@ -1,8 +1,11 @@
 //! What makes text safe for people's eyes, for the messages that the Python side writes.
 
+use max_weights::names::nearest_of;
 use max_weights::text;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+
+use crate::error::to_python;
 
 /// The text of any object; halves of surrogate pairs, which Rust's text cannot hold, come as `\udcff`.
 fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -23,4 +26,11 @@ pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::shown(&text_of(text)?))
+}
+
+/// Up to three near ones of `names` for each of those `wanted`.
+#[pyfunction]
+pub(crate) fn near_names(names: Vec<Bound<'_, PyAny>>, wanted: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Vec<String>>> {
+    let texts = |list: Vec<Bound<'_, PyAny>>| list.iter().map(text_of).collect::<PyResult<Vec<String>>>();
+    nearest_of(&texts(names)?, &texts(wanted)?, 3).map_err(to_python)
 }

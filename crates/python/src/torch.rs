@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use max_weights::budget::{self, Short};
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, FileFacts};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
@@ -28,7 +28,7 @@ use crate::dlpack;
 use crate::error::{Failure, Outcome};
 use crate::objects::array_bytes;
 use crate::open::Arguments;
-use crate::values::{Maker, Values, at_path, numpy_name};
+use crate::values::{Maker, Values, at_path};
 use crate::weights::WeightsNode;
 
 /// Characters of a message of torch.
@@ -47,14 +47,14 @@ pub(crate) struct TorchFile {
 impl TorchFile {
     fn torch(&self) -> Result<&Arc<Torch>, Error> {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
-            let path = self.checkpoint.catalog().paths().first().cloned().unwrap_or_default();
+            let path = self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
             let cause = format!("this is a {} file, not one of torch.save", self.checkpoint.catalog().kind());
             Fault::new(rules::TORCH_FORMAT, cause).path(path).help("load_file and load_weights open it").unsupported()
         })
     }
 
     fn path(&self) -> PathBuf {
-        self.checkpoint.catalog().paths().first().cloned().unwrap_or_default()
+        self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default()
     }
 
     fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
@@ -72,7 +72,7 @@ impl TorchFile {
     #[pyo3(signature = (path, *, backend="auto"))]
     fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
         let arguments = Arguments::new(backend, true, None);
-        let options = OpenOptions { unnamed: true, ..arguments.options()? };
+        let options = arguments.options()?.unnamed();
         let file = Self { checkpoint: py.detach(|| Checkpoint::open(&[path], &options))? };
         file.torch()?;
         Ok(file)
@@ -326,10 +326,10 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
             Object::DType(dtype) => self.call(intern!(py, "dtype"), (dtype.name(),), None),
             Object::Device(text) => self.call(intern!(py, "device"), (objects.text_of(*text),), None),
             Object::Layout(layout) => self.call(intern!(py, "layout"), (layout.name(),), None),
-            Object::NumpyDType(dtype) => self.call(intern!(py, "numpy_dtype"), (numpy_name(*dtype),), None),
+            Object::NumpyDType(dtype) => self.call(intern!(py, "numpy_dtype"), (dtype.code(),), None),
             Object::NumpyScalar { dtype, data: Some(data) } => {
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                self.call(intern!(py, "numpy_scalar"), (bytes, numpy_name(*dtype)), None)
+                self.call(intern!(py, "numpy_scalar"), (bytes, dtype.code()), None)
             }
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 let shape = match shape {
@@ -337,7 +337,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                self.call(intern!(py, "numpy_array"), (bytes, numpy_name(*dtype), shape, *fortran), None)
+                self.call(intern!(py, "numpy_array"), (bytes, dtype.code(), shape, *fortran), None)
             }
             Object::Global(global) => {
                 let global = torch.pickled.global(*global);
@@ -375,7 +375,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();
     let mut found = Vec::new();
-    for (file, path) in catalog.paths().iter().enumerate() {
+    for (file, FileFacts { path, .. }) in catalog.files().iter().enumerate() {
         let Some(torch) = catalog.torch(file as u32) else { continue };
         // Also those of what follows the pickle: another program than torch may read it.
         found.extend(torch.pickled.globals.iter().chain(&torch.stray_globals).map(|global| {

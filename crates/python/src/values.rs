@@ -424,14 +424,3 @@ fn unhashable(error: PyErr) -> Failure {
     let help = "torch.save does not write this; save the checkpoint again from where it was made";
     Fault::new(rules::TORCH_KEY, cause).help(help).format().into()
 }
-
-/// The NumPy dtype as NumPy spells it, such as `<f4`.
-pub(crate) fn numpy_name(dtype: max_weights::format::pickle::NumpyDType) -> String {
-    let order = match (dtype.bytes, dtype.big_endian) {
-        (0 | 1, _) => '|',
-        (_, true) => '>',
-        (_, false) => '<',
-    };
-    let count = if dtype.kind == b'U' { dtype.bytes / 4 } else { dtype.bytes };
-    format!("{order}{}{count}", dtype.kind as char)
-}

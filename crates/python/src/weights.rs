@@ -135,7 +135,8 @@ impl Shared {
 
     pub(crate) fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
         let checkpoint = self.checkpoint.read().unwrap_or_else(PoisonError::into_inner);
-        let closed = || Error::Closed { path: self.catalog.paths().first().cloned().unwrap_or_default() };
+        let closed =
+            || Error::Closed { path: self.catalog.files().first().map(|file| file.path.clone()).unwrap_or_default() };
         checkpoint.clone().ok_or_else(closed)
     }
 }
@@ -178,8 +179,8 @@ impl WeightsNode {
 
     /// The name below which the node's methods work, for messages.
     fn title(&self) -> String {
-        let files = self.catalog().paths();
-        let first = files.first().map(|path| text::path(path)).unwrap_or_default();
+        let files = self.catalog().files();
+        let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
         let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
         format!("{first}{more}")
     }
@@ -487,5 +488,5 @@ pub(crate) fn rename_weights<'py>(
 /// The files that a node's checkpoint consists of.
 #[pyfunction]
 pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
-    node.get().catalog().paths().iter().map(|path| path.clone().into_os_string()).collect()
+    node.get().catalog().files().iter().map(|file| file.path.clone().into_os_string()).collect()
 }

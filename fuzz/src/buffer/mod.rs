@@ -12,9 +12,9 @@ use max_weights::buffer::{Buffer, Index, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group, is_supported};
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::memory::{Exclusive, Storage};
+use max_weights::memory::{Block, Exclusive, Storage};
 use max_weights::quant::{self, Encoding};
-use max_weights::source::LocalFile;
+use max_weights::source::{LocalFile, Source};
 use max_weights::workers::uninterrupted;
 
 use self::model::Model;
@@ -205,22 +205,23 @@ fn converted(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next 
 }
 
 /// For a call that writes to memory which may be that of its source: it has to see that itself.
-fn exclusive() -> Exclusive {
+fn exclusive(out: &Buffer) -> Exclusive<Buffer> {
     // SAFETY: this thread has the memory for itself, and holds no reference to its bytes: what the model knows is a copy.
     #[allow(unsafe_code)]
     unsafe {
-        Exclusive::promised()
+        Exclusive::promised(out.clone())
     }
 }
 
 /// All bytes of a storage.
 fn all(storage: &Storage) -> &[u8] {
-    storage.slice(0, storage.len())
+    storage.slice(0, storage.len()).expect("host memory")
 }
 
 /// A tensor to write to: over the storage of the source, wherever that leads, or over another.
 fn out_of(program: &mut Program<'_>, source: &Buffer, dtype: DType, shape: &[i64]) -> Option<Buffer> {
-    let storage = if program.one_in(2) { source.storage().clone() } else { Storage::zeros(512).expect("memory") };
+    let storage =
+        if program.one_in(2) { source.storage().clone() } else { Block::zeros(512).expect("memory").freeze() };
     let offset = program.offset(storage.len());
     Buffer::contiguous_at(storage, offset, dtype, shape).ok()
 }
@@ -242,7 +243,7 @@ fn converted_into(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> 
     let (dtype, saturate) = (program.dtype(), program.one_in(2));
     let out = out_of(program, buffer, dtype, &model.shape)?;
     let expected = cast_by_model(model, dtype, saturate);
-    let done = buffer.astype_into(&out, exclusive(), saturate, &uninterrupted);
+    let done = buffer.astype_into(&mut exclusive(&out), saturate, &uninterrupted);
     match expected {
         Some(expected) => check_out(buffer, model, &out, done, &expected),
         None => assert!(is_ragged(model, dtype) || done.is_err(), "{} to {dtype}", model.dtype),
@@ -272,7 +273,7 @@ fn dequantized(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Nex
         return None;
     }
     let out = out_of(program, buffer, dtype, &shape)?;
-    let done = dequantize(buffer, encoding, dtype, &shape, Some((out.clone(), exclusive())), &uninterrupted).map(drop);
+    let done = dequantize(buffer, encoding, dtype, &shape, Some(&mut exclusive(&out)), &uninterrupted).map(drop);
     check_out(buffer, model, &out, done, &expected);
     Some((buffer.clone(), model.over(all(buffer.storage()))))
 }

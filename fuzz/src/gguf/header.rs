@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use max_weights::error::{Error, Fault, Result};
-use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Parsed, Value};
-use max_weights::format::{MAX_FINDINGS, MAX_HEADER_BYTES, Options};
+use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Value};
+use max_weights::format::{MAX_FINDINGS, MAX_HEADER_BYTES, Options, Parse, Progress};
 use max_weights::tensor::Element;
 
 use super::super::layout::Layout;
@@ -27,13 +27,13 @@ pub fn check(input: &[u8]) {
     let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
     let [strict, lenient] = [true, false].map(|strict| {
         let options = Options { strict, ..Options::default() };
-        let whole = memory::bounded(header.len(), || gguf::parse(header.to_vec(), file_len, &options));
+        let whole = memory::bounded(header.len(), || first_answer(header, file_len, &options));
         check_outcome(&whole, header, file_len);
         check_pieces(&whole, header, file_len, &options);
         whole
     });
     match (&strict, &lenient) {
-        (Ok(Parsed::Complete(strict)), Ok(Parsed::Complete(lenient))) => {
+        (Ok(Answer::Done(strict)), Ok(Answer::Done(lenient))) => {
             assert_eq!(format!("{strict:?}"), format!("{lenient:?}"));
         }
         (Err(strict), Ok(_)) => {
@@ -48,13 +48,27 @@ fn rule(error: &Error) -> &'static str {
     error.fault().map_or("", |fault| fault.rule.id)
 }
 
-fn check_outcome(outcome: &Result<Parsed>, header: &[u8], file_len: u64) {
-    match outcome {
-        Ok(Parsed::Complete(read)) => check_read(read, header, file_len),
-        Ok(Parsed::NeedMore { prefix, at_least }) => {
-            assert_eq!(prefix, header);
-            assert!(*at_least > header.len() as u64 && *at_least <= file_len, "{at_least} of {file_len}");
+/// What comes of the bytes of a header: what it says, or the end of what is needed behind them.
+enum Answer {
+    Done(Box<Gguf>),
+    NeedUpTo(u64),
+}
+
+fn first_answer(header: &[u8], file_len: u64, options: &Options) -> Result<Answer> {
+    Ok(match gguf::Parser::new(header.to_vec(), file_len, options).advance()? {
+        Progress::Done(gguf) => Answer::Done(gguf.into()),
+        Progress::Need(parts) => {
+            let [part] = &parts[..] else { panic!("{} parts", parts.len()) };
+            assert_eq!(part.offset, header.len() as u64);
+            Answer::NeedUpTo(part.offset + part.bytes.len() as u64)
         }
+    })
+}
+
+fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
+    match outcome {
+        Ok(Answer::Done(read)) => check_read(read, header, file_len),
+        Ok(Answer::NeedUpTo(end)) => assert!(*end > header.len() as u64 && *end <= file_len, "{end} of {file_len}"),
         Err(error) => {
             let fault = error.fault().expect("a fault");
             assert!(fault.rule.id.starts_with("gguf.") && fault.help.is_some(), "{fault}");
@@ -65,8 +79,8 @@ fn check_outcome(outcome: &Result<Parsed>, header: &[u8], file_len: u64) {
 }
 
 /// The same comes of reading a first part, and then what is asked for.
-fn check_pieces(whole: &Result<Parsed>, header: &[u8], file_len: u64, options: &Options) {
-    if matches!(whole, Ok(Parsed::NeedMore { .. })) {
+fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &Options) {
+    if matches!(whole, Ok(Answer::NeedUpTo(_))) {
         return; // the rest of the file is not there
     }
     let first = header[..header.len() / 3].to_vec();
@@ -74,25 +88,32 @@ fn check_pieces(whole: &Result<Parsed>, header: &[u8], file_len: u64, options: &
     // What is asked for is in the file, as long as it says to be.
     let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
     let pieces = memory::bounded(there, || {
-        gguf::read(first, file_len, options, |at, bytes| {
-            assert_eq!(at, have as u64, "bytes are fetched once, in order");
-            have += bytes.len();
-            assert!(have as u64 <= file_len);
-            let there = header.get(at as usize..).unwrap_or_default();
-            let there = &there[..there.len().min(bytes.len())];
-            bytes[..there.len()].copy_from_slice(there);
-            Ok(())
-        })
+        let mut parser = gguf::Parser::new(first, file_len, options);
+        loop {
+            match parser.advance()? {
+                Progress::Done(gguf) => return Ok::<Gguf, Error>(gguf),
+                Progress::Need(parts) => {
+                    for part in parts {
+                        assert_eq!(part.offset, have as u64, "bytes are asked for once, in order");
+                        let there = header.get(have..).unwrap_or_default();
+                        have += part.bytes.len();
+                        assert!(have as u64 <= file_len);
+                        let there = &there[..there.len().min(part.bytes.len())];
+                        part.bytes[..there.len()].copy_from_slice(there);
+                    }
+                }
+            }
+        }
     });
     match (whole, pieces) {
-        (Ok(Parsed::Complete(whole)), Ok(pieces)) => assert_eq!(format!("{whole:?}"), format!("{pieces:?}")),
+        (Ok(Answer::Done(whole)), Ok(pieces)) => assert_eq!(format!("{whole:?}"), format!("{pieces:?}")),
         (Err(whole), Err(pieces)) => {
             // In an array of strings, what can be said of those that are not at hand depends on how many are.
             let [first, second] = [whole, &pieces].map(rule);
             let counted = AHEAD.contains(&first) && AHEAD.contains(&second) || [first, second].contains(&AHEAD[0]);
             assert!(counted || whole.to_string() == pieces.to_string(), "{whole} of the whole, {pieces} of pieces");
         }
-        (whole, pieces) => panic!("{whole:?} of the whole, {pieces:?} of pieces"),
+        (whole, pieces) => panic!("read: the whole {}, pieces {}", whole.is_ok(), pieces.is_ok()),
     }
 }
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from max_weights._core import shown
 from max_weights.errors import ArgumentError
-from max_weights.nn.near_names import NearNames, suggestion
+from max_weights.nn.near_names import suggestions
 
 __all__ = ["LoadReport"]
 
@@ -34,8 +34,9 @@ def misfit(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentE
         counts.append(f"{len(problems)} of a kind that does not fit")
     lines = [f"the state dict does not fit {model}, of which nothing was changed: {', '.join(counts)}"]
     if report.missing:
-        near = NearNames(report.unexpected)
-        listed = (f"'{shown(name)}'{suggestion(near.of(name))}" for name in report.missing[:_LISTED])
+        missing = report.missing[:_LISTED]
+        near = suggestions(report.unexpected, missing)
+        listed = (f"'{shown(name)}'{suggestion}" for name, suggestion in zip(missing, near, strict=True))
         lines += _listed("missing", listed, len(report.missing))
     if report.unexpected:
         lines += _listed(

@@ -62,10 +62,10 @@ def replace(root: ModuleNode, name: str, module: ModuleNode) -> None:
     setter = _find(root, name) if isinstance(name, str) and name else None
     if setter is None:
         from max_weights.errors import WeightNotFoundError
-        from max_weights.nn.near_names import NearNames, suggestion
+        from max_weights.nn.near_names import suggestions
 
-        near = NearNames(path for path, _ in walk(root) if path).of(str(name))
-        raise WeightNotFoundError(f"{type(root).__name__} has no module '{shown(name)}' to replace{suggestion(near)}")
+        [near] = suggestions((path for path, _ in walk(root) if path), [str(name)])
+        raise WeightNotFoundError(f"{type(root).__name__} has no module '{shown(name)}' to replace{near}")
     setter(module)
 
 

@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(__m256i, __m256i);
@@ -26,70 +26,32 @@ macro_rules! lanes {
 impl Lanes for Avx2 {
     type Mask = Self;
 
-    #[inline(always)]
-    unsafe fn splat(value: u32) -> Self {
-        // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, as in every block here.
-        unsafe { Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32)) }
-    }
-    #[inline(always)]
-    unsafe fn load_32(src: *const u8) -> Self {
-        // SAFETY: 64 bytes are readable: sixteen elements of 32 bits.
-        unsafe { Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_16(src: *const u8) -> Self {
-        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
-        unsafe {
-            Self(
-                _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),
-                _mm256_cvtepu16_epi32(_mm_loadu_si128(src.add(16).cast())),
-            )
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_8(src: *const u8) -> Self {
-        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
-        unsafe {
-            Self(
-                _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.cast())),
-                _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.add(8).cast())),
-            )
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_8_signed(src: *const u8) -> Self {
-        // SAFETY: as above.
-        unsafe {
-            Self(
-                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.cast())),
-                _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.add(8).cast())),
-            )
-        }
-    }
-    #[inline(always)]
-    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
-        // SAFETY: 8 bytes are readable: sixteen elements of 4 bits; the table has sixteen values, two registers of eight.
-        unsafe {
+    methods! {
+        splat(value: u32) -> Self => Self(_mm256_set1_epi32(value as i32), _mm256_set1_epi32(value as i32));
+        load_32(src: *const u8) -> Self => Self(_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(32).cast()));
+        load_16(src: *const u8) -> Self => Self(
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(src.cast())),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(src.add(16).cast())),
+        );
+        load_8(src: *const u8) -> Self => Self(
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.cast())),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(src.add(8).cast())),
+        );
+        load_8_signed(src: *const u8) -> Self => Self(
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.cast())),
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(src.add(8).cast())),
+        );
+        lookup_4(src: *const u8, values: &[f32; 16]) -> Self => {
             let bytes = _mm_loadl_epi64(src.cast());
             let nibbles = _mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes));
             let (low, high) = (_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(values.as_ptr().add(8)));
             Self(lookup_8(low, high, nibbles), lookup_8(low, high, _mm_srli_si128::<8>(nibbles)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_f16(src: *const u8) -> Self {
-        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
-        unsafe {
-            Self(
-                _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.cast()))),
-                _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.add(16).cast()))),
-            )
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
-        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
-        unsafe {
+        };
+        load_f16(src: *const u8) -> Self => Self(
+            _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.cast()))),
+            _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(src.add(16).cast()))),
+        );
+        load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self => {
             let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
             let words = if ZERO_BIT {
                 // The sign, extended, fills the top two bits.
@@ -99,23 +61,14 @@ impl Lanes for Avx2 {
             };
             let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             Self(_mm256_castps_si256(_mm256_cvtph_ps(first)), _mm256_castps_si256(_mm256_cvtph_ps(second)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
-        // SAFETY: 128 bytes are readable, four quarters of 32: sixteen elements of 64 bits.
-        unsafe {
+        };
+        load_f64<const SATURATE: bool>(src: *const u8) -> Self => {
             let first = _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(32)), quarter_from_f64::<SATURATE>(src));
             let second =
                 _mm256_set_m128(quarter_from_f64::<SATURATE>(src.add(96)), quarter_from_f64::<SATURATE>(src.add(64)));
             Self(_mm256_castps_si256(first), _mm256_castps_si256(second))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 128 bytes are writable, two halves of 64; where `STREAM`, `dst` is a multiple of 64, and so each of these of 32.
-        unsafe {
+        };
+        store_f64<const STREAM: bool>(self, dst: *mut u8) => {
             for (index, half) in [self.0, self.1].into_iter().enumerate() {
                 let half = _mm256_castsi256_ps(half);
                 let first = _mm256_cvtps_pd(_mm256_castps256_ps128(half));
@@ -123,25 +76,13 @@ impl Lanes for Avx2 {
                 store_256::<STREAM>(dst.add(64 * index), _mm256_castpd_si256(first));
                 store_256::<STREAM>(dst.add(64 * index + 32), _mm256_castpd_si256(second));
             }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 64 bytes are writable; where `STREAM`, `dst` is a multiple of 64.
-        unsafe {
+        };
+        store_32<const STREAM: bool>(self, dst: *mut u8) => {
             store_256::<STREAM>(dst, self.0);
             store_256::<STREAM>(dst.add(32), self.1);
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
-        unsafe { store_256::<STREAM>(dst, self.words()) }
-    }
-    #[inline(always)]
-    unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 16 bytes are writable; where `STREAM`, `dst` is a multiple of 16.
-        unsafe {
+        };
+        store_16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, self.words());
+        store_8<const STREAM: bool>(self, dst: *mut u8) => {
             let words = self.words();
             let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             if STREAM {
@@ -149,17 +90,13 @@ impl Lanes for Avx2 {
             } else {
                 _mm_storeu_si128(dst.cast(), bytes);
             }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
-        const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
-        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
-        unsafe {
+        };
+        store_f16<const STREAM: bool>(self, dst: *mut u8) => {
+            const ROUNDING: i32 = _MM_FROUND_TO_NEAREST_INT;
             let first = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.0));
             let second = _mm256_cvtps_ph::<ROUNDING>(_mm256_castsi256_ps(self.1));
             store_256::<STREAM>(dst, _mm256_set_m128i(second, first));
-        }
+        };
     }
 
     lanes! {
@@ -173,35 +110,19 @@ impl Lanes for Avx2 {
         greater(a, b) => _mm256_cmpgt_epi32(a, b);
         equal(a, b) => _mm256_cmpeq_epi32(a, b);
     }
-    #[inline(always)]
-    unsafe fn shl<const BITS: u32>(self) -> Self {
+    methods! {
         // The AVX2 intrinsic wants a signed constant, which cannot be made of an unsigned one; a count in a register costs the same.
-        // SAFETY: registers alone.
-        unsafe {
+        shl<const BITS: u32>(self) -> Self => {
             let count = _mm_cvtsi32_si128(BITS as i32);
             Self(_mm256_sll_epi32(self.0, count), _mm256_sll_epi32(self.1, count))
-        }
-    }
-    #[inline(always)]
-    unsafe fn shr<const BITS: u32>(self) -> Self {
-        // SAFETY: registers alone.
-        unsafe {
+        };
+        shr<const BITS: u32>(self) -> Self => {
             let count = _mm_cvtsi32_si128(BITS as i32);
             Self(_mm256_srl_epi32(self.0, count), _mm256_srl_epi32(self.1, count))
-        }
-    }
-    #[inline(always)]
-    unsafe fn to_f32(self) -> Self {
-        // SAFETY: registers alone.
-        unsafe {
-            Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn replace(self, mask: Self, other: Self) -> Self {
-        // SAFETY: registers alone.
-        unsafe { Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1)) }
+        };
+        to_f32(self) -> Self => Self(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)), _mm256_castps_si256(_mm256_cvtepi32_ps(self.1)));
+        replace(self, mask: Self, other: Self) -> Self =>
+            Self(_mm256_blendv_epi8(self.0, other.0, mask.0), _mm256_blendv_epi8(self.1, other.1, mask.1));
     }
 }
 
@@ -242,17 +163,5 @@ unsafe fn quarter_from_f64<const SATURATE: bool>(src: *const u8) -> __m128 {
             value = _mm256_blendv_pd(value, _mm256_or_pd(largest, sign), _mm256_and_pd(above, finite));
         }
         _mm256_cvtpd_ps(value)
-    }
-}
-
-#[inline(always)]
-unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
-    // SAFETY: called by the stores above only, for 32 bytes that they may write, at a multiple of 32 where `STREAM`.
-    unsafe {
-        if STREAM {
-            _mm256_stream_si256(dst.cast(), value);
-        } else {
-            _mm256_storeu_si256(dst.cast(), value);
-        }
     }
 }

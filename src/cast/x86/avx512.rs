@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, methods, store_256};
 
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(__m512i);
@@ -23,51 +23,21 @@ macro_rules! lanes {
 impl Lanes for Avx512 {
     type Mask = __mmask16;
 
-    #[inline(always)]
-    unsafe fn splat(value: u32) -> Self {
-        // SAFETY: registers alone; the instructions are enabled by the contract of `Lanes`, as in every block here.
-        unsafe { Self(_mm512_set1_epi32(value as i32)) }
-    }
-    #[inline(always)]
-    unsafe fn load_32(src: *const u8) -> Self {
-        // SAFETY: 64 bytes are readable: sixteen elements of 32 bits.
-        unsafe { Self(_mm512_loadu_si512(src.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn load_16(src: *const u8) -> Self {
-        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
-        unsafe { Self(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn load_8(src: *const u8) -> Self {
-        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
-        unsafe { Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn load_8_signed(src: *const u8) -> Self {
-        // SAFETY: as above.
-        unsafe { Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn lookup_4(src: *const u8, values: &[f32; 16]) -> Self {
-        // SAFETY: 8 bytes are readable: sixteen elements of 4 bits; the table has sixteen values.
-        unsafe {
+    methods! {
+        splat(value: u32) -> Self => Self(_mm512_set1_epi32(value as i32));
+        load_32(src: *const u8) -> Self => Self(_mm512_loadu_si512(src.cast()));
+        load_16(src: *const u8) -> Self => Self(_mm512_cvtepu16_epi32(_mm256_loadu_si256(src.cast())));
+        load_8(src: *const u8) -> Self => Self(_mm512_cvtepu8_epi32(_mm_loadu_si128(src.cast())));
+        load_8_signed(src: *const u8) -> Self => Self(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.cast())));
+        lookup_4(src: *const u8, values: &[f32; 16]) -> Self => {
             let bytes = _mm_loadl_epi64(src.cast());
             // The permutation looks at the low four bits of an index, so only the odd elements need work.
             let nibbles = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, _mm_srli_epi16::<4>(bytes)));
             let values = _mm512_loadu_ps(values.as_ptr());
             Self(_mm512_castps_si512(_mm512_permutexvar_ps(nibbles, values)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_f16(src: *const u8) -> Self {
-        // SAFETY: 32 bytes are readable: sixteen elements of 16 bits.
-        unsafe { Self(_mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src.cast())))) }
-    }
-    #[inline(always)]
-    unsafe fn load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self {
-        // SAFETY: 16 bytes are readable: sixteen elements of 8 bits.
-        unsafe {
+        };
+        load_f16(src: *const u8) -> Self => Self(_mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256(src.cast()))));
+        load_8_as_f16<const ZERO_BIT: bool>(src: *const u8) -> Self => {
             let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(src.cast()));
             let words = if ZERO_BIT {
                 // The sign, extended, fills the top two bits.
@@ -76,25 +46,16 @@ impl Lanes for Avx512 {
                 _mm256_slli_epi16::<8>(words)
             };
             Self(_mm512_castps_si512(_mm512_cvtph_ps(words)))
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_f64<const SATURATE: bool>(src: *const u8) -> Self {
-        // SAFETY: 128 bytes are readable, two halves of 64: sixteen elements of 64 bits.
-        unsafe {
+        };
+        load_f64<const SATURATE: bool>(src: *const u8) -> Self => {
             let first = half_from_f64::<SATURATE>(src);
             let second = half_from_f64::<SATURATE>(src.add(64));
             Self(_mm512_inserti64x4::<1>(
                 _mm512_castsi256_si512(_mm256_castps_si256(first)),
                 _mm256_castps_si256(second),
             ))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_f64<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 128 bytes are writable, two halves of 64; where `STREAM`, `dst` is a multiple of 64.
-        unsafe {
+        };
+        store_f64<const STREAM: bool>(self, dst: *mut u8) => {
             let first = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_castsi512_si256(self.0)));
             let second = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_extracti64x4_epi64::<1>(self.0)));
             if STREAM {
@@ -104,44 +65,28 @@ impl Lanes for Avx512 {
                 _mm512_storeu_pd(dst.cast(), first);
                 _mm512_storeu_pd(dst.add(64).cast(), second);
             }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_32<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 64 bytes are writable; where `STREAM`, `dst` is a multiple of 64.
-        unsafe {
+        };
+        store_32<const STREAM: bool>(self, dst: *mut u8) => {
             if STREAM {
                 _mm512_stream_si512(dst.cast(), self.0);
             } else {
                 _mm512_storeu_si512(dst.cast(), self.0);
             }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_16<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
-        unsafe { store_256::<STREAM>(dst, _mm512_cvtepi32_epi16(self.0)) }
-    }
-    #[inline(always)]
-    unsafe fn store_8<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 16 bytes are writable; where `STREAM`, `dst` is a multiple of 16.
-        unsafe {
+        };
+        store_16<const STREAM: bool>(self, dst: *mut u8) => store_256::<STREAM>(dst, _mm512_cvtepi32_epi16(self.0));
+        store_8<const STREAM: bool>(self, dst: *mut u8) => {
             let bytes = _mm512_cvtepi32_epi8(self.0);
             if STREAM {
                 _mm_stream_si128(dst.cast(), bytes);
             } else {
                 _mm_storeu_si128(dst.cast(), bytes);
             }
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_f16<const STREAM: bool>(self, dst: *mut u8) {
-        // SAFETY: 32 bytes are writable; where `STREAM`, `dst` is a multiple of 32.
-        unsafe {
+        };
+        store_f16<const STREAM: bool>(self, dst: *mut u8) => {
             let words =
                 _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm512_castsi512_ps(self.0));
             store_256::<STREAM>(dst, words);
-        }
+        };
     }
 
     lanes! {
@@ -153,36 +98,13 @@ impl Lanes for Avx512 {
         add_f32(a, b) => _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
         mul_f32(a, b) => _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
     }
-    #[inline(always)]
-    unsafe fn shl<const BITS: u32>(self) -> Self {
-        // SAFETY: registers alone.
-        unsafe { Self(_mm512_slli_epi32::<BITS>(self.0)) }
-    }
-    #[inline(always)]
-    unsafe fn shr<const BITS: u32>(self) -> Self {
-        // SAFETY: registers alone.
-        unsafe { Self(_mm512_srli_epi32::<BITS>(self.0)) }
-    }
-    #[inline(always)]
-    unsafe fn to_f32(self) -> Self {
-        // SAFETY: registers alone.
-        unsafe { Self(_mm512_castps_si512(_mm512_cvtepi32_ps(self.0))) }
-    }
-
-    #[inline(always)]
-    unsafe fn greater(self, other: Self) -> __mmask16 {
-        // SAFETY: registers alone.
-        unsafe { _mm512_cmpgt_epi32_mask(self.0, other.0) }
-    }
-    #[inline(always)]
-    unsafe fn equal(self, other: Self) -> __mmask16 {
-        // SAFETY: registers alone.
-        unsafe { _mm512_cmpeq_epi32_mask(self.0, other.0) }
-    }
-    #[inline(always)]
-    unsafe fn replace(self, mask: __mmask16, other: Self) -> Self {
-        // SAFETY: registers alone.
-        unsafe { Self(_mm512_mask_mov_epi32(self.0, mask, other.0)) }
+    methods! {
+        shl<const BITS: u32>(self) -> Self => Self(_mm512_slli_epi32::<BITS>(self.0));
+        shr<const BITS: u32>(self) -> Self => Self(_mm512_srli_epi32::<BITS>(self.0));
+        to_f32(self) -> Self => Self(_mm512_castps_si512(_mm512_cvtepi32_ps(self.0)));
+        greater(self, other: Self) -> __mmask16 => _mm512_cmpgt_epi32_mask(self.0, other.0);
+        equal(self, other: Self) -> __mmask16 => _mm512_cmpeq_epi32_mask(self.0, other.0);
+        replace(self, mask: __mmask16, other: Self) -> Self => Self(_mm512_mask_mov_epi32(self.0, mask, other.0));
     }
 }
 
@@ -200,17 +122,5 @@ unsafe fn half_from_f64<const SATURATE: bool>(src: *const u8) -> __m256 {
             value = _mm512_mask_or_pd(value, above & finite, largest, sign);
         }
         _mm512_cvtpd_ps(value)
-    }
-}
-
-#[inline(always)]
-unsafe fn store_256<const STREAM: bool>(dst: *mut u8, words: __m256i) {
-    // SAFETY: called by the stores above only, for 32 bytes that they may write, at a multiple of 32 where `STREAM`.
-    unsafe {
-        if STREAM {
-            _mm256_stream_si256(dst.cast(), words);
-        } else {
-            _mm256_storeu_si256(dst.cast(), words);
-        }
     }
 }

@@ -46,43 +46,30 @@ pub(super) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<ScaleKernel
     }
 }
 
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn convert_avx2<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
-    // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
-    unsafe { convert::<Avx2, L, S>(src, dst, elements, stream) }
-}
+macro_rules! at_level {
+    ($features:literal, $lanes:ty: $convert:ident, $scale:ident) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $convert<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+            // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+            unsafe { convert::<$lanes, L, S>(src, dst, elements, stream) }
+        }
 
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn convert_avx512<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
-    // SAFETY: as above.
-    unsafe { convert::<Avx512, L, S>(src, dst, elements, stream) }
+        #[target_feature(enable = $features)]
+        unsafe fn $scale<L: Load, S: Store>(
+            src: *const u8,
+            dst: *mut u8,
+            elements: usize,
+            block: usize,
+            scales: &[f32],
+            stream: bool,
+        ) {
+            // SAFETY: as above.
+            unsafe { scale::<$lanes, L, S>(src, dst, elements, block, scales, stream) }
+        }
+    };
 }
-
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn scale_avx2<L: Load, S: Store>(
-    src: *const u8,
-    dst: *mut u8,
-    elements: usize,
-    block: usize,
-    scales: &[f32],
-    stream: bool,
-) {
-    // SAFETY: as above.
-    unsafe { scale::<Avx2, L, S>(src, dst, elements, block, scales, stream) }
-}
-
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn scale_avx512<L: Load, S: Store>(
-    src: *const u8,
-    dst: *mut u8,
-    elements: usize,
-    block: usize,
-    scales: &[f32],
-    stream: bool,
-) {
-    // SAFETY: as above.
-    unsafe { scale::<Avx512, L, S>(src, dst, elements, block, scales, stream) }
-}
+at_level!("avx2,f16c", Avx2: convert_avx2, scale_avx2);
+at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl", Avx512: convert_avx512, scale_avx512);
 
 #[inline(always)]
 unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {

@@ -90,104 +90,71 @@ unsafe fn clamped<V: Lanes>(value: V, largest: u32) -> V {
     }
 }
 
-impl Load for F32 {
-    const BITS: usize = 32;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: the caller gives `2 * BITS` bytes, which sixteen lanes of this width take; so in every `load` here.
-        unsafe { V::load_32(src) }
-    }
-}
-
-impl Store for F32 {
-    const BITS: usize = 32;
-    #[inline(always)]
-    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
-        // SAFETY: the caller gives room for `2 * BITS` bytes, aligned where `STREAM` asks for it; so in every `store` here.
-        unsafe { value.store_32::<STREAM>(dst) }
-    }
-}
-
-impl<const SATURATE: bool> Load for F64<SATURATE> {
-    const BITS: usize = 64;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 128 bytes, `2 * BITS`.
-        unsafe { V::load_f64::<SATURATE>(src) }
-    }
-}
-
-impl Store for F64<false> {
-    const BITS: usize = 64;
-    #[inline(always)]
-    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
-        // SAFETY: 128 bytes, `2 * BITS`.
-        unsafe { value.store_f64::<STREAM>(dst) }
-    }
-}
-
-impl<const SATURATE: bool> Load for Bf16<SATURATE> {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 32 bytes, read by a format of the same width.
-        unsafe { quieted(RawBf16::load::<V>(src)) }
-    }
-}
-
-impl Load for RawBf16 {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 32 bytes, `2 * BITS`; the rest is registers.
-        unsafe { V::load_16(src).shl::<16>() }
-    }
-}
-
-impl<const SATURATE: bool> Store for Bf16<SATURATE> {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
-        // SAFETY: 32 bytes, `2 * BITS`; the shift leaves the high words zero, as `store_16` wants.
-        unsafe {
-            let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
-            let odd = value.shr::<16>().and(V::splat(1));
-            let rounded = value.add(odd.add(V::splat(0x7fff)));
-            let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
-            let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
-            rounded.shr::<16>().store_16::<STREAM>(dst);
+macro_rules! loads {
+    ($([$($constant:tt)*] $format:ty: $bits:literal bits, NaN $nan:literal, |$src:ident| $value:expr;)*) => {$(
+        impl<$($constant)*> Load for $format {
+            const BITS: usize = $bits;
+            const HAS_NAN: bool = $nan;
+            #[inline(always)]
+            unsafe fn load<V: Lanes>($src: *const u8) -> V {
+                // SAFETY: the caller gives `2 * BITS` bytes, which sixteen lanes of the width of the format take; the rest is registers.
+                unsafe { $value }
+            }
         }
-    }
+    )*};
 }
 
-impl Store for ExactBf16 {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
-        // SAFETY: as above.
-        unsafe { value.shr::<16>().store_16::<STREAM>(dst) }
-    }
+loads! {
+    [] F32: 32 bits, NaN true, |src| V::load_32(src);
+    [const SATURATE: bool] F64<SATURATE>: 64 bits, NaN true, |src| V::load_f64::<SATURATE>(src);
+    [const SATURATE: bool] Bf16<SATURATE>: 16 bits, NaN true, |src| quieted(RawBf16::load::<V>(src));
+    [] RawBf16: 16 bits, NaN true, |src| V::load_16(src).shl::<16>();
+    [const SATURATE: bool] F16<SATURATE>: 16 bits, NaN true, |src| V::load_f16(src);
+    [] E2m1: 4 bits, NaN false, |src| V::lookup_4(src, &E2M1);
+    [] U8: 8 bits, NaN false, |src| V::load_8(src).to_f32();
+    [] I8: 8 bits, NaN false, |src| V::load_8_signed(src).to_f32();
+    [] E8m0: 8 bits, NaN true, |src| {
+        let code = V::load_8(src);
+        let value = code.shl::<23>();
+        // The same bit makes a quiet NaN of the code 255 and the denormal 2^-127 of the code 0.
+        let special = value.or(V::splat(QUIET));
+        value.replace(code.equal(V::splat(0)), special).replace(code.equal(V::splat(255)), special)
+    };
 }
 
-impl<const SATURATE: bool> Load for F16<SATURATE> {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 32 bytes, `2 * BITS`.
-        unsafe { V::load_f16(src) }
-    }
-}
+/// The values of the codes of e2m1.
+const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
-impl<const SATURATE: bool> Store for F16<SATURATE> {
-    const BITS: usize = 16;
-    #[inline(always)]
-    unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V) {
-        // SAFETY: 32 bytes, `2 * BITS`.
-        unsafe {
-            let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };
-            value.store_f16::<STREAM>(dst);
+macro_rules! stores {
+    ($([$($constant:tt)*] $format:ty: $bits:literal bits, |$dst:ident, $value:ident| $stored:expr;)*) => {$(
+        impl<$($constant)*> Store for $format {
+            const BITS: usize = $bits;
+            #[inline(always)]
+            unsafe fn store<V: Lanes, const STREAM: bool>($dst: *mut u8, $value: V) {
+                // SAFETY: the caller gives room for `2 * BITS` bytes, aligned where `STREAM` asks for it; the rest is registers, whose upper
+                // words are zero where `store_16` wants it.
+                unsafe { $stored }
+            }
         }
-    }
+    )*};
+}
+
+stores! {
+    [] F32: 32 bits, |dst, value| value.store_32::<STREAM>(dst);
+    [] F64<false>: 64 bits, |dst, value| value.store_f64::<STREAM>(dst);
+    [] ExactBf16: 16 bits, |dst, value| value.shr::<16>().store_16::<STREAM>(dst);
+    [const SATURATE: bool] Bf16<SATURATE>: 16 bits, |dst, value| {
+        let value = if SATURATE { clamped(value, 0x7f7f_0000) } else { value };
+        let odd = value.shr::<16>().and(V::splat(1));
+        let rounded = value.add(odd.add(V::splat(0x7fff)));
+        let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
+        let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
+        rounded.shr::<16>().store_16::<STREAM>(dst)
+    };
+    [const SATURATE: bool] F16<SATURATE>: 16 bits, |dst, value| {
+        let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };
+        value.store_f16::<STREAM>(dst)
+    };
 }
 
 impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> F8<MANTISSA, BIAS, KIND, SATURATE> {
@@ -300,52 +267,5 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
             };
             signed.store_8::<STREAM>(dst);
         }
-    }
-}
-
-impl Load for E8m0 {
-    const BITS: usize = 8;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 16 bytes, `2 * BITS`; the rest is registers.
-        unsafe {
-            let code = V::load_8(src);
-            let value = code.shl::<23>();
-            // The same bit makes a quiet NaN of the code 255 and the denormal 2^-127 of the code 0.
-            let special = value.or(V::splat(QUIET));
-            value.replace(code.equal(V::splat(0)), special).replace(code.equal(V::splat(255)), special)
-        }
-    }
-}
-
-impl Load for E2m1 {
-    const BITS: usize = 4;
-    const HAS_NAN: bool = false;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        const VALUES: [f32; 16] =
-            [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
-        // SAFETY: 8 bytes, `2 * BITS`.
-        unsafe { V::lookup_4(src, &VALUES) }
-    }
-}
-
-impl Load for U8 {
-    const BITS: usize = 8;
-    const HAS_NAN: bool = false;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 16 bytes, `2 * BITS`.
-        unsafe { V::load_8(src).to_f32() }
-    }
-}
-
-impl Load for I8 {
-    const BITS: usize = 8;
-    const HAS_NAN: bool = false;
-    #[inline(always)]
-    unsafe fn load<V: Lanes>(src: *const u8) -> V {
-        // SAFETY: 16 bytes, `2 * BITS`.
-        unsafe { V::load_8_signed(src).to_f32() }
     }
 }

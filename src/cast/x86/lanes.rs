@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)] // declares what the registers of each level implement
 
+use std::arch::x86_64::{__m256i, _mm256_storeu_si256, _mm256_stream_si256};
+
 /// Sixteen lanes of 32 bits, each an integer or the bits of an f32.
 ///
 /// # Safety
@@ -60,4 +62,31 @@ pub(super) trait Lanes: Copy {
     unsafe fn equal(self, other: Self) -> Self::Mask;
     /// `other` where the mask is true, else `self`.
     unsafe fn replace(self, mask: Self::Mask, other: Self) -> Self;
+}
+
+/// Methods of an implementor. One argument serves them all, so it stands here and once.
+macro_rules! methods {
+    ($($name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident $(: $type:ty)?),*) $(-> $result:ty)? => $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name $(<const $constant: $kind>)? ($($argument $(: $type)?),*) $(-> $result)? {
+            // SAFETY: by the contract of `Lanes` the instructions are enabled. At a pointer are as many bytes as sixteen elements of the width
+            // in the method's name take, aligned as `STREAM` needs it, and the method reads or writes no others.
+            unsafe { $value }
+        }
+    )*};
+}
+pub(super) use methods;
+
+/// # Safety
+/// AVX is enabled; 32 bytes are writable, and `dst` is a multiple of 32 if `STREAM`.
+#[inline(always)]
+pub(super) unsafe fn store_256<const STREAM: bool>(dst: *mut u8, value: __m256i) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if STREAM {
+            _mm256_stream_si256(dst.cast(), value);
+        } else {
+            _mm256_storeu_si256(dst.cast(), value);
+        }
+    }
 }

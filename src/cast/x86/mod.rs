@@ -11,7 +11,6 @@ mod avx512;
 mod byte_table;
 mod drive;
 mod environment;
-mod f16_to_bytes;
 mod formats;
 mod lanes;
 mod narrow;
@@ -150,7 +149,7 @@ impl ScaleTables {
 
 fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
     if level == Level::Avx512
-        && let Some(kernel) = f16_to_bytes::kernel(from, to, saturate).or_else(|| narrow::kernel(from, to, saturate))
+        && let Some(kernel) = narrow::kernel(from, to, saturate)
     {
         return Some(kernel);
     }

@@ -9,6 +9,7 @@ use super::findings::Findings;
 use super::value::{Value, ValueType, skip};
 use crate::budget;
 use crate::error::Fault;
+use crate::format::name_table::NameTable;
 use crate::format::shown;
 use crate::rules;
 
@@ -25,8 +26,7 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub(super) struct KeyTable {
     entries: Vec<Entry>,
-    /// Positions in `entries`, sorted by key.
-    sorted: Vec<u32>,
+    names: NameTable,
     form: Form,
 }
 
@@ -38,47 +38,31 @@ impl KeyTable {
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }
-        let mut table = Self { entries, sorted: Vec::new(), form: cursor.form };
-        table.sort(cursor.header())?;
+        let mut table = Self { entries, names: NameTable::default(), form: cursor.form };
+        table.names = NameTable::new(table.entries.len(), |i| table.key(cursor.header(), i))?;
+        table.check_duplicates(cursor.header())?;
         Ok(table)
     }
 
     /// Two readers would disagree about a key that is given twice.
-    fn sort(&mut self, header: &[u8]) -> Step<()> {
-        let mut sorted = budget::collected(0..self.entries.len() as u32)?;
-        sorted.sort_unstable_by(|&a, &b| {
-            self.key_bytes(header, a as usize).cmp(self.key_bytes(header, b as usize)).then_with(|| a.cmp(&b))
-        });
-        let same = |pair: &&[u32]| match **pair {
-            [a, b] => self.key_bytes(header, a as usize) == self.key_bytes(header, b as usize),
-            _ => false,
+    fn check_duplicates(&self, header: &[u8]) -> Step<()> {
+        let Some((former, latter)) = self.names.first_pair(|i| self.key(header, i), |a, b| a == b) else {
+            return Ok(());
         };
-        let twice = sorted.windows(2).filter(same).min_by_key(|pair| pair.last().copied());
-        if let Some(&[former, latter]) = twice {
-            let offset = |i: u32| self.entries.get(i as usize).map_or(0, |entry| u64::from(entry.key_start));
-            let key = shown(self.key(header, latter as usize));
-            let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-            return Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).help(CONVERT_AGAIN).offset(offset(latter)).into());
-        }
-        self.sorted = sorted;
-        Ok(())
-    }
-
-    fn key_bytes<'a>(&self, header: &'a [u8], i: usize) -> &'a [u8] {
-        let bytes = self.entries.get(i).and_then(|entry| {
-            let start = entry.key_start as usize;
-            header.get(start..start + entry.key_len as usize)
-        });
-        bytes.unwrap_or_default()
+        let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
+        let key = shown(self.key(header, latter));
+        let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
+        Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).help(CONVERT_AGAIN).offset(offset(latter)).into())
     }
 
     fn key<'a>(&self, header: &'a [u8], i: usize) -> &'a str {
-        std::str::from_utf8(self.key_bytes(header, i)).unwrap_or_default()
+        let entry = self.entries.get(i);
+        let bytes = entry.and_then(|entry| header.get(entry.key_start as usize..)?.get(..entry.key_len as usize));
+        std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
     }
 
     fn find(&self, header: &[u8], key: &str) -> Option<usize> {
-        let found = self.sorted.binary_search_by(|&i| self.key_bytes(header, i as usize).cmp(key.as_bytes())).ok()?;
-        self.sorted.get(found).map(|&i| i as usize)
+        self.names.find(key, |i| self.key(header, i))
     }
 
     fn value_type(&self, header: &[u8], i: usize) -> Option<ValueType> {

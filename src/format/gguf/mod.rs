@@ -1,7 +1,7 @@
 //! GGUF: a magic and a version, the metadata as key-value pairs, a record for each tensor, and the data.
 //!
-//! The length of the header is not stated, so [`parse`] works on the first bytes of the file and says when it needs more of them;
-//! [`read`] fetches them. Strings and arrays of the metadata stay in the bytes of the header until they are asked for: a tokenizer of a
+//! The length of the header is not stated, so the [`Parser`] works on the first bytes of the file and asks for more of them while it goes
+//! on. Strings and arrays of the metadata stay in the bytes of the header until they are asked for: a tokenizer of a
 //! quarter of a million strings is walked over by its lengths.
 //! Of what concerns one tensor only (a type that ggml removed, or that a fork of it made), the rest of the file is not made to suffer.
 
@@ -24,8 +24,9 @@ use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
-use crate::format::{Header, Options, shown};
+use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
+use crate::source::Part;
 
 /// The alignment of the data where the metadata says nothing about it.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
@@ -61,61 +62,53 @@ pub struct Gguf {
     pub split: Option<SplitInfo>,
 }
 
-/// What came of reading the first bytes of a file.
+/// Reads the header of a file, of which the part with the metadata is kept.
 #[derive(Debug)]
-pub enum Parsed {
-    /// The whole header was there.
-    Complete(Box<Gguf>),
-    /// The header goes on. Reading half as much again each time, or more, keeps the work linear.
-    NeedMore {
-        /// The bytes that were given.
-        prefix: Vec<u8>,
-        /// How many bytes from the start of the file are needed to get any further; never more than the file has.
-        at_least: u64,
-    },
+pub struct Parser<'o> {
+    /// The start of the file, as far as it was asked for.
+    prefix: Vec<u8>,
+    file_len: u64,
+    options: &'o Options,
 }
 
-/// Reads the header of a file of `file_len` bytes that begins with `prefix`, of which the part with the metadata is kept.
-pub fn parse(mut prefix: Vec<u8>, file_len: u64, options: &Options) -> Result<Parsed> {
-    match parse_start(&prefix, file_len, options) {
-        Ok(draft) => {
-            let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
-            prefix.truncate(keys_end);
-            // Giving memory back may mean a copy, which a little slack is not worth.
-            if prefix.capacity() - keys_end > keys_end / SLACK {
-                prefix.shrink_to_fit();
-            }
-            let metadata = Metadata::new(prefix, keys);
-            let big_endian = form.big_endian;
-            Ok(Parsed::Complete(Gguf { header, metadata, version, big_endian, alignment, split }.into()))
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes that begins with `first`.
+    pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
+        Self { prefix: first, file_len, options }
+    }
+
+    fn finish(&mut self, draft: Draft) -> Gguf {
+        let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
+        let mut prefix = std::mem::take(&mut self.prefix);
+        prefix.truncate(keys_end);
+        // Giving memory back may mean a copy, which a little slack is not worth.
+        if prefix.capacity() - keys_end > keys_end / SLACK {
+            prefix.shrink_to_fit();
         }
-        Err(Stop::NeedMore(at_least)) => Ok(Parsed::NeedMore { prefix, at_least }),
-        Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
-        Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
+        let metadata = Metadata::new(prefix, keys);
+        Gguf { header, metadata, version, big_endian: form.big_endian, alignment, split }
+    }
+
+    /// The bytes up to `at_least`, which are in the file, and then some.
+    fn need(&mut self, at_least: u64) -> Result<Part<'_>, Short> {
+        let have = self.prefix.len();
+        // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
+        let target = at_least.max(have as u64 + have as u64 / 2).min(self.file_len) as usize;
+        self.prefix.try_reserve_exact(target - have).map_err(|_| Short::System(target))?;
+        self.prefix.resize(target, 0);
+        Ok(Part { offset: have as u64, bytes: self.prefix.get_mut(have..).unwrap_or_default() })
     }
 }
 
-/// Reads the header of a file of `file_len` bytes that begins with `first`; `fetch` fills a slice with the bytes from an offset on.
-pub fn read(
-    first: Vec<u8>,
-    file_len: u64,
-    options: &Options,
-    mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Gguf> {
-    let mut prefix = first;
-    loop {
-        match parse(prefix, file_len, options)? {
-            Parsed::Complete(gguf) => return Ok(*gguf),
-            Parsed::NeedMore { prefix: short, at_least } => {
-                let have = short.len();
-                // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
-                let target = at_least.max(have as u64 + have as u64 / 2).min(file_len);
-                prefix = short;
-                let more = target as usize - have;
-                prefix.try_reserve_exact(more).map_err(|_| Short::System(target as usize))?;
-                prefix.resize(target as usize, 0);
-                fetch(have as u64, prefix.get_mut(have..).unwrap_or_default())?;
-            }
+impl Parse for Parser<'_> {
+    type Output = Gguf;
+
+    fn advance(&mut self) -> Result<Progress<'_, Gguf>> {
+        match parse_start(&self.prefix, self.file_len, self.options) {
+            Ok(draft) => Ok(Progress::Done(self.finish(draft))),
+            Err(Stop::NeedMore(at_least)) => Ok(Progress::Need(vec![self.need(at_least)?])),
+            Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
+            Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
         }
     }
 }

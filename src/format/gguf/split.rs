@@ -6,7 +6,7 @@ use super::CONVERT_AGAIN;
 use super::cursor::Step;
 use super::metadata::KeyTable;
 use crate::error::Fault;
-use crate::format::duplicates::first_duplicate;
+use crate::format::name_table::first_duplicate;
 use crate::format::shown;
 use crate::rules;
 use crate::tensor::TensorTable;

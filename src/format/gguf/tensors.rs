@@ -7,7 +7,7 @@ use super::types::{AMBIGUOUS, TensorType};
 use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
 use crate::budget;
 use crate::error::Fault;
-use crate::format::duplicates::first_duplicate;
+use crate::format::name_table::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};

@@ -12,102 +12,65 @@ use crate::rules;
 /// How deep arrays may lie in arrays. Nobody writes even two.
 pub const MAX_ARRAY_DEPTH: usize = 16;
 
-/// The type of a value. The discriminants are those of the format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum ValueType {
-    U8 = 0,
-    I8 = 1,
-    U16 = 2,
-    I16 = 3,
-    U32 = 4,
-    I32 = 5,
-    F32 = 6,
-    Bool = 7,
-    String = 8,
-    Array = 9,
-    U64 = 10,
-    I64 = 11,
-    F64 = 12,
+/// The enum and its tables, of one list.
+macro_rules! value_types {
+    ($($name:ident = $id:literal: $text:literal, $dtype:expr;)*) => {
+        /// The type of a value. The discriminants are those of the format.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // the names are the documentation
+        pub enum ValueType {
+            $($name = $id),*
+        }
+
+        impl ValueType {
+            /// The type of this number.
+            pub fn from_id(id: u32) -> Option<Self> {
+                Some(match id {
+                    $($id => Self::$name,)*
+                    _ => return None,
+                })
+            }
+
+            /// The name, as ggml's tools print it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text),*
+                }
+            }
+
+            /// The dtype of an array of these; none for strings and arrays.
+            pub const fn dtype(self) -> Option<DType> {
+                match self {
+                    $(Self::$name => $dtype),*
+                }
+            }
+        }
+    };
+}
+
+value_types! {
+    U8 = 0: "u8", Some(DType::UInt8);
+    I8 = 1: "i8", Some(DType::Int8);
+    U16 = 2: "u16", Some(DType::UInt16);
+    I16 = 3: "i16", Some(DType::Int16);
+    U32 = 4: "u32", Some(DType::UInt32);
+    I32 = 5: "i32", Some(DType::Int32);
+    F32 = 6: "f32", Some(DType::Float32);
+    Bool = 7: "bool", Some(DType::Bool);
+    String = 8: "str", None;
+    Array = 9: "arr", None;
+    U64 = 10: "u64", Some(DType::UInt64);
+    I64 = 11: "i64", Some(DType::Int64);
+    F64 = 12: "f64", Some(DType::Float64);
 }
 
 impl ValueType {
-    /// Every type, at the index that is its number in the format.
-    const ALL: [Self; 13] = [
-        Self::U8,
-        Self::I8,
-        Self::U16,
-        Self::I16,
-        Self::U32,
-        Self::I32,
-        Self::F32,
-        Self::Bool,
-        Self::String,
-        Self::Array,
-        Self::U64,
-        Self::I64,
-        Self::F64,
-    ];
-
-    /// The type of this number.
-    pub fn from_id(id: u32) -> Option<Self> {
-        Self::ALL.get(id as usize).copied()
-    }
-
-    /// The name, as ggml's tools print it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "u8",
-            Self::I8 => "i8",
-            Self::U16 => "u16",
-            Self::I16 => "i16",
-            Self::U32 => "u32",
-            Self::I32 => "i32",
-            Self::F32 => "f32",
-            Self::Bool => "bool",
-            Self::String => "str",
-            Self::Array => "arr",
-            Self::U64 => "u64",
-            Self::I64 => "i64",
-            Self::F64 => "f64",
-        }
-    }
-
-    /// The dtype of an array of these; none for strings and arrays.
-    pub const fn dtype(self) -> Option<DType> {
-        Some(match self {
-            Self::U8 => DType::UInt8,
-            Self::I8 => DType::Int8,
-            Self::U16 => DType::UInt16,
-            Self::I16 => DType::Int16,
-            Self::U32 => DType::UInt32,
-            Self::I32 => DType::Int32,
-            Self::F32 => DType::Float32,
-            Self::Bool => DType::Bool,
-            Self::U64 => DType::UInt64,
-            Self::I64 => DType::Int64,
-            Self::F64 => DType::Float64,
-            Self::String | Self::Array => return None,
-        })
-    }
-
-    /// Bytes of a value; none where they depend on the value.
-    const fn bytes(self) -> Option<u64> {
-        Some(match self {
-            Self::U8 | Self::I8 | Self::Bool => 1,
-            Self::U16 | Self::I16 => 2,
-            Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::U64 | Self::I64 | Self::F64 => 8,
-            Self::String | Self::Array => return None,
-        })
-    }
-
     /// Bytes that a value takes at least.
     pub(super) const fn least_bytes(self, form: Form) -> u64 {
-        match self.bytes() {
-            Some(bytes) => bytes,
-            None if matches!(self, Self::String) => form.length_bytes(),
-            None => 4 + form.length_bytes(),
+        match (self, self.dtype()) {
+            (_, Some(number)) => number.bits() as u64 / 8,
+            (Self::String, None) => form.length_bytes(),
+            (_, None) => 4 + form.length_bytes(),
         }
     }
 }

@@ -38,11 +38,11 @@ impl Machine<'_> {
         match (&*kind, &members[..], self.persistent) {
             ("storage", [_, class, key, location, elements], PersistentIds::Zip) => {
                 let id = self.storage_ref(*class, *key, *location, *elements, None)?;
-                self.storage_object(id)
+                self.make(Object::Storage(id))
             }
             ("storage", [_, class, key, location, elements, view], PersistentIds::Legacy) => {
                 let id = self.storage_ref(*class, *key, *location, *elements, Some(*view))?;
-                self.storage_object(id)
+                self.make(Object::Storage(id))
             }
             // The class of a module with its source, which is neither compared nor shown.
             ("module", [_, class, _, _], PersistentIds::Legacy) => match self.objects.get(*class) {
@@ -65,28 +65,44 @@ impl Machine<'_> {
     /// The reference that protocol 0 writes as text: Python's print of the tuple.
     pub(super) fn resolve_text(&mut self, line: &[u8]) -> Step<ObjectId> {
         self.scratch(line.len().saturating_mul(3))?;
-        let members = str::from_utf8(line).ok().and_then(printed_members);
-        let Some(members) = members else {
+        let printed = str::from_utf8(line).ok().filter(|line| line.starts_with('('));
+        let value = printed.map(|line| self.printed(line, 0)).transpose()?.flatten();
+        let Some((tuple, "")) = value else {
             let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
             return Err(self.fault(rules::PICKLE_PERSISTENT, cause));
         };
-        let mut ids = Vec::with_capacity(members.len());
-        for member in members {
-            ids.push(match member {
-                Member::Text(text) => self.make_text(&text)?,
-                Member::Class(module, name) => self.global(&module, &name)?,
-                Member::Int(value) => self.make(Object::Int(value))?,
-                Member::None => self.make(Object::None)?,
-                Member::View(key, offset, elements) => {
-                    let key = self.make_text(&key)?;
-                    let (offset, elements) = (self.make(Object::Int(offset))?, self.make(Object::Int(elements))?);
-                    self.make(Object::Tuple([key, offset, elements].into()))?
-                }
-            });
-        }
-        self.take(size_of_val(&*ids) + BLOCK_BYTES)?;
-        let tuple = self.make(Object::Tuple(ids.into()))?;
         self.resolve(tuple)
+    }
+
+    /// The value that `line` begins with, and what follows it. A reference is printed as `('storage', <class 'torch.FloatStorage'>, '0',
+    /// 'cpu', 4)`, and with a sixth member, `None` or `('1', 0, 2)`.
+    fn printed<'t>(&mut self, line: &'t str, depth: usize) -> Step<Option<(ObjectId, &'t str)>> {
+        if let Some(mut rest) = line.strip_prefix('(').filter(|_| depth < 2) {
+            let mut members = Vec::new();
+            while let Some((member, tail)) = self.printed(rest, depth + 1)? {
+                members.push(member);
+                if let Some(tail) = tail.strip_prefix(')') {
+                    self.take(size_of_val(&*members) + BLOCK_BYTES)?;
+                    return Ok(Some((self.make(Object::Tuple(members.into()))?, tail)));
+                }
+                let Some(tail) = tail.strip_prefix(", ").filter(|_| members.len() < MEMBERS) else { break };
+                rest = tail;
+            }
+            return Ok(None);
+        }
+        let value = if let Some(rest) = line.strip_prefix('\'') {
+            let text = rest.split_once('\'').filter(|(text, _)| !text.contains('\\'));
+            text.map(|(text, tail)| (self.make_text(text), tail))
+        } else if let Some(rest) = line.strip_prefix("<class '") {
+            let path = rest.split_once("'>").and_then(|(path, tail)| Some((path.rsplit_once('.')?, tail)));
+            path.map(|((module, name), tail)| (self.global(module, name), tail))
+        } else if let Some(tail) = line.strip_prefix("None") {
+            Some((self.make(Object::None), tail))
+        } else {
+            let (number, tail) = line.split_at(line.find([',', ')']).unwrap_or(line.len()));
+            number.parse().ok().map(|number| (self.make(Object::Int(number)), tail))
+        };
+        value.map(|(id, tail)| Ok((id?, tail))).transpose()
     }
 
     fn storage_ref(
@@ -198,54 +214,4 @@ impl Machine<'_> {
         self.texts.insert(text.clone(), ());
         Ok(Some(text))
     }
-
-    fn storage_object(&mut self, id: StorageId) -> Step<ObjectId> {
-        self.make(Object::Storage(id))
-    }
-}
-
-enum Member {
-    Text(String),
-    Class(String, String),
-    Int(i64),
-    None,
-    View(String, i64, i64),
-}
-
-/// `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`, and with a sixth member, `None` or `('1', 0, 2)`.
-fn printed_members(line: &str) -> Option<Vec<Member>> {
-    let mut rest = line.strip_prefix('(')?.strip_suffix(')')?;
-    let mut members = Vec::new();
-    loop {
-        let (member, tail) = printed_member(rest)?;
-        members.push(member);
-        if tail.is_empty() {
-            return Some(members);
-        }
-        rest = tail.strip_prefix(", ").filter(|_| members.len() < MEMBERS)?;
-    }
-}
-
-fn printed_member(rest: &str) -> Option<(Member, &str)> {
-    if let Some(rest) = rest.strip_prefix('\'') {
-        let (text, tail) = rest.split_once('\'')?;
-        return (!text.contains('\\')).then(|| (Member::Text(text.into()), tail));
-    }
-    if let Some(rest) = rest.strip_prefix("<class '") {
-        let (path, tail) = rest.split_once("'>")?;
-        let (module, name) = path.rsplit_once('.')?;
-        return Some((Member::Class(module.into(), name.into()), tail));
-    }
-    if let Some(tail) = rest.strip_prefix("None") {
-        return Some((Member::None, tail));
-    }
-    if let Some(rest) = rest.strip_prefix("('") {
-        let (inside, tail) = rest.split_once(')')?;
-        let (key, numbers) = inside.split_once("', ")?;
-        let (offset, elements) = numbers.split_once(", ")?;
-        return Some((Member::View(key.into(), offset.parse().ok()?, elements.parse().ok()?), tail));
-    }
-    let end = rest.find(',').unwrap_or(rest.len());
-    let (number, tail) = rest.split_at(end);
-    Some((Member::Int(number.parse().ok()?), tail))
 }

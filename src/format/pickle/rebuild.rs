@@ -11,7 +11,7 @@ use crate::budget::BLOCK_BYTES;
 use crate::error::Fault;
 use crate::format::shown_shape;
 use crate::rules;
-use crate::tensor::TorchDType;
+use crate::tensor::{TorchDType, extent};
 
 /// What the counts of shared dims take, and their block.
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
@@ -205,7 +205,8 @@ impl Machine<'_> {
         let has = reach / strided.dtype.bytes();
         let elements = strided.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
         let empty = strided.shape.contains(&0);
-        let end = if empty { Some(0) } else { end(strided) };
+        let extent = extent(&strided.shape, &strided.strides);
+        let end = extent.and_then(|extent| if empty { Some(0) } else { strided.offset.checked_add(extent.len) });
         let fits = end.is_some_and(|end| end <= has) && (empty || elements.is_some());
         let representable = i64::try_from(strided.offset).is_ok()
             && (!empty || strided.shape.iter().all(|size| i64::try_from(*size).is_ok()));
@@ -343,13 +344,4 @@ impl Machine<'_> {
         let tensor = self.call(function, inner, None)?;
         self.make(Object::Subclass { tensor, class, state }).map(Some)
     }
-}
-
-/// The element after the last; none if it cannot be counted.
-fn end(strided: &Strided) -> Option<u64> {
-    let steps = strided.shape.iter().zip(&*strided.strides);
-    let last = steps
-        .into_iter()
-        .try_fold(strided.offset, |at, (size, stride)| at.checked_add(size.checked_sub(1)?.checked_mul(*stride)?))?;
-    last.checked_add(1)
 }

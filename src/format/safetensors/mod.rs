@@ -14,8 +14,9 @@ use visitors::Record;
 use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format::{Header, Limits, Options, shown, shown_shape};
+use crate::format::{Header, Limits, Options, Parse, Progress, shown, shown_shape};
 use crate::rules;
+use crate::source::Part;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
 
 /// The bytes of the length before the header.
@@ -61,6 +62,37 @@ fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
     let missing = expected - file_len;
     let cause = format!("the file ends {missing} bytes early: expected {at_least}{expected} bytes, found {file_len}");
     Fault::new(rules::SAFETENSORS_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
+}
+
+/// Reads the header of a file.
+#[derive(Debug)]
+pub struct Parser<'o> {
+    /// The start of the file, as far as it was asked for.
+    bytes: Vec<u8>,
+    file_len: u64,
+    options: &'o Options,
+}
+
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes that begins with `first`: 8 bytes or more, or all that there are.
+    pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
+        Self { bytes: first, file_len, options }
+    }
+}
+
+impl Parse for Parser<'_> {
+    type Output = Header;
+
+    fn advance(&mut self) -> Result<Progress<'_, Header>> {
+        let end = (LENGTH_BYTES + header_length(&self.bytes, self.file_len, &self.options.limits)?) as usize;
+        if let Some(header) = self.bytes.get(LENGTH_BYTES as usize..end) {
+            return parse(header, self.file_len, self.options).map(Progress::Done);
+        }
+        let first = std::mem::replace(&mut self.bytes, budget::zeroed(end)?);
+        let (have, rest) = self.bytes.split_at_mut(first.len());
+        have.copy_from_slice(&first);
+        Ok(Progress::Need(vec![Part { offset: first.len() as u64, bytes: rest }]))
+    }
 }
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, Leaf, Pickled, Strided};
 use crate::rules;
-use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, extent};
 
 /// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
 const PART_SHARE: usize = 4;
@@ -94,7 +94,8 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let part = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()));
     let offset = strided.offset.checked_mul(item).ok_or_else(overflow)?;
     let start = part.and_then(|part| part.checked_add(offset)).ok_or_else(overflow)?;
-    let reach = if empty { 0 } else { reach(strided).ok_or_else(overflow)? };
+    let reach = extent(&strided.shape, &strided.strides).and_then(|extent| extent.bytes(item));
+    let reach = reach.ok_or_else(overflow)?.len;
     let start = if empty { start.min(place.bytes()) } else { start };
     if start.checked_add(reach).is_none_or(|end| end > place.bytes()) {
         return Err(overflow());
@@ -102,15 +103,6 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let span = if place.inflated.is_some() { place.span } else { place.span.part(start, reach)? };
     let view = View { strides: &strided.strides, storage: place.span, inflated: place.inflated, start };
     table.push(&TensorInfo { name, element, shape, file: 0, span, view: Some(view) })
-}
-
-/// Bytes from the first element to the end of the last.
-fn reach(strided: &Strided) -> Option<u64> {
-    let mut elements = 1u64;
-    for (dim, stride) in strided.shape.iter().zip(&*strided.strides) {
-        elements = elements.checked_add((dim - 1).checked_mul(*stride)?)?;
-    }
-    elements.checked_mul(strided.dtype.bytes())
 }
 
 /// The element of the table, and the shape that counts such elements.

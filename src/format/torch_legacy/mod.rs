@@ -1,16 +1,19 @@
 //! The stream that PyTorch wrote before 1.6: five pickles, one after the other, and then the raw storages, each after its count.
 //!
-//! Nothing says where a pickle ends but the pickle itself, so the first bytes are fetched, and more of them while a pickle goes on. Of the
-//! storages only the counts are read. All numbers are little-endian: PyTorch converts the elements when it writes on a machine of the
+//! Nothing says where a pickle ends but the pickle itself, so the first bytes are asked for, and more of them while a pickle goes on. Of
+//! the storages only the counts are, all of them together. All numbers are little-endian: PyTorch converts the elements when it writes on a machine of the
 //! other order, and does not look at what the file says about it when it reads.
 
 mod storages;
 
+use storages::Storages;
+
 use crate::budget::{Budget, Short};
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
-use crate::format::{Limits, note};
+use crate::format::{Limits, Parse, Progress, note};
 use crate::rules;
+use crate::source::Part;
 use crate::tensor::Span;
 
 const FETCH_AGAIN: &str =
@@ -21,7 +24,7 @@ const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 /// The second one.
 const PROTOCOL: i64 = 1001;
-/// How many bytes are fetched at first: all pickles of most files.
+/// How many bytes are asked for at first: all pickles of most files.
 const FIRST_BYTES: u64 = 64 << 10;
 /// How much longer the next try is: reading a pickle again costs a third, all tries together.
 const GROWTH: u64 = 4;
@@ -39,45 +42,100 @@ pub struct Legacy {
     pub findings: Vec<Fault>,
 }
 
-/// Reads the pickles of a file of `file_len` bytes, and the count of each storage; `fetch` fills a slice with the bytes from an offset on.
-/// The pickles together may have as many bytes as a header.
-pub fn read(file_len: u64, limits: &Limits, fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Legacy> {
-    let most = limits.header_bytes.min(file_len);
-    let pickle_limits = pickle::Limits {
-        pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
-        rank: limits.rank,
-        ..pickle::Limits::default()
-    };
-    let budget = Budget::of_file(file_len);
-    let mut stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), at: 0, fetch };
-    let mut findings = Vec::new();
+/// The pickles before that of the object: magic, protocol, machine.
+const OBJECT: usize = 3;
 
-    check_magic(&stream.next(PersistentIds::Refused)?)?;
-    let at = stream.at;
-    check_protocol(&stream.next(PersistentIds::Refused)?, at)?;
-    let at = stream.at;
-    if is_big_endian(&stream.next(PersistentIds::Refused)?, at)? {
-        note(&mut findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
-            let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
-            Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause)
-                .help("compare some values with the source")
-                .offset(at as u64)
-        });
-    }
-    let start = stream.at;
-    let mut pickled = stream.next(PersistentIds::Legacy)?;
-    // The pickles that follow have what this one leaves.
-    stream.budget = pickled.budget;
-    let place = Span::within(file_len, start as u64, pickled.consumed as u64)?;
-    let at = stream.at;
-    let keys = stream.next(PersistentIds::Refused)?;
-    let spans = storages::read(&mut stream, &pickled, &keys, at, limits, &mut findings)?;
-    pickled.budget.extend(stream.bytes.capacity());
-    Ok(Legacy { pickled, place, spans, findings })
+/// Reads the pickles of a file, and the count of each storage. The pickles together may have as many bytes as a header.
+#[derive(Debug)]
+pub struct Parser<'o> {
+    limits: &'o Limits,
+    stream: Stream,
+    /// The number of pickles that were read.
+    read: usize,
+    /// The object, and where its pickle lies.
+    object: Option<(Pickled, Span)>,
+    storages: Option<Storages>,
+    findings: Vec<Fault>,
 }
 
-/// The file, as far as it was fetched.
-struct Stream<F> {
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes.
+    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
+        let most = limits.header_bytes.min(file_len);
+        let pickle_limits = pickle::Limits {
+            pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
+            rank: limits.rank,
+            ..pickle::Limits::default()
+        };
+        let budget = Budget::of_file(file_len);
+        let stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), had: 0, at: 0 };
+        Self { limits, stream, read: 0, object: None, storages: None, findings: Vec::new() }
+    }
+
+    /// Goes on as far as the bytes lead that are there.
+    fn go_on(&mut self) -> Result<Option<Legacy>> {
+        while self.storages.is_none() {
+            let at = self.stream.at;
+            let persistent = if self.read == OBJECT { PersistentIds::Legacy } else { PersistentIds::Refused };
+            let Some(pickled) = self.stream.next(persistent)? else { return Ok(None) };
+            match (self.read, &self.object) {
+                (0, _) => check_magic(&pickled)?,
+                (1, _) => check_protocol(&pickled, at)?,
+                (2, _) => self.check_machine(&pickled, at)?,
+                (_, Some((object, _))) => {
+                    let storages = self.storages.insert(Storages::new(&self.stream, object, &pickled, at)?);
+                    if storages.parts(&self.stream).next().is_some() {
+                        return Ok(None);
+                    }
+                }
+                (_, None) => {
+                    // The pickles that follow have what this one leaves.
+                    self.stream.budget = pickled.budget;
+                    let place = Span::within(self.stream.file_len, at as u64, pickled.consumed as u64)?;
+                    self.object = Some((pickled, place));
+                }
+            }
+            self.read += 1;
+        }
+        let (Some((mut pickled, place)), Some(storages)) = (self.object.take(), self.storages.take()) else {
+            return Err(Error::Argument("the file was read before".into()));
+        };
+        let mut findings = std::mem::take(&mut self.findings);
+        let spans = storages.finish(&self.stream, &pickled, self.limits, &mut findings)?;
+        pickled.budget.extend(self.stream.bytes.capacity());
+        Ok(Some(Legacy { pickled, place, spans, findings }))
+    }
+
+    fn check_machine(&mut self, pickled: &Pickled, at: usize) -> Result<()> {
+        if is_big_endian(pickled, at)? {
+            note(&mut self.findings, self.limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+                let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
+                Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause)
+                    .help("compare some values with the source")
+                    .offset(at as u64)
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Parse for Parser<'_> {
+    type Output = Legacy;
+
+    fn advance(&mut self) -> Result<Progress<'_, Legacy>> {
+        Ok(match self.go_on()? {
+            Some(legacy) => Progress::Done(legacy),
+            None => Progress::Need(match &mut self.storages {
+                Some(storages) => storages.parts(&self.stream).collect(),
+                None => vec![self.stream.part()],
+            }),
+        })
+    }
+}
+
+/// The file, as far as it was asked for.
+#[derive(Debug)]
+struct Stream {
     file_len: u64,
     /// The most bytes that the pickles may have together.
     most: u64,
@@ -86,63 +144,53 @@ struct Stream<F> {
     limits: pickle::Limits,
     /// The first bytes of the file.
     bytes: Vec<u8>,
+    /// How many of them were there before more were asked for.
+    had: usize,
     /// Where the next pickle begins.
     at: usize,
-    fetch: F,
 }
 
-impl<F: FnMut(u64, &mut [u8]) -> Result<()>> Stream<F> {
-    /// The next pickle.
-    fn next(&mut self, persistent: PersistentIds) -> Result<Pickled> {
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let have = self.bytes.len() as u64;
-            // An empty rest needs no try.
-            if !rest.is_empty() || have == self.most {
-                let memory = Some(self.budget.left().saturating_sub(self.bytes.capacity()));
-                let limits = pickle::Limits { memory, ..self.limits.clone() };
-                match pickle::read(rest, self.at as u64, &limits, persistent) {
-                    Ok(pickled) => {
-                        self.at += pickled.consumed;
-                        return Ok(pickled);
-                    }
-                    Err(error) if error.fault().is_none_or(|fault| fault.rule != rules::PICKLE_TRUNCATED) => {
-                        return Err(error);
-                    }
-                    Err(_) if have == self.file_len => return Err(self.truncated()),
-                    Err(_) if have == self.most => return Err(self.too_long()),
-                    Err(_) => {}
+impl Stream {
+    /// The next pickle; none if more of the file is needed.
+    fn next(&mut self, persistent: PersistentIds) -> Result<Option<Pickled>> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let have = self.bytes.len() as u64;
+        // An empty rest needs no try.
+        if !rest.is_empty() || have == self.most {
+            let memory = Some(self.budget.left().saturating_sub(self.bytes.capacity()));
+            let limits = pickle::Limits { memory, ..self.limits.clone() };
+            match pickle::read(rest, self.at as u64, &limits, persistent) {
+                Ok(pickled) => {
+                    self.at += pickled.consumed;
+                    return Ok(Some(pickled));
                 }
+                Err(error) if error.fault().is_none_or(|fault| fault.rule != rules::PICKLE_TRUNCATED) => {
+                    return Err(error);
+                }
+                Err(_) if have == self.file_len => return Err(self.truncated()),
+                Err(_) if have == self.most => return Err(self.too_long()),
+                Err(_) => {}
             }
-            self.grow()?;
         }
-    }
-
-    fn grow(&mut self) -> Result<()> {
-        let have = self.bytes.len();
-        let target = (have as u64).saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most) as usize;
-        let more = target.saturating_sub(have);
+        self.had = self.bytes.len();
+        let target = have.saturating_mul(GROWTH).max(FIRST_BYTES).min(self.most) as usize;
+        let more = target.saturating_sub(self.had);
         self.bytes.try_reserve_exact(more).map_err(|_| Short::System(target))?;
         self.bytes.resize(target, 0);
-        (self.fetch)(have as u64, self.bytes.get_mut(have..).unwrap_or_default())
+        Ok(None)
     }
 
-    /// The number of 64 bits at `at`, where the file has it.
-    fn count(&mut self, at: u64) -> Result<i64> {
-        let mut count = [0; 8];
-        match self.bytes.get(at as usize..).and_then(|rest| rest.first_chunk()) {
-            Some(bytes) => count = *bytes,
-            None => (self.fetch)(at, &mut count)?,
-        }
-        Ok(i64::from_le_bytes(count))
+    /// What was added to the bytes.
+    fn part(&mut self) -> Part<'_> {
+        Part { offset: self.had as u64, bytes: self.bytes.get_mut(self.had..).unwrap_or_default() }
     }
 
-    fn truncated(&self) -> crate::error::Error {
+    fn truncated(&self) -> Error {
         let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
         Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(self.file_len).format()
     }
 
-    fn too_long(&self) -> crate::error::Error {
+    fn too_long(&self) -> Error {
         let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
         let help = "if the file is meant to be like this, raise the limit on header bytes";
         Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).help(help).offset(self.at as u64).format()

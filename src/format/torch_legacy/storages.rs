@@ -1,6 +1,6 @@
 //! The storages behind the pickles: in the order of the list of keys, each after the number of its elements.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{FETCH_AGAIN, SAVE_AGAIN, Stream};
 
@@ -8,102 +8,162 @@ use crate::budget;
 use crate::error::{Error, Fault, Result};
 use crate::format::pickle::{Pickled, StorageRef};
 use crate::format::{Limits, note, shown};
-use crate::rules;
+use crate::rules::{self, Rule};
+use crate::source::Part;
 use crate::tensor::Span;
 
-/// What a storage takes in the two maps, and in that of the views.
+/// What a storage takes in the map of the keys, in that of the views, and in the lists.
 const MAP_BYTES: usize = 256;
 /// Bytes of the number before each storage.
 const COUNT_BYTES: u64 = 8;
 
-/// Where the bytes of each storage of `pickled` lie. The list of keys, `keys`, began at `keys_at`.
-pub(super) fn read<F: FnMut(u64, &mut [u8]) -> Result<()>>(
-    stream: &mut Stream<F>,
-    pickled: &Pickled,
-    keys: &Pickled,
+/// Where the storages lie, by what the pickles say.
+#[derive(Debug)]
+pub(super) struct Storages {
+    /// Where the list of keys began.
     keys_at: usize,
-    limits: &Limits,
-    findings: &mut Vec<Fault>,
-) -> Result<Vec<Span>> {
-    let refuse = |rule, cause: String| Fault::new(rule, cause).help(SAVE_AGAIN).offset(keys_at as u64).format();
-    let Some(list) = keys.objects.elements(keys.root) else {
-        return Err(refuse(rules::TORCH_LEGACY_KEYS, "the last pickle is not the list of the storages' keys".into()));
-    };
-    // PyTorch takes the type of a storage from where it is named first.
-    // Both maps together, whose entries have 16 bytes beside a key.
-    budget::probe(list.len().max(pickled.storages.len()).saturating_mul(MAP_BYTES))?;
-    let mut named: HashMap<&str, &StorageRef> = HashMap::with_capacity(list.len());
-    for storage in &pickled.storages {
-        named.entry(&storage.key).or_insert(storage);
-    }
-    let mut places: HashMap<&str, Span> = HashMap::with_capacity(list.len());
-    let mut at = stream.at as u64;
-    for key in list {
-        let Some(key) = keys.objects.text(*key) else {
-            return Err(refuse(
-                rules::TORCH_LEGACY_KEYS,
-                "the list of the storages' keys holds something that is no text".into(),
-            ));
+    /// For each storage of the pickle, the first one of its key: PyTorch takes the type from where a key is named first.
+    first: Vec<u32>,
+    /// The place of each that is the first.
+    places: Vec<Option<Span>>,
+    /// The storages in the order of the list of keys, each with the place of its bytes, behind its count.
+    listed: Vec<(u32, Span)>,
+    /// The counts, in the same order.
+    counts: Vec<u8>,
+    /// What is wrong behind the last of them.
+    broken: Option<Error>,
+}
+
+impl Storages {
+    /// Those of `pickled`, of which the pickle at `keys_at` has the keys.
+    pub(super) fn new(stream: &Stream, pickled: &Pickled, keys: &Pickled, keys_at: usize) -> Result<Self> {
+        let refuse = |rule, cause: &str| refuse(rule, cause.into(), keys_at);
+        let Some(list) = keys.objects.elements(keys.root) else {
+            return Err(refuse(rules::TORCH_LEGACY_KEYS, "the last pickle is not the list of the storages' keys"));
         };
-        let Some(storage) = named.get(key) else {
-            let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
-            return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause));
-        };
-        let span = one(stream, storage, at)?;
-        at = span.end();
-        if places.insert(key, span).is_some() {
-            return Err(refuse(
-                rules::TORCH_LEGACY_DUPLICATE_KEY,
-                format!("the list of keys has storage '{}' twice", shown(key)),
-            ));
+        budget::probe(list.len().max(pickled.storages.len()).saturating_mul(MAP_BYTES))?;
+        let mut named: HashMap<&str, u32> = HashMap::with_capacity(list.len());
+        let mut first = budget::list(pickled.storages.len())?;
+        for (number, storage) in pickled.storages.iter().enumerate() {
+            first.push(*named.entry(&storage.key).or_insert(number as u32));
         }
+        let (places, listed) = (vec![None; first.len()], budget::list(list.len())?);
+        let mut storages = Self { keys_at, first, places, listed, counts: Vec::new(), broken: None };
+        let mut at = stream.at as u64;
+        for key in list {
+            let no_text =
+                || refuse(rules::TORCH_LEGACY_KEYS, "the list of the storages' keys holds something that is no text");
+            let placed = keys.objects.text(*key).ok_or_else(no_text);
+            let placed = placed.and_then(|key| storages.place(key, named.get(key).copied(), at, stream, pickled));
+            match placed {
+                Ok(end) => at = end,
+                // What is wrong before it is to be said first.
+                Err(error) => {
+                    storages.broken = Some(error);
+                    break;
+                }
+            }
+        }
+        storages.counts = budget::zeroed(storages.listed.len() * COUNT_BYTES as usize)?;
+        for ((_, span), count) in storages.listed.iter().zip(storages.counts.chunks_exact_mut(COUNT_BYTES as usize)) {
+            if let Some(there) = stream.bytes.get((span.start() - COUNT_BYTES) as usize..span.start() as usize) {
+                count.copy_from_slice(there);
+            }
+        }
+        Ok(storages)
     }
-    if at < stream.file_len {
-        note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
-            let cause = format!("{} bytes follow the last storage", stream.file_len - at);
-            let help = "a second object may have been saved to the same file; it is not read";
-            Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).help(help).offset(at)
-        });
+
+    /// Puts the storage of `key` behind the count at `at`, and gives its end.
+    fn place(&mut self, key: &str, number: Option<u32>, at: u64, stream: &Stream, pickled: &Pickled) -> Result<u64> {
+        let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
+            let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
+            return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause, self.keys_at));
+        };
+        let span = span(storage, at, stream.file_len)?;
+        self.listed.push((number, span));
+        let before = self.places.get_mut(number as usize).and_then(|place| place.replace(span));
+        if before.is_some() {
+            let cause = format!("the list of keys has storage '{}' twice", shown(key));
+            return Err(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause, self.keys_at));
+        }
+        Ok(span.end())
     }
-    let mut views = HashMap::new();
-    pickled
-        .storages
-        .iter()
-        .map(|storage| {
-            let whole = places.get(&*storage.key).copied().ok_or_else(|| missing(storage, keys_at))?;
-            part(storage, whole, &named, &mut views)
+
+    /// The counts that are not at hand.
+    pub(super) fn parts(&mut self, stream: &Stream) -> impl Iterator<Item = Part<'_>> {
+        let have = stream.bytes.len() as u64;
+        let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(COUNT_BYTES as usize));
+        counts.filter(move |((_, span), _)| span.start() > have).map(|((_, span), bytes)| {
+            let offset = span.start() - COUNT_BYTES;
+            Part { offset, bytes }
         })
-        .collect()
+    }
+
+    /// Where the bytes of each storage of `pickled` lie, now that the counts are there.
+    pub(super) fn finish(
+        self,
+        stream: &Stream,
+        pickled: &Pickled,
+        limits: &Limits,
+        findings: &mut Vec<Fault>,
+    ) -> Result<Vec<Span>> {
+        for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
+            let Some(storage) = pickled.storages.get(*number as usize) else { continue };
+            let (elements, count) = (storage.elements, i64::from_le_bytes(*count));
+            if u64::try_from(count) != Ok(elements) {
+                let key = shown(&storage.key);
+                let cause = format!(
+                    "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
+                );
+                let fault = Fault::new(rules::TORCH_LEGACY_COUNT, cause).help(SAVE_AGAIN);
+                return Err(fault.offset(span.start() - COUNT_BYTES).format());
+            }
+        }
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let end = self.listed.last().map_or(stream.at as u64, |(_, span)| span.end());
+        if end < stream.file_len {
+            note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+                let cause = format!("{} bytes follow the last storage", stream.file_len - end);
+                let help = "a second object may have been saved to the same file; it is not read";
+                Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).help(help).offset(end)
+            });
+        }
+        let has_views = pickled.storages.iter().any(|storage| storage.view.is_some());
+        let keys = pickled.storages.iter().filter(|_| has_views).map(|storage| &*storage.key);
+        let (keys, mut views): (HashSet<&str>, _) = (keys.collect(), HashMap::new());
+        let storages = pickled.storages.iter().zip(&self.first);
+        storages
+            .map(|(storage, first)| {
+                let whole = self.places.get(*first as usize).copied().flatten();
+                part(storage, whole.ok_or_else(|| missing(storage, self.keys_at))?, &keys, &mut views)
+            })
+            .collect()
+    }
+}
+
+fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
+    Fault::new(rule, cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
 }
 
 /// The bytes of the storage whose count stands at `at`.
-fn one<F: FnMut(u64, &mut [u8]) -> Result<()>>(stream: &mut Stream<F>, storage: &StorageRef, at: u64) -> Result<Span> {
+fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
     let key = shown(&storage.key);
     let (elements, width) = (storage.elements, storage.dtype.bytes());
     let start = at.saturating_add(COUNT_BYTES);
     let end = elements.checked_mul(width).and_then(|bytes| start.checked_add(bytes));
-    let Some(end) = end.filter(|end| *end <= stream.file_len) else {
+    let Some(end) = end.filter(|end| *end <= file_len) else {
         let cause = match end {
             Some(end) => format!(
-                "the file ends {} bytes early: storage '{key}' has {elements} elements of {width} bytes from {start}, and the file {} bytes",
-                end - stream.file_len,
-                stream.file_len
+                "the file ends {} bytes early: storage '{key}' has {elements} elements of {width} bytes from {start}, and the file {file_len} bytes",
+                end - file_len,
             ),
             None => format!("storage '{key}' has {elements} elements of {width} bytes, which no file has"),
         };
-        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause)
-            .help(FETCH_AGAIN)
-            .offset(stream.file_len)
-            .format());
+        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len).format());
     };
-    let count = stream.count(at)?;
-    if u64::try_from(count) != Ok(elements) {
-        let cause = format!(
-            "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
-        );
-        return Err(Fault::new(rules::TORCH_LEGACY_COUNT, cause).help(SAVE_AGAIN).offset(at).format());
-    }
-    Span::within(stream.file_len, start, end - start)
+    Span::within(file_len, start, end - start)
 }
 
 fn missing(storage: &StorageRef, keys_at: usize) -> Error {
@@ -119,7 +179,7 @@ fn missing(storage: &StorageRef, keys_at: usize) -> Error {
 fn part<'a>(
     storage: &'a StorageRef,
     whole: Span,
-    named: &HashMap<&str, &StorageRef>,
+    keys: &HashSet<&str>,
     views: &mut HashMap<&'a str, Span>,
 ) -> Result<Span> {
     let Some(view) = &storage.view else { return Ok(whole) };
@@ -138,7 +198,7 @@ fn part<'a>(
         )));
     };
     // PyTorch keeps views among the storages, and takes what has the key first.
-    if named.contains_key(&*view.key) && (view.key != storage.key || span != whole) {
+    if keys.contains(&*view.key) && (view.key != storage.key || span != whole) {
         return Err(refuse("has the key of another storage".into()));
     }
     if *views.entry(&view.key).or_insert(span) != span {

@@ -50,22 +50,20 @@ impl Entry<'_> {
         Some(wrong_crc32(self.name, actual, self.crc32, self.data.start()))
     }
 
-    /// The entry's bytes, inflated if need be, unless there are more than `most`.
-    pub fn contents(
-        &self,
-        most: u64,
-        interrupt: Interrupt<'_>,
-        mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<Vec<u8>> {
+    /// Memory for the bytes in the file, unless there are more than `most` of them, now or when they are inflated.
+    pub fn room(&self, most: u64) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
             let help = "if the file is meant to be like this, raise the limit on header bytes";
             return Err(self.about(Fault::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause).help(help)).format());
         }
-        let mut bytes = budget::zeroed(self.data.len() as usize)?;
-        fetch(self.data.start(), &mut bytes)?;
-        if self.method == Method::Stored { Ok(bytes) } else { self.inflate(&bytes, interrupt) }
+        Ok(budget::zeroed(self.data.len() as usize)?)
+    }
+
+    /// The entry's bytes from those in the file, inflated if need be.
+    pub fn contents(&self, stored: Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
+        if self.method == Method::Stored { Ok(stored) } else { self.inflate(&stored, interrupt) }
     }
 
     /// What [`Entry::contents`] needs at once.

@@ -4,7 +4,6 @@
 use super::fields::{IN_ZIP64_16, IN_ZIP64_32, u16_at, u32_at, u64_at};
 use super::{FETCH_AGAIN, MAX_ZIP_ENTRIES, SAVE_AGAIN};
 
-use crate::budget;
 use crate::error::{Fault, Result};
 use crate::format::Limits;
 use crate::rules;
@@ -23,14 +22,16 @@ const LONGEST_COMMENT: usize = u16::MAX as usize;
 const LEAST_RECORD: u64 = 46;
 
 /// What the end says about the directory, checked against the file.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub(super) directory: Span,
     pub(super) entries: usize,
     pub(super) comment: usize,
-    /// The last bytes of the file, in which the directory often lies.
-    tail: Vec<u8>,
-    tail_start: u64,
+}
+
+/// How many of the last bytes of a file are looked at.
+pub(super) fn tail_bytes(file_len: u64) -> u64 {
+    file_len.min((ZIP64_BYTES + LOCATOR_BYTES + BYTES + LONGEST_COMMENT) as u64)
 }
 
 /// The numbers of one of the two end records.
@@ -43,31 +44,13 @@ struct Numbers {
 }
 
 impl End {
-    pub(super) fn read(
-        file_len: u64,
-        limits: &Limits,
-        fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<Self> {
-        let len = file_len.min((ZIP64_BYTES + LOCATOR_BYTES + BYTES + LONGEST_COMMENT) as u64);
-        let tail_start = file_len - len;
-        let mut tail = vec![0; len as usize];
-        fetch(tail_start, &mut tail)?;
-        let (at, comment) = find(&tail, tail_start)?;
+    /// Reads the last bytes of a file, which begin at `tail_start`.
+    pub(super) fn read(tail: &[u8], tail_start: u64, limits: &Limits) -> Result<Self> {
+        let (at, comment) = find(tail, tail_start)?;
         let (before, record) = tail.split_at(at);
         let (numbers, directory_end) = numbers(before, record, tail_start + at as u64)?;
         let (directory, entries) = check(&numbers, directory_end, tail_start + at as u64, limits)?;
-        Ok(Self { directory, entries, comment, tail, tail_start })
-    }
-
-    /// The bytes of the directory.
-    pub(super) fn directory_bytes(&self, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Vec<u8>> {
-        if let Some(start) = self.directory.start().checked_sub(self.tail_start) {
-            let bytes = self.tail.get(start as usize..(start + self.directory.len()) as usize);
-            return Ok(bytes.unwrap_or_default().to_vec());
-        }
-        let mut bytes = budget::zeroed(self.directory.len() as usize)?;
-        fetch(self.directory.start(), &mut bytes)?;
-        Ok(bytes)
+        Ok(Self { directory, entries, comment })
     }
 }
 

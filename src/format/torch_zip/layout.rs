@@ -1,12 +1,13 @@
 //! What the entries of an archive mean to PyTorch.
 
 use super::stranger::stranger;
-use super::{Archive, SAVE_AGAIN};
+use super::{Archive, Entry, SAVE_AGAIN};
 
+use crate::budget::{self, Budget, Short};
 use crate::error::{Fault, Result};
-use crate::format::shown;
+use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
-use crate::workers::uninterrupted;
+use crate::source::Part;
 
 /// The most bytes of an entry that says one word about the others.
 const MAX_WORD_BYTES: u64 = 64;
@@ -20,45 +21,97 @@ pub struct Layout {
     pub big_endian: bool,
     /// `version`, of the archive, if it is there and a number.
     pub version: Option<u64>,
-    /// `.format_version`, likewise.
-    pub format_version: Option<u64>,
 }
 
-/// Finds what makes a checkpoint of an archive. An archive that is something else (TorchScript, a document, a `.npz`) is refused with a
-/// sentence that says what it is.
-pub fn layout(archive: &Archive, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Layout> {
-    if let Some(fault) = stranger(archive) {
-        return Err(fault.unsupported());
+/// The entries that say one word each.
+const WORDS: [&str; 2] = ["byteorder", "version"];
+
+/// Finds what makes a checkpoint of an archive, and reads the pickle and the small entries beside it, all of them together. An archive that is
+/// something else (TorchScript, a document, a `.npz`) is refused with a sentence that says what it is.
+#[derive(Debug)]
+pub struct LayoutParser<'a> {
+    archive: &'a Archive,
+    options: &'a Options,
+    /// The most bytes of the pickle.
+    most: usize,
+    budget: Budget,
+    /// The entry of the pickle and those of [`WORDS`], with the memory for their bytes; or why they are not read.
+    entries: Option<[Option<Result<Wanted<'a>>>; 3]>,
+}
+
+/// An entry, and the memory for its bytes in the file.
+type Wanted<'a> = (Entry<'a>, Vec<u8>);
+
+impl<'a> LayoutParser<'a> {
+    /// Of this archive, with a pickle of at most `most` bytes; `budget` is what is left to the file.
+    pub fn new(archive: &'a Archive, options: &'a Options, most: usize, budget: Budget) -> Self {
+        Self { archive, options, most, budget, entries: None }
     }
-    let Some(pickle) = archive.member("data.pkl").map(|entry| entry.number) else {
-        return Err(no_pickle(archive).format());
-    };
-    if let Some((first, second)) = archive.index.twins {
-        // PyTorch looks for entries without regard to case, and takes one of the two.
-        let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
-        let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
-        return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
-    }
-    let big_endian = match word(archive, "byteorder", &mut fetch)?.as_deref() {
-        None | Some("little") => false,
-        Some("big") => true,
-        Some(other) => {
-            let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
-            let at = archive.member("byteorder").map_or(0, |entry| entry.data.start());
-            return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
+
+    /// What is to be read.
+    fn find(&self) -> Result<[Option<Result<Wanted<'a>>>; 3]> {
+        let archive = self.archive;
+        if let Some(fault) = stranger(archive) {
+            return Err(fault.unsupported());
         }
-    };
-    let mut number =
-        |name| -> Result<Option<u64>> { Ok(word(archive, name, &mut fetch)?.and_then(|text| text.parse().ok())) };
-    let (version, format_version) = (number("version")?, number(".format_version")?);
-    Ok(Layout { pickle, big_endian, version, format_version })
+        let Some(pickle) = archive.member("data.pkl") else {
+            return Err(no_pickle(archive).format());
+        };
+        let pair = archive.index.first_pair(|number| archive.name(number), str::eq_ignore_ascii_case);
+        if let Some((first, second)) = pair {
+            // PyTorch looks for entries without regard to case, and takes one of the two.
+            let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
+            let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));
+            return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
+        }
+        let short =
+            |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(pickle.data.start()).into());
+        let room = |entry: Entry<'a>, most| entry.room(most).map(|room| (entry, room));
+        let of_pickle = self.budget.scratch(pickle.contents_bytes()).map_err(short);
+        let of_pickle = of_pickle.and_then(|()| room(pickle, self.most as u64));
+        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| room(entry, MAX_WORD_BYTES)));
+        Ok([Some(of_pickle), byteorder, version])
+    }
+
+    /// What was read.
+    fn finish(&self, entries: [Option<Result<Wanted<'a>>>; 3]) -> Result<(Layout, Vec<u8>)> {
+        let read = |wanted: Option<Result<Wanted<'a>>>| -> Result<Option<Wanted<'a>>> {
+            let Some((entry, stored)) = wanted.transpose()? else { return Ok(None) };
+            Ok(Some((entry, entry.contents(stored, &self.options.interrupt)?)))
+        };
+        let word = |wanted| -> Result<Option<(u64, String)>> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+            Ok(read(wanted)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
+        };
+        let [of_pickle, byteorder, version] = entries;
+        let big_endian = match word(byteorder)?.as_ref().map(|(at, text)| (*at, text.as_str())) {
+            None | Some((_, "little")) => false,
+            Some((_, "big")) => true,
+            Some((at, other)) => {
+                let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
+                return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
+            }
+        };
+        let version = word(version)?.and_then(|(_, text)| text.parse().ok());
+        let (entry, bytes) = read(of_pickle)?.ok_or_else(|| no_pickle(self.archive).format())?;
+        Ok((Layout { pickle: entry.number, big_endian, version }, bytes))
+    }
 }
 
-/// The text of a small entry, if it is there.
-fn word(archive: &Archive, name: &str, fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Option<String>> {
-    let Some(entry) = archive.member(name) else { return Ok(None) };
-    let bytes = entry.contents(MAX_WORD_BYTES, &uninterrupted, fetch)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).trim().to_owned()))
+impl Parse for LayoutParser<'_> {
+    /// What the entries mean, and the bytes of the pickle.
+    type Output = (Layout, Vec<u8>);
+
+    fn advance(&mut self) -> Result<Progress<'_, Self::Output>> {
+        if let Some(entries) = self.entries.take() {
+            return self.finish(entries).map(Progress::Done);
+        }
+        let entries = self.entries.insert(self.find()?);
+        let found = entries.iter_mut().flatten().flatten();
+        let mut parts: Vec<Part<'_>> = found.map(|(entry, bytes)| Part { offset: entry.data.start(), bytes }).collect();
+        parts.sort_unstable_by_key(|part| part.offset);
+        Ok(Progress::Need(parts))
+    }
 }
 
 fn no_pickle(archive: &Archive) -> Fault {

@@ -10,39 +10,109 @@ use crate::budget;
 use crate::error::{Fault, Result};
 use crate::format::{Limits, shown};
 use crate::rules;
+use crate::source::Part;
 use crate::tensor::Span;
 
 const SIGNATURE: &[u8] = b"PK\x03\x04";
 const BYTES: u64 = 30;
-/// Headers that are nearer to each other than this are fetched together…
-const NEAR: u64 = 4 << 10;
-/// … up to so many bytes.
-const WINDOW: u64 = 128 << 10;
 /// The fewest and the most bytes of the record that may follow the data: checksum and sizes, of 32 or 64 bits, with or without a
 /// signature.
 const DESCRIPTOR: std::ops::RangeInclusive<u64> = 12..=24;
 
-/// The headers of all entries, which are sorted by their place; the directory begins at `directory`.
-pub(super) fn read(
-    centrals: &[Central],
-    names: &str,
+/// The headers of all entries, in the order of the file, each up to the end of its name; and the extra fields of those that need them.
+#[derive(Debug)]
+pub(super) struct Headers {
+    centrals: Vec<Central>,
+    names: String,
+    /// Where the directory begins.
     directory: u64,
-    limits: &Limits,
-    findings: &mut Vec<Fault>,
-    fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Vec<Record>> {
-    let mut records = budget::list(centrals.len())?;
-    let mut window = Vec::new();
-    let mut rest = centrals;
-    let mut end = 0;
-    let mut gaps = Gaps::default();
-    while let Some(first) = rest.first() {
-        let (count, last_byte) = together(rest, directory);
-        let (group, after) = rest.split_at(count);
-        window.clear();
-        window.resize(last_byte.saturating_sub(first.header_offset) as usize, 0);
-        fetch(first.header_offset, &mut window)?;
-        for central in group {
+    /// The headers in a row.
+    bytes: Vec<u8>,
+    /// The numbers of the entries whose sizes stand in their extra fields, and where these lie; none until that is known.
+    large: Option<Vec<(u32, Span)>>,
+    /// These extra fields in a row.
+    extras: Vec<u8>,
+}
+
+impl Headers {
+    /// Of entries that are sorted by the place of their headers.
+    pub(super) fn new(centrals: Vec<Central>, names: String, directory: u64) -> Result<Self> {
+        let bytes = centrals.iter().map(|central| header_bytes(central, directory)).sum();
+        Ok(Self { bytes: budget::zeroed(bytes)?, centrals, names, directory, large: None, extras: Vec::new() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.centrals.is_empty()
+    }
+
+    /// What is to be filled: the headers, or the extra fields.
+    pub(super) fn parts(&mut self) -> Result<Vec<Part<'_>>> {
+        let Self { centrals, directory, bytes, large, extras, .. } = self;
+        let mut parts = budget::list(large.as_ref().map_or(centrals.len(), Vec::len))?;
+        let mut rest = if large.is_some() { extras.as_mut_slice() } else { bytes.as_mut_slice() };
+        let mut add = |offset, len| {
+            let (bytes, after) = std::mem::take(&mut rest).split_at_mut(len);
+            parts.push(Part { offset, bytes });
+            rest = after;
+        };
+        if let Some(large) = large {
+            large.iter().for_each(|(_, span)| add(span.start(), span.len() as usize));
+        } else {
+            centrals.iter().for_each(|central| add(central.header_offset, header_bytes(central, *directory)));
+        }
+        Ok(parts)
+    }
+
+    /// True if extra fields are to be filled, too. What is wrong with the headers is not said here: the search ends at the first that does
+    /// not lie as it should, so that no field is asked for twice.
+    pub(super) fn need_extras(&mut self, limits: &Limits) -> Result<bool> {
+        if self.large.is_some() {
+            return Ok(false);
+        }
+        let (mut large, mut total, mut end) = (Vec::new(), 0, 0);
+        for (number, (central, header)) in self.iter().enumerate() {
+            let [name_len, extra_len] = [26, 28].map(|at| u64::from(u16_at(header, at)));
+            let start = central.header_offset.saturating_add(BYTES + name_len);
+            let data_start = start.saturating_add(extra_len);
+            let room = self.directory.checked_sub(data_start);
+            if central.header_offset < end || room.is_none_or(|room| room < central.compressed) {
+                break;
+            }
+            end = data_start + central.compressed;
+            if [18, 22].iter().any(|at| u32_at(header, *at) == IN_ZIP64_32) {
+                budget::reserve(&mut large, 1)?;
+                large.push((number as u32, Span::within(self.directory, start, extra_len)?));
+                total += extra_len;
+            }
+        }
+        if total > limits.header_bytes {
+            let most = limits.header_bytes;
+            let cause = format!("the extra fields of the entries have {total} bytes; at most {most} are read");
+            let help = "if the file is meant to be like this, raise the limit on header bytes";
+            let fault = Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).help(help);
+            return Err(fault.offset(self.directory).format());
+        }
+        self.extras = budget::zeroed(total as usize)?;
+        Ok(!self.large.insert(large).is_empty())
+    }
+
+    /// Each entry with its header.
+    fn iter(&self) -> impl Iterator<Item = (&Central, &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.centrals.iter().map(move |central| {
+            let (header, after) = rest.split_at_checked(header_bytes(central, self.directory)).unwrap_or_default();
+            rest = after;
+            (central, header)
+        })
+    }
+
+    /// The entries, each checked against its header, and their names.
+    pub(super) fn finish(self, limits: &Limits, findings: &mut Vec<Fault>) -> Result<(Vec<Record>, String)> {
+        let (names, directory) = (&self.names, self.directory);
+        let mut records = budget::list(self.centrals.len())?;
+        let (mut end, mut gaps) = (0, Gaps::default());
+        let (mut large, mut extras) = (self.large.iter().flatten().peekable(), self.extras.as_slice());
+        for (number, (central, header)) in self.iter().enumerate() {
             let name = name_of(central, names);
             if central.header_offset < end {
                 let before = records.last().map(|record: &Record| name_at(record, names)).unwrap_or_default();
@@ -51,17 +121,19 @@ pub(super) fn read(
                 return Err(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset));
             }
             gaps.between(end, central.header_offset, findings, limits);
-            let header = window.get((central.header_offset - first.header_offset) as usize..).unwrap_or_default();
-            let data = one(central, name, header, directory, fetch)?;
+            let mut extra: &[u8] = &[];
+            if let Some((_, span)) = large.next_if(|(of, _)| *of as usize == number) {
+                (extra, extras) = extras.split_at_checked(span.len() as usize).unwrap_or_default();
+            }
+            let data = one(central, name, header, extra, directory)?;
             end = data.end();
             gaps.descriptor = central.flags & SIZES_FOLLOW != 0;
             let &Central { name_start, name_len, method, crc32, size, header_offset, .. } = central;
             records.push(Record { name_start, name_len, method, crc32, data, size, header_offset });
         }
-        rest = after;
+        gaps.between(end, directory, findings, limits);
+        Ok((records, self.names))
     }
-    gaps.between(end, directory, findings, limits);
-    Ok(records)
 }
 
 fn name_of<'a>(central: &Central, names: &'a str) -> &'a str {
@@ -77,35 +149,13 @@ fn slice(names: &str, start: u32, len: u32) -> &str {
     names.get(start..end).unwrap_or_default()
 }
 
-/// Where the header and the name of an entry end, or the directory begins.
-fn header_end(central: &Central, directory: u64) -> u64 {
-    central.header_offset.saturating_add(BYTES + u64::from(central.name_len)).min(directory)
+/// The bytes of the header and the name of an entry, or those up to the directory.
+fn header_bytes(central: &Central, directory: u64) -> usize {
+    (BYTES + u64::from(central.name_len)).min(directory.saturating_sub(central.header_offset)) as usize
 }
 
-/// How many of the headers are fetched at once, and the end of their bytes.
-fn together(centrals: &[Central], directory: u64) -> (usize, u64) {
-    let Some((first, rest)) = centrals.split_first() else { return (0, 0) };
-    let mut count = 1;
-    let mut end = header_end(first, directory);
-    for next in rest {
-        let next_end = header_end(next, directory);
-        if next.header_offset > end.saturating_add(NEAR) || next_end - first.header_offset > WINDOW {
-            break;
-        }
-        end = end.max(next_end);
-        count += 1;
-    }
-    (count, end)
-}
-
-/// Where the data of one entry lies. `header` begins with its header and reaches at least to the end of its name.
-fn one(
-    central: &Central,
-    name: &str,
-    header: &[u8],
-    directory: u64,
-    fetch: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Span> {
+/// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes stand there.
+fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u64) -> Result<Span> {
     let at = central.header_offset;
     let differs = |rule, what: &str, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
         let cause = format!(
@@ -157,12 +207,7 @@ fn one(
         return Err(refuse(rules::TORCH_ZIP_OUTSIDE, cause, name, at));
     }
     let [compressed, size] = [18, 22].map(|at| u32_at(header, at));
-    let mut extra = Vec::new();
-    if compressed == IN_ZIP64_32 || size == IN_ZIP64_32 {
-        extra.resize(extra_len.into(), 0);
-        fetch(extra_start, &mut extra)?;
-    }
-    let mut extra = Extra::parse(&extra).map_err(|fault| super::directory::about(fault, name, extra_start).format())?;
+    let mut extra = Extra::parse(extra).map_err(|fault| super::directory::about(fault, name, extra_start).format())?;
     let mut number =
         |field| extra.value(field).map_err(|fault| super::directory::about(fault, name, extra_start).format());
     let (size, compressed) = (number(size)?, number(compressed)?);

@@ -3,7 +3,7 @@
 //! A zip file says everything twice, in the directory at its end and in a header before each entry, and readers differ in which of the two
 //! they believe: what a scanner sees need not be what a loader loads. So both are read, and have to agree. The data of an entry begins
 //! where its own header says, since the lengths of the two differ in every file that PyTorch wrote.
-//! [`read`] knows nothing of tensors; [`layout`] says what the entries mean to PyTorch.
+//! The [`Parser`] knows nothing of tensors; the [`LayoutParser`] says what the entries mean to PyTorch.
 
 mod contents;
 mod directory;
@@ -11,22 +11,23 @@ mod end;
 mod fields;
 mod layout;
 mod local;
-mod names;
 mod stranger;
 
 pub use contents::{
     ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into,
     wrong_crc32,
 };
-pub use layout::{Layout, layout};
+pub use layout::{Layout, LayoutParser};
 
-use end::End;
-use names::NameIndex;
+use end::{End, tail_bytes};
+use local::Headers;
 
 use crate::budget;
 use crate::error::{Fault, Result};
-use crate::format::{Limits, shown};
+use crate::format::name_table::NameTable;
+use crate::format::{Limits, Parse, Progress, shown};
 use crate::rules;
+use crate::source::Part;
 use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
@@ -86,7 +87,7 @@ pub struct Archive {
     /// The bytes of the name that the directory has first.
     first_name_len: usize,
     records: Vec<Record>,
-    index: NameIndex,
+    index: NameTable,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
 }
@@ -148,49 +149,133 @@ impl Archive {
     }
 }
 
-/// Reads the directory of a zip file of `file_len` bytes, and the header of every entry; `fetch` fills a slice with the bytes from an
-/// offset on. The end of the file is asked for once or twice, and then some hundred bytes for each entry (fewer times, where entries are
-/// small), in the order of the file.
-pub fn read(file_len: u64, limits: &Limits, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Archive> {
-    let end = End::read(file_len, limits, &mut fetch)?;
-    let place = end.directory;
-    let (mut centrals, names) = directory::read(&end.directory_bytes(&mut fetch)?, place, end.entries)?;
-    let mut findings = Vec::new();
-    if end.comment > 0 {
-        note(&mut findings, limits, || {
-            let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
-            Fault::new(rules::TORCH_ZIP_COMMENT, cause).offset(file_len - end.comment as u64)
-        });
+/// Reads the directory of a zip file, and the header of every entry: the end of the file is asked for, then the directory if it lies
+/// before that, then all headers together, and what else some of them need.
+#[derive(Debug)]
+pub struct Parser<'o> {
+    file_len: u64,
+    limits: &'o Limits,
+    state: State,
+    findings: Vec<Fault>,
+    prefix_len: usize,
+    first_name_len: usize,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+enum State {
+    Start,
+    /// The last bytes of the file.
+    Tail(Vec<u8>),
+    Directory(End, Vec<u8>),
+    Headers(Headers),
+}
+
+impl<'o> Parser<'o> {
+    /// Of a file of `file_len` bytes.
+    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
+        Self { file_len, limits, state: State::Start, findings: Vec::new(), prefix_len: 0, first_name_len: 0 }
     }
-    // The first entry of the directory, as PyTorch counts.
-    let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
-    let (prefix_len, first_name_len) = (first.find('/').unwrap_or_default(), first.len());
-    if !centrals.is_sorted_by_key(|central| central.header_offset) {
-        note(&mut findings, limits, || {
-            Fault::new(
-                rules::TORCH_ZIP_ORDER,
-                "the directory lists the entries in another order than the file has them",
-            )
-            .offset(place.start())
-        });
-        centrals.sort_by_key(|central| central.header_offset);
+
+    fn tail_start(&self) -> u64 {
+        self.file_len - tail_bytes(self.file_len)
     }
-    if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
-        let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-        let help =
-            "something was put before it (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
+
+    /// Goes on with what was asked for.
+    fn go_on(&mut self) -> Result<Option<Archive>> {
+        match std::mem::replace(&mut self.state, State::Start) {
+            State::Start => {
+                self.state = State::Tail(budget::zeroed(tail_bytes(self.file_len) as usize)?);
+                Ok(None)
+            }
+            State::Tail(tail) => {
+                let end = End::read(&tail, self.tail_start(), self.limits)?;
+                if let Some(start) = end.directory.start().checked_sub(self.tail_start()) {
+                    let bytes = tail.get(start as usize..(start + end.directory.len()) as usize);
+                    return self.entries(end, bytes.unwrap_or_default());
+                }
+                self.state = State::Directory(end, budget::zeroed(end.directory.len() as usize)?);
+                Ok(None)
+            }
+            State::Directory(end, bytes) => self.entries(end, &bytes),
+            State::Headers(headers) => self.headers(headers),
+        }
     }
-    let records = local::read(&centrals, &names, place.start(), limits, &mut findings, &mut fetch)?;
-    drop(centrals);
-    let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameIndex::default(), findings };
-    archive.index = NameIndex::new(archive.len(), |number| archive.name(number))?.map_err(|(first, second)| {
-        let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
-        let cause = format!("it is there twice, first at byte {}", offset(first));
-        directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, archive.name(second), offset(second))
-    })?;
-    archive.note_strangers(limits);
-    Ok(archive)
+
+    /// Goes on with the directory.
+    fn entries(&mut self, end: End, bytes: &[u8]) -> Result<Option<Archive>> {
+        let place = end.directory;
+        let (mut centrals, names) = directory::read(bytes, place, end.entries)?;
+        if end.comment > 0 {
+            note(&mut self.findings, self.limits, || {
+                let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
+                Fault::new(rules::TORCH_ZIP_COMMENT, cause).offset(self.file_len - end.comment as u64)
+            });
+        }
+        // The first entry of the directory, as PyTorch counts.
+        let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
+        (self.prefix_len, self.first_name_len) = (first.find('/').unwrap_or_default(), first.len());
+        if !centrals.is_sorted_by_key(|central| central.header_offset) {
+            note(&mut self.findings, self.limits, || {
+                let cause = "the directory lists the entries in another order than the file has them";
+                Fault::new(rules::TORCH_ZIP_ORDER, cause).offset(place.start())
+            });
+            centrals.sort_by_key(|central| central.header_offset);
+        }
+        if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
+            let cause = format!("the archive begins {} bytes into the file", first.header_offset);
+            let help = "something was put before it (a file can be two formats at once that way); save it again from its source";
+            return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
+        }
+        let headers = Headers::new(centrals, names, place.start())?;
+        if headers.is_empty() {
+            return self.headers(headers);
+        }
+        self.state = State::Headers(headers);
+        Ok(None)
+    }
+
+    /// Goes on with the headers of the entries.
+    fn headers(&mut self, mut headers: Headers) -> Result<Option<Archive>> {
+        if headers.need_extras(self.limits)? {
+            self.state = State::Headers(headers);
+            return Ok(None);
+        }
+        let (records, names) = headers.finish(self.limits, &mut self.findings)?;
+        let findings = std::mem::take(&mut self.findings);
+        let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
+        let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
+        archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
+        if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), |a, b| a == b) {
+            let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
+            let cause = format!("it is there twice, first at byte {}", offset(first));
+            let (name, at) = (archive.name(second), offset(second));
+            return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
+        }
+        archive.note_strangers(self.limits);
+        Ok(Some(archive))
+    }
+
+    fn parts(&mut self) -> Result<Vec<Part<'_>>> {
+        let tail_start = self.tail_start();
+        Ok(match &mut self.state {
+            State::Start => Vec::new(),
+            State::Tail(bytes) => vec![Part { offset: tail_start, bytes }],
+            State::Directory(end, bytes) => vec![Part { offset: end.directory.start(), bytes }],
+            State::Headers(headers) => headers.parts()?,
+        })
+    }
+}
+
+impl Parse for Parser<'_> {
+    type Output = Archive;
+
+    fn advance(&mut self) -> Result<Progress<'_, Archive>> {
+        Ok(match self.go_on()? {
+            Some(archive) => Progress::Done(archive),
+            None => Progress::Need(self.parts()?),
+        })
+    }
 }
 
 impl Archive {

@@ -33,36 +33,28 @@ fn below_prefix<'a>(archive: &Archive, name: &'a str) -> &'a str {
     name.strip_prefix(archive.prefix()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
+/// What is known by an entry, and what to do with it.
+const KNOWN: [(&str, &str, &str); 6] = [
+    ("[Content_Types].xml", "a document of Office (such as .docx)", OTHER),
+    ("model.weights.h5", "a Keras model (.keras)", "load it with Keras and save it as safetensors"),
+    ("policy.pth", "a model of Stable-Baselines3", "unpack it: policy.pth in it is the checkpoint"),
+    ("AndroidManifest.xml", "an Android app", OTHER),
+    ("META-INF/MANIFEST.MF", "a Java archive", OTHER),
+    ("mimetype", "a document (OpenDocument or EPUB)", OTHER),
+];
+const OTHER: &str = "give the checkpoint itself";
+
 fn known(archive: &Archive) -> Option<(&'static str, &'static str)> {
-    let has = |name: &str| archive.find(name).is_some();
-    let ends = |name: &str, ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-    let any = |list: &[&str]| archive.iter().any(|entry| ends(entry.name, list));
-    if has("[Content_Types].xml") {
-        return Some(("a document of Office (such as .docx)", "give the checkpoint itself"));
+    let any = |ends: &[&str]| archive.iter().any(|entry| ends.iter().any(|end| entry.name.ends_with(end)));
+    if let Some((_, what, help)) = KNOWN.iter().find(|(name, ..)| archive.find(name).is_some()) {
+        Some((what, help))
+    } else if !archive.is_empty() && archive.iter().all(|entry| entry.name.ends_with(".npy")) {
+        Some(("a NumPy archive (.npz)", "load it with numpy.load"))
+    } else if any(&[".dist-info/METADATA"]) {
+        Some(("a Python wheel", "install it with pip"))
+    } else if any(&[".safetensors", ".gguf", ".pt", ".pth", ".ckpt", ".bin"]) {
+        Some(("a zip archive with checkpoints in it", "unpack it, and open what is in it"))
+    } else {
+        None
     }
-    if has("model.weights.h5") {
-        return Some(("a Keras model (.keras)", "load it with Keras and save it as safetensors"));
-    }
-    if has("policy.pth") {
-        return Some(("a model of Stable-Baselines3", "unpack it: policy.pth in it is the checkpoint"));
-    }
-    if has("AndroidManifest.xml") {
-        return Some(("an Android app", "give the checkpoint itself"));
-    }
-    if has("META-INF/MANIFEST.MF") {
-        return Some(("a Java archive", "give the checkpoint itself"));
-    }
-    if has("mimetype") {
-        return Some(("a document (OpenDocument or EPUB)", "give the checkpoint itself"));
-    }
-    if !archive.is_empty() && archive.iter().all(|entry| ends(entry.name, &[".npy"])) {
-        return Some(("a NumPy archive (.npz)", "load it with numpy.load"));
-    }
-    if any(&[".dist-info/METADATA"]) {
-        return Some(("a Python wheel", "install it with pip"));
-    }
-    if any(&[".safetensors", ".gguf", ".pt", ".pth", ".ckpt", ".bin"]) {
-        return Some(("a zip archive with checkpoints in it", "unpack it, and open what is in it"));
-    }
-    None
 }

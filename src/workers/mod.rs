@@ -3,14 +3,17 @@
 //! The thread that asks for the work does not take part in it: it waits, and asks every few milliseconds whether to go on, so that Ctrl-C ends
 //! long work at once.
 
+mod answer;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
+use self::answer::Answer;
 use crate::error::{Error, Result};
 
 /// Asked now and then during long work; an error ends it.
@@ -94,29 +97,8 @@ impl Workers {
     }
 }
 
-/// The answer of the threads, once there is one, for the thread that waits for it.
-#[derive(Default)]
-struct Answer {
-    given: Mutex<Option<Result<()>>>,
-    changed: Condvar,
-}
-
-impl Answer {
-    fn give(&self, answer: Result<()>) {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(answer);
-        self.changed.notify_one();
-    }
-
-    /// None if there is no answer yet after some time.
-    fn wait(&self, time: Duration) -> Option<Result<()>> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(given, time, |given| given.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.take()
-    }
-}
-
 /// Answers when it is dropped, so that nobody waits for work that panicked.
-struct AnswersAtLast<'a>(&'a Answer);
+struct AnswersAtLast<'a>(&'a Answer<Result<()>>);
 
 impl Drop for AnswersAtLast<'_> {
     fn drop(&mut self) {
@@ -130,7 +112,7 @@ fn on_pool<T: Send>(
     interrupt: Interrupt<'_>,
     work: impl Fn(T, Interrupt<'_>) -> Result<()> + Sync + Send,
 ) -> Result<()> {
-    let (stop, answer) = (AtomicBool::new(false), Answer::default());
+    let (stop, answer) = (AtomicBool::new(false), Answer::new());
     pool.in_place_scope(|scope| {
         scope.spawn(|_| {
             let last = AnswersAtLast(&answer);

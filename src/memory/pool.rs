@@ -1,0 +1,51 @@
+//! What was released and is kept for the next user.
+//!
+//! `tests/models.rs` runs this file with every order in which threads can come to its lock.
+
+use super::fork::ForkMutex;
+use crate::sync::const_fn;
+
+/// A kept block serves a request of at least this share of its size.
+const FIT_SHARE: usize = 2;
+
+/// Something with a number of bytes.
+pub(super) trait HasSize {
+    fn size(&self) -> usize;
+}
+
+/// Blocks without a user.
+pub(super) struct Pool<B> {
+    kept: ForkMutex<Vec<B>>,
+}
+
+impl<B: HasSize> Pool<B> {
+    const_fn! {
+        /// An empty pool.
+        pub(super) fn new() -> Self {
+            Self { kept: ForkMutex::new() }
+        }
+    }
+
+    /// The smallest block of at least `len` bytes, unless that is far too large.
+    pub(super) fn take(&self, len: usize) -> Option<B> {
+        let mut kept = self.kept.lock();
+        let fits = kept.iter().enumerate().filter(|(_, block)| block.size() >= len && len >= block.size() / FIT_SHARE);
+        let (best, _) = fits.min_by_key(|(_, block)| block.size())?;
+        Some(kept.swap_remove(best))
+    }
+
+    /// Keeps a block, unless more than `most` bytes would be kept then. What is not kept is freed after the lock.
+    pub(super) fn keep(&self, block: B, most: usize) {
+        let mut kept = self.kept.lock();
+        let total: usize = kept.iter().map(HasSize::size).sum();
+        if total + block.size() <= most {
+            kept.push(block);
+        }
+    }
+
+    /// Frees what is kept; returns how many bytes that were.
+    pub(super) fn clear(&self) -> usize {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        kept.iter().map(HasSize::size).sum()
+    }
+}

@@ -1,0 +1,194 @@
+//! [`Storage`]: memory that is shared, and who has it: a block of our own, a private mapping of a file, or somebody else.
+//!
+//! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never
+//! another process. It is made with `MAP_NORESERVE`, because the kernel would otherwise set aside memory for a copy of every page and
+//! refuse files that are larger than memory.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use memmap2::MmapMut;
+
+use super::{Block, Origin, guard};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::workers::Interrupt;
+
+/// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
+const READ_AHEAD: usize = 128 << 10;
+
+/// Memory with an owner.
+pub struct Storage {
+    pub(super) start: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+/// Who frees the memory, which says also what memory it is.
+pub(super) enum Owner {
+    Mapping {
+        map: MmapMut,
+        origin: Arc<Origin>,
+    },
+    Block {
+        _block: Block,
+    },
+    Foreign {
+        writable: bool,
+        _owner: Box<dyn Any + Send + Sync>,
+    },
+    #[cfg(test)]
+    Device(Device),
+}
+
+// SAFETY: the memory is owned by `owner`, whose parts are Send + Sync, and is not tied to a thread. Who may write to it while it is shared,
+// says `raw.rs`.
+unsafe impl Send for Storage {}
+// SAFETY: as above.
+unsafe impl Sync for Storage {}
+
+impl Storage {
+    /// The `len` bytes from `start`, which `owner` has.
+    pub(super) fn of(start: NonNull<u8>, len: usize, owner: Owner) -> Arc<Self> {
+        Arc::new(Self { start, len, owner })
+    }
+
+    pub(crate) fn mapping(mut map: MmapMut, origin: Arc<Origin>) -> Arc<Self> {
+        let len = map.len();
+        // A mapping is never at address zero; the fallback is for the type only.
+        let start = NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Self::of(start, len, Owner::Mapping { map, origin })
+    }
+
+    /// Bytes of a device, of which the CPU has no address.
+    #[cfg(test)]
+    pub(crate) fn on_device(len: usize) -> Arc<Self> {
+        Self::of(NonNull::dangling(), len, Owner::Device(Device::Test))
+    }
+
+    /// A copy of these bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Arc<Self>> {
+        let mut block = Block::any(bytes.len())?;
+        block.as_mut_slice().copy_from_slice(bytes);
+        Ok(block.freeze())
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes live.
+    pub fn device(&self) -> Device {
+        match &self.owner {
+            Owner::Mapping { .. } | Owner::Block { .. } | Owner::Foreign { .. } => Device::Cpu,
+            #[cfg(test)]
+            Owner::Device(device) => *device,
+        }
+    }
+
+    /// True for a mapping of a file.
+    pub fn is_mapped(&self) -> bool {
+        self.origin().is_some()
+    }
+
+    /// The file that this is a mapping of.
+    pub fn origin(&self) -> Option<&Arc<Origin>> {
+        match &self.owner {
+            Owner::Mapping { origin, .. } => Some(origin),
+            _ => None,
+        }
+    }
+
+    /// False only for foreign memory that was given read-only.
+    pub fn is_writable(&self) -> bool {
+        !matches!(self.owner, Owner::Foreign { writable: false, .. })
+    }
+
+    /// The address of a part, which is inside.
+    fn address(&self, start: usize, len: usize) -> *mut u8 {
+        assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
+        self.start.as_ptr().wrapping_add(start)
+    }
+
+    /// The same for the CPU, which reads and writes host memory only.
+    pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
+        let device = self.device();
+        if device != Device::Cpu {
+            return Err(Error::Device(format!("the tensor lies on {device}; move it to the CPU first")));
+        }
+        Ok(self.address(start, len))
+    }
+
+    /// Some of the bytes, as they are now. For the time of this borrow nobody may write to them: what that means for memory that others have
+    /// the address of stands in `raw.rs`. Nothing protects from a mapped file that is truncated: see [`Self::copy_runs`].
+    ///
+    /// # Panics
+    /// If the bytes are not in the storage.
+    pub fn slice(&self, start: usize, len: usize) -> Result<&[u8]> {
+        let at = self.host(start, len)?;
+        // SAFETY: the bytes are in the storage and stay while `owner` lives, which is as long as `self`; all are initialised (mapped, a block's,
+        // or foreign under the contract of `foreign`).
+        Ok(unsafe { std::slice::from_raw_parts(at, len) })
+    }
+
+    /// Copies runs of bytes, given as (start, length), one after the other into `out`, which has the length of all. Where this is a mapping of
+    /// a file that was truncated meanwhile, the answer is an error; a plain read would kill the process.
+    ///
+    /// # Panics
+    /// If a run is not in the storage.
+    pub fn copy_runs(&self, runs: impl Iterator<Item = (usize, usize)>, mut out: &mut [u8]) -> Result<()> {
+        let Some(origin) = self.origin() else {
+            for (start, len) in runs {
+                let (now, later) = out.split_at_mut(len);
+                now.copy_from_slice(self.slice(start, len)?);
+                out = later;
+            }
+            return Ok(());
+        };
+        let runs: Vec<(*const u8, usize)> =
+            runs.filter(|&(_, len)| len > 0).map(|(start, len)| (self.address(start, len).cast_const(), len)).collect();
+        // SAFETY: the runs are parts of the mapping, which `self` keeps.
+        unsafe { guard::copy(&runs, out) }.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => origin.truncated(),
+            _ => Error::io(&origin.path, "copy out of the mapping", error),
+        })
+    }
+
+    /// Asks for these bytes of a mapped file to be read from the disk, and for nothing around them; elsewhere it does nothing.
+    ///
+    /// A first touch reads around the page instead, as far as the disk's read-ahead goes, which may be many times what is wanted.
+    pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
+        #[cfg(unix)]
+        if let Owner::Mapping { map, .. } = &self.owner {
+            let end = start.saturating_add(len).min(self.len);
+            for at in (start..end).step_by(READ_AHEAD) {
+                // Advice: where the system does not take it, the first touch reads.
+                let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
+                interrupt()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = match self.owner {
+            Owner::Mapping { .. } => "mapping",
+            Owner::Block { .. } => "heap",
+            Owner::Foreign { .. } => "foreign",
+            #[cfg(test)]
+            Owner::Device(_) => "device",
+        };
+        write!(f, "Storage({owner}, {} bytes)", self.len)
+    }
+}

@@ -1,0 +1,99 @@
+//! How far the strides of a tensor reach.
+
+/// A dimension or a stride: unsigned in files, signed in memory.
+pub trait Steps: Copy {
+    /// The number without its sign, and whether it is negative.
+    fn magnitude(self) -> (u64, bool);
+}
+
+impl Steps for u64 {
+    fn magnitude(self) -> (u64, bool) {
+        (self, false)
+    }
+}
+
+impl Steps for i64 {
+    fn magnitude(self) -> (u64, bool) {
+        (self.unsigned_abs(), self < 0)
+    }
+}
+
+/// What lies between the lowest element that strides lead to and the highest, these two included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// How much of it lies in front of the first element, the one that all strides start from.
+    pub before: u64,
+    /// How much it is: nothing for a tensor without elements.
+    pub len: u64,
+}
+
+/// The extent of a tensor, in the unit of its strides; none if it cannot be counted, or if a dimension is negative.
+pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
+    if shape.iter().any(|dim| dim.magnitude() == (0, false)) {
+        return Some(Extent::default());
+    }
+    let (mut before, mut after) = (0u64, 0u64);
+    for (dim, stride) in shape.iter().zip(strides) {
+        let ((dim, false), (stride, backwards)) = (dim.magnitude(), stride.magnitude()) else { return None };
+        let side = if backwards { &mut before } else { &mut after };
+        *side = side.checked_add((dim - 1).checked_mul(stride)?)?;
+    }
+    Some(Extent { before, len: before.checked_add(after)?.checked_add(1)? })
+}
+
+impl Extent {
+    /// Of elements of so many bytes, in bytes; none if that is more than an address space has.
+    pub fn bytes(self, item: u64) -> Option<Self> {
+        let len = self.len.checked_mul(item).filter(|len| i64::try_from(*len).is_ok())?;
+        Some(Self { before: self.before * item, len }) // less than `len`
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The places of all elements, one after the other.
+    fn places(axes: &[(i64, i64)]) -> Vec<i64> {
+        let Some(((dim, stride), inner)) = axes.split_first() else { return vec![0] };
+        let inner = places(inner);
+        (0..*dim).flat_map(|step| inner.iter().map(move |place| step * stride + place)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn an_extent_is_from_the_lowest_place_to_the_highest(
+            axes in proptest::collection::vec((0i64..5, -40i64..40), 0..5),
+            item in 1u64..9,
+        ) {
+            let (shape, strides): (Vec<i64>, Vec<i64>) = axes.iter().copied().unzip();
+            let places = places(&axes);
+            let expected = match (places.iter().min(), places.iter().max()) {
+                (Some(first), Some(last)) => Extent { before: -first as u64, len: (last - first + 1) as u64 },
+                _ => Extent::default(),
+            };
+            prop_assert_eq!(extent(&shape, &strides), Some(expected));
+            let bytes = Extent { before: expected.before * item, len: expected.len * item };
+            prop_assert_eq!(expected.bytes(item), Some(bytes));
+            if strides.iter().all(|stride| *stride >= 0) {
+                let unsigned = |numbers: &[i64]| numbers.iter().map(|number| *number as u64).collect::<Vec<_>>();
+                prop_assert_eq!(extent(&unsigned(&shape), &unsigned(&strides)), Some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_has_no_extent() {
+        assert_eq!(extent(&[u64::MAX], &[1]), Some(Extent { before: 0, len: u64::MAX }));
+        assert_eq!(extent(&[u64::MAX, 2], &[1, 1]), None);
+        assert_eq!(extent(&[1 << 33, 1 << 33], &[1u64 << 33, 1 << 33]), None);
+        assert_eq!(extent(&[3], &[i64::MIN]), None);
+        assert_eq!(extent(&[2], &[i64::MIN]), Some(Extent { before: 1 << 63, len: (1 << 63) + 1 }));
+        assert_eq!(extent(&[-1i64, 2], &[1, 1]), None);
+        assert_eq!(extent(&[1, 0, u64::MAX], &[9, 9, u64::MAX]), Some(Extent::default()));
+        assert_eq!(extent(&[1, 1], &[u64::MAX, u64::MAX]), Some(Extent { before: 0, len: 1 }));
+        assert_eq!(Extent { before: 1, len: 1 << 62 }.bytes(2), None);
+        assert_eq!(Extent { before: 1, len: 1 << 62 }.bytes(1), Some(Extent { before: 1, len: 1 << 62 }));
+    }
+}
