@@ -27,6 +27,7 @@ ORDER = (
     "shards",
     "many_tensors",
     "to_torch",
+    "beside_a_read",
     "shards_of_a_file",
     "names",
     "casts",

@@ -2,10 +2,8 @@
 //!
 //! Its changes rewrite archives (`archive.rs`), so that members are compressed, repeated and lied about, and still found.
 
-use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
@@ -64,9 +62,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions, taken: &mut usize) -> O
 }
 
 fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usize) -> Vec<Option<Vec<u8>>> {
-    let mut held: Vec<Buffer> = Vec::new();
-    let mut counted = HashSet::new();
-    let mut all = Vec::new();
+    let (mut all, mut largest) = (Vec::new(), 0);
     for (number, info) in checkpoint.catalog().table().iter().enumerate() {
         let claimed = info.view.map_or(0, |View { storage, inflated, .. }| inflated.unwrap_or(storage.len())) as usize;
         let buffer = match checkpoint.tensor(number) {
@@ -74,19 +70,21 @@ fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usiz
             Err(error) => {
                 check_refused(&error, path);
                 // What was reserved for it, and not touched.
-                *taken += claimed;
+                largest = largest.max(claimed);
                 all.push(None);
                 continue;
             }
         };
         let storage = buffer.storage();
         assert!(storage.is_mapped() || storage.len() <= claimed + SPARE, "{} bytes for {claimed}", storage.len());
-        if !storage.is_mapped() && counted.insert(Arc::as_ptr(storage)) {
-            *taken += storage.len();
+        if !storage.is_mapped() {
+            // What is inflated is there as a whole until the tensor's own bytes are copied out of it.
+            let inflated = info.view.and_then(|view| view.inflated).unwrap_or_default() as usize;
+            largest = largest.max(storage.len() + inflated);
         }
         all.push(elements(&buffer, &info, input, checkpoint, taken));
-        held.push(buffer);
     }
+    *taken += largest;
     all
 }
 

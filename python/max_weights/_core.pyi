@@ -27,8 +27,9 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
-    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "dequantize",
-    "export_dlpack", "files", "near_names", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
+    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
+    "dequantize", "export_dlpack", "files", "near_names", "open_weights", "printable", "quantize", "release_memory",
+    "scale_blocks",
     "shown", "torch_globals", "tree",
 ]
 # fmt: on
@@ -515,9 +516,7 @@ class TorchFile:
     """One PyTorch file for `max_weights.torch.load`, which builds its values as they are nested."""
 
     def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
-    def storage(self, number: int, dtype: str) -> Any: ...
-    def describe(self, number: int) -> tuple[str, int]: ...
-    def build(self, builder: Any) -> Any: ...
+    def build(self, builder: Any, *, data: bool) -> Any: ...
 
 def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]:
     """Every class and function that the pickles of a checkpoint name, in the order of their first places: (file, name,
@@ -583,6 +582,7 @@ def release_memory() -> int:
     because fresh pages cost more than the work on them.
     """
 
+def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
     """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     MapLocation = (
         str | torch.device | dict[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | None
     )
-    Place = tuple[int, str, str, int, tuple[int, ...], tuple[int, ...]]
+    Place = tuple[torch.UntypedStorage, str, int, tuple[int, ...], tuple[int, ...]]
 
 __all__ = ["load", "load_file"]
 
@@ -75,36 +75,27 @@ def load(path: str | os.PathLike[str], map_location: MapLocation = "cpu", *, mma
         FormatError: the file is damaged.
     """
     file = TorchFile(path, backend="auto" if mmap else "read")
-    return file.build(Builder(file, map_location))
+    return file.build(Builder(map_location), data=not _is_meta(map_location))
 
 
 class Builder:
     """Makes what only torch can, from what the Rust core found in the file."""
 
-    def __init__(self, file: TorchFile, map_location: MapLocation) -> None:
-        self._file = file
+    def __init__(self, map_location: MapLocation) -> None:
         self._map_location = map_location
-        self._storages: dict[int, torch.UntypedStorage] = {}
         self.raised: Exception | None = None
         """What the caller's own function raised."""
 
-    def untyped(self, number: int, dtype: str) -> torch.UntypedStorage:
-        """The storage of this number, made once; `dtype` says what is swapped in a file of the other byte order."""
-        found = self._storages.get(number)
-        if found is None:
-            found = self._storages[number] = self._placed(number, dtype)
-        return found
-
-    def _placed(self, number: int, dtype: str) -> torch.UntypedStorage:
+    def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
+        """A storage of these bytes, a DLPack capsule or None, where `map_location` puts one from `location`."""
         where = self._map_location
-        location, size = self._file.describe(number)
         if isinstance(where, dict):
             where = where.get(location, location)
         if where is None:
             where = location
-        if isinstance(where, (str, torch.device)) and str(where) == "meta":
+        if _is_meta(where):
             return torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
-        tensor = from_dlpack(self._file.storage(number, dtype)) if size else torch.empty(0, dtype=torch.uint8)
+        tensor = from_dlpack(data) if size else torch.empty(0, dtype=torch.uint8)
         storage = tensor.untyped_storage()
         if isinstance(where, (str, torch.device)):
             return storage if str(where) == "cpu" else _restored(storage, str(where))
@@ -117,8 +108,7 @@ class Builder:
 
     def strided(self, place: Place, requires_grad: bool) -> torch.Tensor:
         """A tensor over a part of a storage."""
-        number, storage_dtype, dtype, offset, shape, strides = place
-        storage = self.untyped(number, storage_dtype)
+        storage, dtype, offset, shape, strides = place
         tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
         tensor.set_(storage, offset, shape, strides)
         if requires_grad:
@@ -161,8 +151,8 @@ class Builder:
         requires_grad: bool,
     ) -> torch.Tensor:
         """A quantised tensor."""
-        number, _, dtype, offset, shape, strides = place
-        typed = self.typed_storage(number, dtype)
+        storage, dtype, offset, shape, strides = place
+        typed = self.typed_storage(storage, dtype)
         parameters = (getattr(torch, scheme), scale, zero_point)
         made: torch.Tensor = torch._utils._rebuild_qtensor(  # type: ignore[no-untyped-call]
             typed, offset, shape, strides, parameters if axis is None else (*parameters, axis), requires_grad, None
@@ -199,11 +189,10 @@ class Builder:
             for key, value in (part or {}).items():
                 setattr(made, key, value)
 
-    def typed_storage(self, number: int, dtype: str) -> torch.TypedStorage:
+    def typed_storage(self, storage: torch.UntypedStorage, dtype: str) -> torch.TypedStorage:
         """A storage that was saved by itself."""
-        untyped = self.untyped(number, dtype)
         return torch.TypedStorage(  # type: ignore[no-untyped-call]
-            wrap_storage=untyped, dtype=getattr(torch, dtype), _internal=True
+            wrap_storage=storage, dtype=getattr(torch, dtype), _internal=True
         )
 
     def size(self, dims: Sequence[int]) -> torch.Size:
@@ -259,6 +248,10 @@ _NAMED = {
     "torch.per_channel_symmetric": torch.per_channel_symmetric,
     "torch.per_channel_affine_float_qparams": torch.per_channel_affine_float_qparams,
 }
+
+
+def _is_meta(where: Any) -> bool:
+    return isinstance(where, (str, torch.device)) and str(where) == "meta"
 
 
 def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:

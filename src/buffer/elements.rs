@@ -84,16 +84,10 @@ impl Buffer {
 
     /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
-        self.copy_and(interrupt, |_| ())
-    }
-
-    /// A contiguous copy whose bytes were changed by `finish`.
-    pub(super) fn copy_and(&self, interrupt: Interrupt<'_>, finish: impl FnOnce(&mut [u8])) -> Result<Self> {
         let (size, bits) = (self.size(), self.dtype.bits());
         let mut block = Block::any(size)?;
         let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, block.as_mut_slice());
         WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
-        finish(block.as_mut_slice());
         Self::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
     }
 }

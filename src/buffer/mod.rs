@@ -16,7 +16,6 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Storage};
-use crate::quant::{self, Encoding};
 use crate::tensor::extent;
 use crate::workers::Interrupt;
 
@@ -154,20 +153,6 @@ impl Buffer {
             Some(_) => strided::prefetch(self, interrupt),
             None => self.storage.prefetch(self.offset, self.size(), interrupt),
         }
-    }
-
-    /// A contiguous copy with the bytes of each element in the other order.
-    pub fn swap_bytes(&self, interrupt: Interrupt<'_>) -> Result<Self> {
-        let item = match self.dtype {
-            DType::Complex64 => 4,
-            dtype => dtype.bytes().unwrap_or(1),
-        };
-        self.copy_and(interrupt, |bytes| bytes.chunks_exact_mut(item).for_each(<[u8]>::reverse))
-    }
-
-    /// A contiguous copy of whole packed blocks with the bytes of each number in them in the other order.
-    pub fn swap_blocks(&self, encoding: Encoding, interrupt: Interrupt<'_>) -> Result<Self> {
-        self.copy_and(interrupt, |bytes| quant::swap_bytes(encoding, bytes))
     }
 
     /// The same bytes as elements of another dtype and shape (default: the last dimension scaled by the sizes). Needs contiguous data.

@@ -1,8 +1,6 @@
 //! Which tensors share bytes: tied weights.
 
 use super::Catalog;
-use crate::format::torch::torch_only;
-use crate::tensor::{Element, TensorInfo, View, extent};
 
 impl Catalog {
     /// Groups of tensors of these numbers that share bytes of a storage, directly or through others of the group; each group, and all groups,
@@ -13,7 +11,7 @@ impl Catalog {
         for &number in numbers {
             let info = self.table.get(number as usize);
             if let Some(view) = info.view
-                && let Some(bytes) = reach(&info, &view).filter(|bytes| *bytes > 0)
+                && let Some(bytes) = info.reach().filter(|bytes| *bytes > 0)
             {
                 ranges.push((info.file, view.storage.start(), view.start, view.start.saturating_add(bytes), number));
             }
@@ -42,17 +40,4 @@ impl Catalog {
         groups.sort_unstable();
         groups
     }
-}
-
-/// Bytes from the first element to the end of the last.
-fn reach(info: &TensorInfo<'_>, view: &View<'_>) -> Option<u64> {
-    let item = match info.element {
-        Element::Plain(dtype) => match dtype.bytes() {
-            Some(bytes) => bytes as u64,
-            None => return Some(info.bytes()), // packed elements are contiguous
-        },
-        Element::Unknown(name) => torch_only(name)?.bytes(),
-        Element::Packed(_) => return None,
-    };
-    Some(extent(info.shape, view.strides)?.bytes(item)?.len)
 }

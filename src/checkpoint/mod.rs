@@ -7,7 +7,6 @@ mod aliases;
 mod locate;
 mod open;
 mod shards;
-mod take;
 mod torch;
 mod tree;
 
@@ -28,6 +27,7 @@ use crate::names::{NameIndex, nearest};
 use crate::rules;
 use crate::source::Source;
 use crate::tensor::{TensorInfo, TensorTable};
+use crate::workers::Interrupt;
 
 /// How many near names an error gives.
 const NEAR_NAMES: usize = 3;
@@ -167,6 +167,15 @@ impl Catalog {
         if let More::Torch(torch) = &self.files.get(file as usize)?.more { Some(torch) } else { None }
     }
 
+    /// Whether the numbers in a file have their most significant bytes first.
+    pub(crate) fn is_big_endian(&self, file: u32) -> bool {
+        match &self.files[file as usize].more {
+            More::Nothing => false,
+            More::Gguf(gguf) => gguf.big_endian,
+            More::Torch(torch) => torch.big_endian,
+        }
+    }
+
     /// The text metadata of all files; where files disagree on a key, the first has it.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut seen = std::collections::HashSet::new();
@@ -251,7 +260,6 @@ pub struct Checkpoint {
     /// The paths that were asked for, from the root on, and how.
     opened: Vec<PathBuf>,
     options: OpenOptions,
-    taken: take::Taken,
 }
 
 impl Checkpoint {
@@ -288,6 +296,22 @@ impl Checkpoint {
     /// What the files were when they were opened.
     pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.files.iter().flatten().map(|file| file.origin().fingerprint)
+    }
+
+    /// An open file, by its number.
+    pub(crate) fn file(&self, number: u32) -> Result<&dyn Source> {
+        let missing = || Error::MissingFile { path: self.catalog.files[number as usize].path.clone() };
+        self.files[number as usize].as_deref().ok_or_else(missing)
+    }
+
+    /// How tensors get into memory.
+    pub(crate) fn backend(&self) -> Backend {
+        self.options.backend
+    }
+
+    /// What long work asks now and then.
+    pub(crate) fn interrupt(&self) -> Interrupt<'_> {
+        &self.options.format.interrupt
     }
 
     /// Why the system refuses to map a file, if it was asked and refused.

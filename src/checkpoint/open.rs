@@ -126,7 +126,7 @@ fn finish(
     let catalog = Arc::new(Catalog { findings, ..catalog });
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-    Ok(Checkpoint { catalog, files, opened, options, taken: super::take::Taken::default() })
+    Ok(Checkpoint { catalog, files, opened, options })
 }
 
 fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {

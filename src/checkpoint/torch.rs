@@ -151,7 +151,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
     let mut checksum = torch_zip::Crc32::default();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
-        let compressed = source.read_span(place.span, interrupt, |_| ())?;
+        let compressed = source.read_span(place.span, interrupt, |_| Ok(()))?;
         checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
@@ -164,5 +164,5 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
             interrupt()?;
         }
     }
-    torch.check_crc32(place, checksum.value())
+    torch.check_crc32(place.span, place.crc32, checksum.value())
 }

@@ -69,14 +69,14 @@ impl dyn Source + '_ {
         &self,
         span: Span,
         interrupt: Interrupt<'_>,
-        finish: impl FnOnce(&mut [u8]),
+        finish: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Arc<Storage>> {
         let no_memory = || no_memory(self.path(), span.len());
         let len = usize::try_from(span.len()).map_err(|_| no_memory())?;
         let mut block = Block::any(len).map_err(|_| no_memory())?;
         self.check_unchanged()?;
         self.read(&mut [Part { offset: span.start(), bytes: block.as_mut_slice() }], interrupt)?;
-        finish(block.as_mut_slice());
+        finish(block.as_mut_slice())?;
         self.check_unchanged()?;
         Ok(block.freeze())
     }

@@ -1,10 +1,14 @@
 //! Where a tensor lies and what it is: spans, and the table of a checkpoint's tensors.
 
+mod element;
 mod extent;
 mod table;
+mod torch_dtype;
 
+pub use element::{Element, NoArray};
 pub use extent::{Extent, extent};
 pub use table::TensorTable;
+pub use torch_dtype::TorchDType;
 
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
@@ -12,7 +16,7 @@ use crate::quant::Encoding;
 use crate::rules;
 
 /// A range of bytes in one file. The only way to a byte range: it is made by checked arithmetic against the file's length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     start: u64,
     len: u64,
@@ -69,27 +73,6 @@ impl Span {
     }
 }
 
-/// What the elements of a tensor are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element<'a> {
-    /// Plain elements of a known type.
-    Plain(DType),
-    /// Blocks of a packed type. The shape counts elements; [`TensorInfo::byte_shape`] counts bytes.
-    Packed(Encoding),
-    /// A type that this version does not know, by the file's name for it. The bytes can be listed, read and copied, not converted.
-    Unknown(&'a str),
-}
-
-impl std::fmt::Display for Element<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Plain(dtype) => f.pad(dtype.name()),
-            Self::Packed(encoding) => f.pad(encoding.name()),
-            Self::Unknown(name) => f.pad(name),
-        }
-    }
-}
-
 /// How a tensor lies in a storage that it may share with others. Only PyTorch files have such tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View<'a> {
@@ -138,8 +121,21 @@ impl TensorInfo<'_> {
         match self.element {
             Element::Plain(dtype) => self.span.start.is_multiple_of(dtype.align() as u64),
             // Blocks are read byte by byte, as are the bytes of what nobody knows.
-            Element::Packed(_) | Element::Unknown(_) => true,
+            Element::Packed(_) | Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => true,
         }
+    }
+
+    /// Bytes in memory from the first element of a view to the end of its last.
+    pub fn reach(&self) -> Option<u64> {
+        let item = match self.element {
+            Element::Plain(dtype) => match dtype.bytes() {
+                Some(bytes) => bytes as u64,
+                None => return Some(self.bytes()), // packed elements are contiguous
+            },
+            Element::Torch(dtype) => dtype.bytes(),
+            _ => return None,
+        };
+        Some(extent(self.shape, self.view?.strides)?.bytes(item)?.len)
     }
 
     /// The shape of a packed tensor's bytes: the last dimension in bytes instead of elements. None for other tensors, and where rows do

@@ -4,7 +4,6 @@ use super::{Element, Span, TensorInfo, View};
 use crate::budget::{self, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::quant::Encoding;
 
 /// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
@@ -15,12 +14,12 @@ struct Entry {
     name_len: u32,
     dims_start: u32,
     file: u32,
-    /// Index of the dtype, or `PACKED` + index into `packed`, or `UNKNOWN` + index into `unknown`; with `VIEW` if a view stands behind the dims.
+    /// Index of the dtype, or `SPECIAL` + index into `special`, or `UNKNOWN` + index into `unknown`; with `VIEW` if a view stands behind the dims.
     element: u32,
     rank: u32,
 }
 
-const PACKED: u32 = 1 << 8;
+const SPECIAL: u32 = 1 << 8;
 const UNKNOWN: u32 = 1 << 16;
 const VIEW: u32 = 1 << 31;
 /// Words of a view behind its strides: start and length of the storage, its inflated length, the start of the tensor in it.
@@ -34,7 +33,8 @@ pub struct TensorTable {
     names: String,
     dims: Vec<u64>,
     entries: Vec<Entry>,
-    packed: Vec<Encoding>,
+    /// Each of those that are neither plain nor unknown once: there are a few hundred.
+    special: Vec<Element<'static>>,
     unknown: Vec<Box<str>>,
 }
 
@@ -54,14 +54,9 @@ impl TensorTable {
             || Error::Argument("the names or shapes of the tensors take more than 4 GiB: open fewer files".into());
         let element = match info.element {
             Element::Plain(dtype) => dtype.index() as u32,
-            Element::Packed(encoding) => {
-                let known = self.packed.iter().position(|have| *have == encoding);
-                PACKED
-                    + known.unwrap_or_else(|| {
-                        self.packed.push(encoding);
-                        self.packed.len() - 1
-                    }) as u32
-            }
+            Element::Packed(encoding) => self.special(Element::Packed(encoding)),
+            Element::Torch(dtype) => self.special(Element::Torch(dtype)),
+            Element::NoArray(kind, dtype) => self.special(Element::NoArray(kind, dtype)),
             Element::Unknown(name) => {
                 let known = self.unknown.iter().position(|have| &**have == name);
                 let position = known.unwrap_or_else(|| {
@@ -94,6 +89,15 @@ impl TensorTable {
             self.dims.extend([storage.start, storage.len, inflated.unwrap_or(STORED), start]);
         }
         Ok(())
+    }
+
+    fn special(&mut self, element: Element<'static>) -> u32 {
+        let known = self.special.iter().position(|have| *have == element);
+        let position = known.unwrap_or_else(|| {
+            self.special.push(element);
+            self.special.len() - 1
+        });
+        SPECIAL + position as u32
     }
 
     /// Adds all tensors of `other`, as those of file number `file`.
@@ -133,7 +137,7 @@ impl TensorTable {
         let entry = &self.entries[i];
         let element = match entry.element & !VIEW {
             number @ UNKNOWN.. => Element::Unknown(&self.unknown[(number - UNKNOWN) as usize]),
-            number @ PACKED.. => Element::Packed(self.packed[(number - PACKED) as usize]),
+            number @ SPECIAL.. => self.special[(number - SPECIAL) as usize],
             index => Element::Plain(DType::from_index(index as usize)),
         };
         let (rank, dims) = (entry.rank as usize, &self.dims[entry.dims_start as usize..]);
@@ -184,6 +188,7 @@ fn view(words: &[u64], rank: usize) -> View<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::TorchDType;
     use super::*;
 
     #[test]
@@ -199,7 +204,7 @@ mod tests {
         };
         let deflated = TensorInfo {
             name: "b",
-            element: Element::Unknown("complex128"),
+            element: Element::Torch(TorchDType::Complex128),
             shape: &[],
             view: Some(View { strides: &[], storage, inflated: Some(7), start: 0 }),
             ..strided

@@ -118,17 +118,21 @@ def test_children_forked_while_threads_copy_do_not_hang() -> None:
     run(FORKS_WHILE_COPYING)
 
 
-def test_many_threads_that_take_one_tensor_get_the_same_memory(make_file: Make) -> None:
-    path = make_file({"w": np.ones((1024, 1024), np.float32)})
-    for _ in range(20):
-        weights = max_weights.load_weights(path, backend="read")
+@pytest.mark.parametrize("backend", ["mmap", "read"])
+def test_many_threads_that_take_one_tensor_get_views_of_one_mapping_or_memory_of_their_own(
+    make_file: Make, backend: str
+) -> None:
+    path = make_file({"w": np.arange(1 << 20, dtype=np.float32)})
+    for _ in range(10):
+        weights = max_weights.load_weights(path, backend=backend)
         taken: list[max_weights.WeightData] = []
         threads = [threading.Thread(target=lambda w=weights, t=taken: t.append(w.w.data())) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len({value.data._data_ptr() for value in taken}) == 1
+        assert all(np.array_equal(value, np.arange(1 << 20)) for value in taken)
+        assert len({value.data._data_ptr() for value in taken}) == (1 if backend == "mmap" else 8)
 
 
 def shards(folder: Path, count: int) -> Path:

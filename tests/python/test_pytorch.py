@@ -14,7 +14,7 @@ import torch
 
 import max_weights
 from max_weights import PytorchWeights
-from max_weights._core import torch_globals
+from max_weights._core import buffers, torch_globals
 from max_weights.dtype import DType
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load_file
@@ -92,11 +92,13 @@ def test_strides_offsets_and_sharing_are_those_of_the_file(saved: Any, backend: 
         "alone": torch.ones(2),
     }
     weights = max_weights.load_weights(saved(views), backend=backend)
-    buffers = {name: node.data().to_buffer() for name, node in weights.items()}
-    assert set(buffers) == set(views)
-    start = buffers["base"]._data_ptr()
+    together = dict(buffers(weights))
+    assert set(together) == set(views)
+    start = together["base"]._data_ptr()
     for name, view in views.items():
-        buffer = buffers[name]
+        alone, buffer = weights[name].data().to_buffer(), together[name]
+        np.testing.assert_array_equal(alone.to_numpy(), view.numpy(), name)
+        assert alone.strides == view.stride()
         np.testing.assert_array_equal(buffer.to_numpy(), view.numpy(), name)
         assert buffer.strides == view.stride()
         assert buffer.nbytes == view.nbytes
@@ -107,6 +109,24 @@ def test_strides_offsets_and_sharing_are_those_of_the_file(saved: Any, backend: 
     assert sorted(weights.aliases()[0]) == ["base", "part", "scalar", "turned", "wide"]
     assert len(weights.aliases()) == 1
     assert weights.part.aliases() == []
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_part_of_a_storage_that_is_taken_alone_holds_its_own_bytes(tmp_path: Path, method: int) -> None:
+    path, again = tmp_path / "a.pt", tmp_path / "again.pt"
+    base = torch.arange(100_000, dtype=torch.float32)
+    torch.save({"base": base, "part": base[70_000:70_008], "turned": base[64:128].view(8, 8).T}, path)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(again, "w", method) as archive:
+        for name in source.namelist():
+            archive.writestr(name, source.read(name))
+    weights = max_weights.load_weights(again, backend="read")
+    part, turned = weights.part.data().to_buffer(), weights.turned.data().to_buffer()
+    np.testing.assert_array_equal(part.to_numpy(), np.arange(70_000, 70_008))
+    np.testing.assert_array_equal(turned.to_numpy(), np.arange(64, 128).reshape(8, 8).T)
+    assert part._memory()[0].nbytes <= 32 + 64
+    assert turned._memory()[0].nbytes <= 256 + 64
+    of_part, of_base = (dict(buffers(weights))[name]._memory()[0] for name in ("part", "base"))
+    assert of_part.nbytes == of_base.nbytes == base.nbytes, "together they share the whole"
 
 
 def test_tied_are_weights_whose_bytes_overlap_and_not_all_of_one_storage(saved: Any) -> None:

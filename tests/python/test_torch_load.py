@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import max_weights
+from max_weights._core import buffers
 from max_weights.errors import FormatError, UnsupportedError
 from max_weights.torch import load, load_file
 from torch_same import assert_same
@@ -192,7 +193,8 @@ def test_archives_that_zipfile_wrote_again(tmp_path: Path, method: int) -> None:
     again = rewritten(path, method)
     assert_same(load(again), reference(path))
     weights = max_weights.load_weights(again)
-    a, b = (weights[name].data().to_buffer() for name in "ab")
+    together = dict(buffers(weights))
+    a, b = together["a"], together["b"]
     assert b._data_ptr() - a._data_ptr() == 40
     np.testing.assert_array_equal(b.to_numpy(), np.arange(10, 20, dtype=np.float32))
 
@@ -218,8 +220,8 @@ def test_big_endian_files(tmp_path: Path) -> None:
     assert weights.metadata["byteorder"] == "big"
     np.testing.assert_array_equal(np.asarray(weights["int32"].data()), tensors["int32"].numpy())
     assert weights.aliases() == [["float32", "tied"]]
-    first, second = weights["float32"].data().to_buffer(), weights["tied"].data().to_buffer()
-    assert second._data_ptr() - first._data_ptr() == 8
+    together = dict(buffers(weights))
+    assert together["tied"]._data_ptr() - together["float32"]._data_ptr() == 8
 
 
 def test_map_location(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> P
         Element::Plain(dtype) => dtype_to_python(py, dtype).cloned(),
         Element::Packed(_) => dtype_to_python(py, DType::UInt8).cloned(),
         Element::Unknown(name) => Ok(PyString::new(py, name).into_any()),
+        Element::Torch(_) | Element::NoArray(..) => Ok(PyString::new(py, &element.to_string()).into_any()),
     }
 }
 

@@ -240,7 +240,7 @@ fn mapped(file: &dyn Source, (start, len): (usize, usize), offset: usize) -> Res
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }
-    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| ())?;
+    let storage = file.read_span(Span::within(file.len(), start as u64, len as u64)?, &interrupt, |_| Ok(()))?;
     let offset = offset.checked_sub(start);
     let outside = || Error::Argument("a pickled tensor begins outside of what it reaches".into());
     Ok((storage, offset.ok_or_else(outside)?))

@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use max_weights::budget::Short;
+use max_weights::budget::{self, Short};
+use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, FileFacts};
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
-    GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TorchDType, Verdict,
+    GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
 };
 use max_weights::format::torch::Torch;
 use max_weights::rules;
@@ -21,7 +22,7 @@ use pyo3::exceptions::{
 };
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::dlpack;
 use crate::error::{Failure, Outcome};
@@ -76,22 +77,9 @@ impl TorchFile {
         Ok(file)
     }
 
-    /// The storage's bytes as a capsule of DLPack.
-    fn storage<'py>(&self, py: Python<'py>, number: u32, dtype: &str) -> Outcome<Bound<'py, PyCapsule>> {
-        let dtype = TorchDType::from_name(dtype).unwrap_or(TorchDType::Plain(max_weights::dtype::DType::UInt8));
-        let bytes = py.detach(|| self.checkpoint.torch_storage(FILE, number as usize, dtype))?;
-        Ok(dlpack::export(py, &bytes, dlpack::Version::Versioned)?)
-    }
-
-    /// Where a storage lay when it was saved, such as `cuda:0`, and the number of its bytes.
-    fn describe(&self, number: u32) -> Outcome<(&str, u64)> {
-        let storage = self.torch()?.pickled.storages.get(number as usize);
-        let storage = storage.ok_or_else(|| Error::Index(format!("no storage {number}")))?;
-        Ok((&*storage.location, storage.bytes()))
-    }
-
-    /// The values as they are nested; `builder` makes what only torch can.
-    fn build<'py>(slf: &Bound<'py, Self>, builder: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, or not at all where `data` is false.
+    #[pyo3(signature = (builder, *, data))]
+    fn build<'py>(slf: &Bound<'py, Self>, builder: &Bound<'py, PyAny>, data: bool) -> Outcome<Bound<'py, PyAny>> {
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
@@ -100,10 +88,60 @@ impl TorchFile {
                 return Err(file.refused(&global.full_name(), Some(global.offset), dangerous));
             }
         }
-        let _held = py.detach(|| file.checkpoint.torch_storages(FILE))?;
-        let built = Values::new(py, torch).get(torch.pickled.root, &mut Build::new(file, torch, builder.clone())?);
+        let keys = first_of_each_key(torch)?;
+        let taken = py.detach(|| if data { take(&file.checkpoint, torch, &keys) } else { Ok(Vec::new()) })?;
+        let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new() };
+        build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
+        build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);
+        let built = Values::new(py, torch).get(torch.pickled.root, &mut build);
         built.map_err(|failure| at_path(failure, &file.path()))
     }
+}
+
+/// The number of the first storage of each key, which stands for all of that key.
+fn first_of_each_key(torch: &Torch) -> Result<HashMap<&str, u32>, Error> {
+    let mut keys = HashMap::new();
+    let count = torch.pickled.storages.len();
+    keys.try_reserve(count).map_err(|_| Short::System(count))?;
+    for (number, storage) in torch.pickled.storages.iter().enumerate() {
+        keys.entry(&*storage.key).or_insert(number as u32);
+    }
+    Ok(keys)
+}
+
+/// Takes the bytes of these storages, as one plan; the result has a place for each storage of the file.
+fn take(checkpoint: &Checkpoint, torch: &Torch, keys: &HashMap<&str, u32>) -> Result<Vec<Option<Tensor>>, Error> {
+    // Elements of a storage without a dtype are what its tensors say.
+    let mut said = HashMap::new();
+    for strided in torch.pickled.tensors.iter().filter_map(TensorRef::part_of_storage) {
+        let storage = torch.pickled.storage(strided.storage);
+        if storage.dtype == StorageType::Untyped {
+            said.entry(&*storage.key).or_insert(strided.dtype);
+        }
+    }
+    let mut wanted = budget::list(keys.len())?;
+    for (number, storage) in torch.pickled.storages.iter().enumerate() {
+        if keys.get(&*storage.key) == Some(&(number as u32)) && storage.bytes() > 0 {
+            wanted.push((number, said.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
+        }
+    }
+    let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
+    let mut taken = budget::list(torch.pickled.storages.len())?;
+    taken.resize(torch.pickled.storages.len(), None);
+    for (bytes, (number, _)) in checkpoint.take(placements)?.into_iter().zip(&wanted) {
+        taken[*number] = Some(bytes);
+    }
+    Ok(taken)
+}
+
+/// A storage on its way to torch.
+enum Stored<'py> {
+    /// It has no bytes, or they are not wanted.
+    Nothing,
+    /// Its bytes.
+    Taken(Tensor),
+    /// The storage of torch.
+    Made(Bound<'py, PyAny>),
 }
 
 /// Makes the values of torch by calling the builder of the Python side.
@@ -112,19 +150,11 @@ struct Build<'a, 'py> {
     builder: Bound<'py, PyAny>,
     /// The first storage of a key stands for all of that key.
     keys: HashMap<&'a str, u32>,
+    /// By number.
+    storages: Vec<Stored<'py>>,
 }
 
-impl<'a, 'py> Build<'a, 'py> {
-    fn new(file: &'a TorchFile, torch: &'a Torch, builder: Bound<'py, PyAny>) -> Outcome<Self> {
-        let mut keys = HashMap::new();
-        let count = torch.pickled.storages.len();
-        keys.try_reserve(count).map_err(|_| Error::from(Short::System(count)))?;
-        for (number, storage) in torch.pickled.storages.iter().enumerate() {
-            keys.entry(&*storage.key).or_insert(number as u32);
-        }
-        Ok(Self { file, builder, keys })
-    }
-
+impl<'py> Build<'_, 'py> {
     /// Calls the builder. What torch says of a damaged file is no error of the caller's; what his own function says goes to him.
     fn call(
         &self,
@@ -162,14 +192,27 @@ impl<'a, 'py> Build<'a, 'py> {
         Ok(failure.into())
     }
 
-    /// The number of the storage in the file that a tensor lies in.
-    fn storage(&self, torch: &Torch, id: StorageId) -> u32 {
-        let key = torch.pickled.storage(id).key.clone();
-        self.keys.get(&*key).copied().unwrap_or(id.index() as u32)
+    /// The storage of torch, made once.
+    fn storage(&mut self, torch: &Torch, id: StorageId, position: Option<u64>) -> Outcome<Bound<'py, PyAny>> {
+        let py = self.builder.py();
+        let key = &*torch.pickled.storage(id).key;
+        let number = self.keys.get(key).map_or(id.index(), |number| *number as usize);
+        let bytes = match std::mem::replace(&mut self.storages[number], Stored::Nothing) {
+            Stored::Made(made) => {
+                self.storages[number] = Stored::Made(made.clone());
+                return Ok(made);
+            }
+            Stored::Taken(bytes) => Some(dlpack::export(py, &bytes, dlpack::Version::Versioned)?),
+            Stored::Nothing => None,
+        };
+        let storage = &torch.pickled.storages[number];
+        let made = self.call(intern!(py, "storage"), (bytes, storage.bytes(), &*storage.location), position)?;
+        self.storages[number] = Stored::Made(made.clone());
+        Ok(made)
     }
 
-    /// (storage, its dtype, dtype, offset in elements, shape, strides): what the builder makes a plain tensor of.
-    fn strided(&self, torch: &Torch, strided: &Strided) -> Outcome<Bound<'py, PyTuple>> {
+    /// (storage, dtype, offset in elements, shape, strides): what the builder makes a plain tensor of.
+    fn strided(&mut self, torch: &Torch, strided: &Strided, position: Option<u64>) -> Outcome<Bound<'py, PyTuple>> {
         let py = self.builder.py();
         let storage = torch.pickled.storage(strided.storage);
         // The parts of legacy storages count from their own start; it lies within a storage that is in the file.
@@ -183,13 +226,8 @@ impl<'a, 'py> Build<'a, 'py> {
         let offset = strided.offset + part / item;
         let shape = PyTuple::new(py, strided.shape.iter())?;
         let strides = PyTuple::new(py, strided.strides.iter())?;
-        // Elements of a storage without a dtype are what its tensors say.
-        let stored = match storage.dtype {
-            StorageType::Typed(dtype) => dtype,
-            StorageType::Untyped => strided.dtype,
-        };
-        let types = (stored.name(), strided.dtype.name());
-        Ok((self.storage(torch, strided.storage), types.0, types.1, offset, shape, strides).into_pyobject(py)?)
+        let storage = self.storage(torch, strided.storage, position)?;
+        Ok((storage, strided.dtype.name(), offset, shape, strides).into_pyobject(py)?)
     }
 
     fn tensor(&mut self, values: &mut Values<'_, 'py>, id: TensorId) -> Outcome<Bound<'py, PyAny>> {
@@ -199,11 +237,11 @@ impl<'a, 'py> Build<'a, 'py> {
         let grad = tensor.requires_grad;
         Ok(match &tensor.kind {
             TensorKind::Strided(strided) => {
-                let view = self.strided(torch, strided)?;
+                let view = self.strided(torch, strided, at)?;
                 self.call(intern!(py, "strided"), (view, grad), at)?
             }
             TensorKind::Flipped { strided, conjugate, negative } => {
-                let view = self.strided(torch, strided)?;
+                let view = self.strided(torch, strided, at)?;
                 self.call(intern!(py, "flipped"), (view, *conjugate, *negative, grad), at)?
             }
             TensorKind::Sparse { layout, indices, values: of, shape, coalesced } => {
@@ -212,7 +250,7 @@ impl<'a, 'py> Build<'a, 'py> {
                 self.call(intern!(py, "sparse"), (layout.name(), indices, of, shape, *coalesced, grad), at)?
             }
             TensorKind::Quantised { integers, scheme, scale, zero_point, axis } => {
-                let view = self.strided(torch, integers)?;
+                let view = self.strided(torch, integers, at)?;
                 let scheme = torch.pickled.global(*scheme).name.as_str();
                 let (scale, zero_point) = (values.ready(*scale)?, values.ready(*zero_point)?);
                 self.call(intern!(py, "quantised"), (view, scheme, scale, zero_point, *axis, grad), at)?
@@ -279,7 +317,8 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                     let storage = torch.pickled.storage(*storage);
                     (storage.dtype.torch_dtype().name(), storage.position)
                 };
-                self.call(intern!(py, "typed_storage"), (self.storage(torch, *storage), dtype), Some(position))
+                let storage = self.storage(torch, *storage, Some(position))?;
+                self.call(intern!(py, "typed_storage"), (storage, dtype), Some(position))
             }
             Object::Size(tuple) => self.call(intern!(py, "size"), (values.ready(*tuple)?,), None),
             Object::DType(dtype) => self.call(intern!(py, "dtype"), (dtype.name(),), None),

@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
-use max_weights::error::{Error, Fault};
+use max_weights::error::Error;
 use max_weights::names::join;
-use max_weights::rules;
-use max_weights::tensor::Element;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -18,10 +16,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 
-use crate::buffer::Buffer;
-use crate::convert::{dtype_to_python, encoding_to_python, imported};
-use crate::dlpack;
-use crate::error::{Outcome, interrupt, to_python};
+use crate::convert::imported;
+use crate::error::Outcome;
 use crate::formats;
 use crate::infos::WeightInfos;
 use crate::metadata::Metadata;
@@ -52,8 +48,6 @@ pub(crate) const RESERVED: [&str; 19] = [
 ];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
-/// Tensors between two looks for Ctrl-C in a loop over all of them.
-const SIGNAL_INTERVAL: usize = 1024;
 
 /// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
 fn is_of_arrays(key: &str) -> bool {
@@ -125,6 +119,16 @@ impl Shared {
         self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
     }
 
+    /// The heads that the rows of a weight are ordered by in the file, where the names of this tree ask for another order.
+    pub(crate) fn heads(&self, number: usize) -> Option<u64> {
+        self.renaming.as_ref()?.heads.get(&number).copied()
+    }
+
+    /// True once: that the system refuses to map is said in the log the first time.
+    pub(crate) fn is_first_refusal(&self) -> bool {
+        !self.refusal_logged.swap(true, Ordering::Relaxed)
+    }
+
     pub(crate) fn arguments(&self) -> &Arguments {
         &self.arguments
     }
@@ -153,7 +157,7 @@ impl WeightsNode {
         Self { shared, name }
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
@@ -171,39 +175,6 @@ impl WeightsNode {
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {
         &self.shared.catalog
-    }
-
-    /// The tensor of a weight. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
-    fn buffer(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize) -> Outcome<Buffer> {
-        let tensor = py.detach(|| checkpoint.tensor(number))?;
-        if !tensor.storage().is_mapped()
-            && let Some((path, reason)) = checkpoint.mapping_refused(number)
-            && !self.shared.refusal_logged.swap(true, Ordering::Relaxed)
-        {
-            let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", text::path(path));
-            py.import("logging")?
-                .call_method1("getLogger", ("max_weights",))?
-                .call_method1("warning", ("%s", message))?;
-        }
-        let heads = self.shared.renaming.as_ref().and_then(|renaming| renaming.heads.get(&number));
-        let Some(&heads) = heads else { return Ok(Buffer::new(tensor)) };
-        if heads == 0 {
-            let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
-            return Err(self.at_weight(number, Error::Argument(cause)).into());
-        }
-        let restored = py.detach(|| tensor.pairs_to_halves(heads, &interrupt));
-        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
-    }
-
-    /// A tensor that does not have the rows that the metadata promise, as an error about the file.
-    fn at_weight(&self, number: usize, error: Error) -> Error {
-        let Error::Argument(cause) = error else { return error };
-        let info = self.catalog().table().get(number);
-        let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
-        match self.catalog().files().get(info.file as usize) {
-            Some(file) => fault.path(&file.path).format(),
-            None => fault.format(),
-        }
     }
 
     /// The name below which the node's methods work, for messages.
@@ -357,26 +328,7 @@ impl WeightsNode {
     }
 
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let checkpoint = self.shared.checkpoint()?;
-        let number = self.catalog().require(&self.name)?;
-        let buffer = self.buffer(py, &checkpoint, number)?;
-        let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
-        let shape = PyTuple::new(py, buffer.tensor().shape())?;
-        let class = imported(py, &CLASS, "max_weights.graph.weights.weight_data", "WeightData")?;
-        let info = self.catalog().table().get(number);
-        if let Element::Packed(encoding) = info.element {
-            let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
-            return Ok(class.call1((buffer, &self.name, dtype, shape, encoding, logical))?);
-        }
-        let value = class.call1((buffer, &self.name, dtype, shape))?;
-        if let Element::Unknown(name) = info.element {
-            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(name));
-            let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
-            let error = fault.path(&self.catalog().files()[info.file as usize].path).unsupported();
-            value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
-        }
-        Ok(value)
+        self.take(py)
     }
 
     #[pyo3(signature = (dtype=None, shape=None, quantization_encoding=None, device=None))]
@@ -503,44 +455,6 @@ impl Items {
     fn __length_hint__(&self) -> usize {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
-}
-
-/// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
-#[pyfunction]
-pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared.checkpoint()?;
-    let numbers = node.catalog().walk(&node.name);
-    let mut pairs = Vec::with_capacity(numbers.len());
-    for (i, number) in numbers.into_iter().enumerate() {
-        if i % SIGNAL_INTERVAL == 0 {
-            py.check_signals()?;
-        }
-        let number = number as usize;
-        pairs.push((node.catalog().table().name(number).to_owned(), node.buffer(py, &checkpoint, number)?));
-    }
-    Ok(pairs)
-}
-
-/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
-#[pyfunction]
-pub(crate) fn export_dlpack<'py>(
-    node: &Bound<'py, WeightsNode>,
-    convert: &Bound<'py, PyAny>,
-) -> Outcome<Bound<'py, PyDict>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared.checkpoint()?;
-    let tensors = PyDict::new(py);
-    for (i, number) in node.catalog().walk(&node.name).into_iter().enumerate() {
-        if i % SIGNAL_INTERVAL == 0 {
-            py.check_signals()?;
-        }
-        let number = number as usize;
-        let buffer = node.buffer(py, &checkpoint, number)?;
-        let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
-        tensors.set_item(node.catalog().table().name(number), convert.call1((capsule,))?)?;
-    }
-    Ok(tensors)
 }
 
 /// The text of the tree at a node; `lines` none for all of it.

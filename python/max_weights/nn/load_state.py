@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import WeightsNode, shown
+from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
 from max_weights.graph.place import listed
 from max_weights.graph.shape import Shape
@@ -131,8 +131,9 @@ class _Loading:
         """What is to be stored for each weight."""
         if not values:
             return values
-        if isinstance(values[0], WeightsNode):
-            values = [value.data() if isinstance(value, WeightsNode) else value for value in values]
+        if nodes := [value for value in values if isinstance(value, WeightsNode)]:
+            taken = iter(data_of_all(nodes))  # together, so that tied weights share their memory
+            values = [next(taken) if isinstance(value, WeightsNode) else value for value in values]
         if convert is not None:
             values = [convert(weight, value) for weight, value in zip(weights, values, strict=True)]
         stored = plain(weights, values) if self._align is None else None

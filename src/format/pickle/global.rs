@@ -1,8 +1,9 @@
 //! The globals that a pickle names, and what is known about each.
 
 use super::danger;
-use super::dtype::{StorageType, TorchDType};
+use super::dtype::StorageType;
 use super::object::DictKind;
+use crate::tensor::TorchDType;
 
 /// The number of a global.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -28,7 +28,7 @@ mod rebuild;
 mod tensor;
 mod text;
 
-pub use dtype::{StorageType, TorchDType};
+pub use dtype::StorageType;
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
 pub use leaves::{Leaf, Names, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use numpy::NumpyDType;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use super::dtype::TorchDType;
 use super::global::GlobalId;
 use super::numpy::NumpyDType;
 use super::tensor::{Layout, StorageId, TensorId};
 use crate::budget::{Budget, Short};
+use crate::tensor::TorchDType;
 
 /// The number of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Step;
-use super::dtype::TorchDType;
 use super::global::{GlobalId, Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
@@ -12,7 +11,7 @@ use crate::budget::BLOCK_BYTES;
 use crate::error::Fault;
 use crate::format::shown_shape;
 use crate::rules;
-use crate::tensor::extent;
+use crate::tensor::{TorchDType, extent};
 
 /// What the counts of shared dims take, and their block.
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::dtype::{StorageType, TorchDType};
+use super::dtype::StorageType;
 use super::global::GlobalId;
 use super::object::ObjectId;
+use crate::tensor::{NoArray, TorchDType};
 
 /// The number of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -207,16 +208,32 @@ impl TensorRef {
         }
     }
 
-    /// Why the tensor is not an array in the file; nothing if it is one.
-    pub fn not_mappable(&self) -> Option<&'static str> {
+    /// The part of a storage that its elements lie in, whatever is done to them when they are read.
+    pub fn part_of_storage(&self) -> Option<&Strided> {
+        match &self.kind {
+            TensorKind::Strided(strided)
+            | TensorKind::Flipped { strided, .. }
+            | TensorKind::Quantised { integers: strided, .. } => Some(strided),
+            _ => None,
+        }
+    }
+
+    /// What the tensor is, if it is no array in the file.
+    pub fn not_mappable(&self) -> Option<NoArray> {
         Some(match &self.kind {
             TensorKind::Strided(_) => return None,
-            TensorKind::Flipped { .. } => "a conjugated or negated view",
-            TensorKind::Sparse { .. } => "a sparse tensor",
-            TensorKind::Quantised { .. } => "a quantised tensor",
-            TensorKind::Meta { .. } => "a tensor without data (on the device \"meta\")",
-            TensorKind::Wrapper { .. } => "a tensor made of other tensors",
-            TensorKind::Converted { .. } => "a tensor made from an array of another kind",
+            TensorKind::Flipped { .. } => NoArray::Flipped,
+            TensorKind::Sparse { layout, .. } => match layout {
+                Layout::SparseCsr => NoArray::SparseCsr,
+                Layout::SparseCsc => NoArray::SparseCsc,
+                Layout::SparseBsr => NoArray::SparseBsr,
+                Layout::SparseBsc => NoArray::SparseBsc,
+                _ => NoArray::SparseCoo,
+            },
+            TensorKind::Quantised { .. } => NoArray::Quantised,
+            TensorKind::Meta { .. } => NoArray::Meta,
+            TensorKind::Wrapper { .. } => NoArray::Wrapper,
+            TensorKind::Converted { .. } => NoArray::Converted,
         })
     }
 

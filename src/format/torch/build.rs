@@ -7,9 +7,9 @@ use super::{File, Place, Read, Torch};
 use crate::budget::{self, Pace, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, Leaf, Pickled, Strided, TorchDType};
+use crate::format::pickle::{self, Leaf, Pickled, Strided};
 use crate::rules;
-use crate::tensor::{Element, Span, TensorInfo, TensorTable, View, extent};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, extent};
 
 /// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
 const PART_SHARE: usize = 4;
@@ -44,7 +44,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
         }
         for part in found {
             pace.step()?;
-            add_part(part, &taken, &mut table, &mut torch, &mut objects)?;
+            add_part(part, &taken, &mut table, &torch, &mut objects)?;
         }
     }
     table.sort_by_offset()?;
@@ -59,7 +59,7 @@ fn add_part(
     part: Part,
     taken: &HashSet<String>,
     table: &mut TensorTable,
-    torch: &mut Torch,
+    torch: &Torch,
     objects: &mut Vec<Leaf>,
 ) -> Result<()> {
     match part {
@@ -69,21 +69,9 @@ fn add_part(
             objects.push(Leaf { name, object, tensor: None });
             Ok(())
         }
-        Part::Refused { name, dtype, shape, kind, why } if !taken.contains(&name) => {
-            let element = format!("{kind} {}", dtype.name());
-            let span = Span::within(0, 0, 0)?;
-            let info = TensorInfo {
-                name: &name,
-                element: Element::Unknown(&element),
-                shape: &shape,
-                file: 0,
-                span,
-                view: None,
-            };
-            table.push(&info)?;
-            torch.refused.try_reserve(1).map_err(|_| Short::System(name.len()))?;
-            torch.refused.insert(name, why);
-            Ok(())
+        Part::Refused { name, dtype, shape, kind } if !taken.contains(&name) => {
+            let (element, span) = (Element::NoArray(kind, dtype), Span::within(0, 0, 0)?);
+            table.push(&TensorInfo { name: &name, element, shape: &shape, file: 0, span, view: None })
         }
         _ => Ok(()),
     }
@@ -130,7 +118,7 @@ fn element<'a>(strided: &'a Strided, pairs: &'a mut Vec<u64>) -> (Element<'stati
     }
     match strided.dtype.dtype() {
         Some(dtype) => (Element::Plain(dtype), &strided.shape),
-        None => (Element::Unknown(strided.dtype.name()), &strided.shape),
+        None => (Element::Torch(strided.dtype), &strided.shape),
     }
 }
 

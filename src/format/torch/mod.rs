@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef, TorchDType};
+use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef};
 use crate::format::torch_zip;
 use crate::rules;
 use crate::tensor::{Span, TensorTable};
@@ -54,8 +54,6 @@ pub struct Torch {
     pub version: Option<u64>,
     /// Where the storages lie, by their number; none for one that the file does not have.
     places: Vec<Option<Place>>,
-    /// Why tensors cannot be mapped, by name.
-    refused: HashMap<String, &'static str>,
     /// What is compressed.
     deflated: Deflated,
     /// Globals of what follows the pickle in its entry, which `torch.load` does not read.
@@ -119,15 +117,15 @@ impl Torch {
         })
     }
 
-    /// Refuses the bytes of a storage whose checksum is another than the file says.
-    pub fn check_crc32(&self, place: Place, actual: u32) -> Result<()> {
-        if matches!(place.crc32, 0) || place.crc32 == actual {
+    /// Refuses the bytes of the storage of this span if their checksum is another than the file said.
+    pub fn check_crc32(&self, span: Span, said: u32, actual: u32) -> Result<()> {
+        if said == 0 || said == actual {
             return Ok(());
         }
-        let here = |(_, have): &(&StorageRef, &Option<Place>)| have.is_some_and(|have| have.span == place.span);
+        let here = |(_, have): &(&StorageRef, &Option<Place>)| have.is_some_and(|have| have.span == span);
         let key = self.pickled.storages.iter().zip(&self.places).find(here).map(|(storage, _)| &*storage.key);
         let name = format!("data/{}", key.unwrap_or_default());
-        Err(torch_zip::wrong_crc32(&name, actual, place.crc32, place.span.start()).format())
+        Err(torch_zip::wrong_crc32(&name, actual, said, span.start()).format())
     }
 
     /// The storages of the file that have a checksum, each once, with their keys.
@@ -136,11 +134,6 @@ impl Torch {
         let storages = self.pickled.storages.iter().zip(&self.places);
         let known = storages.filter_map(|(storage, place)| Some((&*storage.key, (*place)?)));
         known.filter(move |(_, place)| place.crc32 != 0 && seen.insert(place.span.start()))
-    }
-
-    /// Why the tensor of this name is not an array in the file; none if it is one.
-    pub fn refused(&self, name: &str) -> Option<&'static str> {
-        self.refused.get(name).copied()
     }
 }
 
@@ -153,10 +146,9 @@ impl Torch {
     fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
         pickled.budget.take(budget::vec_bytes(&places))?;
-        let (deflated, refused) = (Deflated::new(&places)?, HashMap::new());
-        let (objects, stray_globals) = (Vec::new(), Vec::new());
+        let (deflated, objects, stray_globals) = (Deflated::new(&places)?, Vec::new(), Vec::new());
         let File { big_endian, version, .. } = file;
-        Ok(Self { pickled, objects, big_endian, version, places, refused, deflated, stray_globals })
+        Ok(Self { pickled, objects, big_endian, version, places, deflated, stray_globals })
     }
 }
 
@@ -199,23 +191,6 @@ fn missing(storage: &StorageRef) -> Fault {
     let cause =
         format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
     Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
-}
-
-/// The bytes that are swapped as one in a file of the other byte order: a complex number is two.
-pub fn swapped_bytes(dtype: TorchDType) -> usize {
-    let whole = dtype.bytes() as usize;
-    match dtype {
-        TorchDType::Plain(crate::dtype::DType::Complex64)
-        | TorchDType::Complex32
-        | TorchDType::BComplex32
-        | TorchDType::Complex128 => whole / 2,
-        _ => whole,
-    }
-}
-
-/// The dtype of a table's element that only PyTorch knows, by its name in the table.
-pub fn torch_only(name: &str) -> Option<TorchDType> {
-    TorchDType::from_name(name).filter(|dtype| dtype.dtype().is_none())
 }
 
 /// What is read of a file: the table of its tensors, and all else.

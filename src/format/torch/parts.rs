@@ -1,14 +1,15 @@
 //! What a tensor is in the table: one entry, or an entry without bytes and the arrays that it is made of.
 
 use crate::dtype::DType;
-use crate::format::pickle::{Object, ObjectId, Pickled, Strided, TensorId, TensorKind, TorchDType};
+use crate::format::pickle::{Object, ObjectId, Pickled, Strided, TensorId, TensorKind};
+use crate::tensor::{NoArray, TorchDType};
 
 /// A named array, or a tensor without an array.
 pub(super) enum Part {
     /// A part of a storage, read as `dtype`.
     Array { name: String, strided: Strided },
     /// Listed, and refused when it is taken.
-    Refused { name: String, dtype: TorchDType, shape: Vec<u64>, kind: &'static str, why: &'static str },
+    Refused { name: String, dtype: TorchDType, shape: Vec<u64>, kind: NoArray },
     /// A value that is no tensor.
     Object { name: String, object: ObjectId },
 }
@@ -44,7 +45,7 @@ fn collect(
     let rank = tensor.shape().map_or(0, <[u64]>::len);
     *room = room.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
     let below = |part: &str| format!("{name}.{part}");
-    let Some(why) = tensor.not_mappable() else {
+    let Some(kind) = tensor.not_mappable() else {
         found.extend(tensor.strided().map(|strided| Part::Array { name, strided: strided.clone() }));
         return Some(());
     };
@@ -57,23 +58,18 @@ fn collect(
         TensorKind::Flipped { strided, .. } => Some(Part::Array { name: below("stored"), strided: strided.clone() }),
         _ => None,
     };
-    let (kind, dtype) = match &tensor.kind {
-        TensorKind::Strided(strided) => ("strided", Some(strided.dtype)),
-        TensorKind::Flipped { strided, .. } => ("flipped", Some(strided.dtype)),
-        TensorKind::Sparse { layout, values, .. } => (
-            layout.name().trim_start_matches("torch."),
-            tensor_of(pickled, *values).and_then(|id| dtype_of(pickled, id)),
-        ),
-        TensorKind::Quantised { integers, .. } => ("quantised", Some(integers.dtype)),
-        TensorKind::Meta { dtype, .. } => ("meta", Some(*dtype)),
-        TensorKind::Wrapper { dtype, .. } => ("wrapper", Some(*dtype)),
-        TensorKind::Converted { dtype, .. } => ("converted", Some(*dtype)),
+    let dtype = match &tensor.kind {
+        TensorKind::Sparse { values, .. } => tensor_of(pickled, *values).and_then(|id| dtype_of(pickled, id)),
+        TensorKind::Meta { dtype, .. } | TensorKind::Wrapper { dtype, .. } | TensorKind::Converted { dtype, .. } => {
+            Some(*dtype)
+        }
+        _ => tensor.part_of_storage().map(|strided| strided.dtype),
     };
     let shape = tensor.shape().map(<[u64]>::to_vec).unwrap_or_default();
     let dtype = dtype.unwrap_or(TorchDType::Plain(DType::UInt8));
     let inner: Vec<(String, ObjectId)> =
         tensor.parts().into_iter().map(|(part, object)| (below(part), object)).collect();
-    found.push(Part::Refused { name, dtype, shape, kind, why });
+    found.push(Part::Refused { name, dtype, shape, kind });
     found.extend(array);
     for (name, object) in inner {
         match tensor_of(pickled, object) {

@@ -1,0 +1,159 @@
+//! Tensors of a tree on their way to Python: one weight, or many as one plan, so that those that share bytes in the file share them in memory.
+
+use std::sync::Arc;
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::checkpoint::Checkpoint;
+use max_weights::error::{Error, Fault};
+use max_weights::rules;
+use max_weights::tensor::Element;
+use max_weights::text;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::convert::{dtype_to_python, encoding_to_python, imported};
+use crate::dlpack;
+use crate::error::{Outcome, interrupt, to_python};
+use crate::weights::WeightsNode;
+
+/// Tensors between two looks for Ctrl-C in a loop over all of them.
+const SIGNAL_INTERVAL: usize = 1024;
+
+impl WeightsNode {
+    /// The weight of this name.
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        let checkpoint = self.shared().checkpoint()?;
+        let number = self.catalog().require(self.name())?;
+        let tensor = py.detach(|| checkpoint.tensor(number))?;
+        let buffer = self.taken(py, &checkpoint, number, tensor)?;
+        self.weight_data(py, self.name(), number, buffer)
+    }
+
+    /// Calls `each` with every tensor at and below the node and its name, in file order.
+    fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, Buffer) -> PyResult<()>) -> Outcome<()> {
+        let checkpoint = self.shared().checkpoint()?;
+        let numbers = self.catalog().walk(self.name());
+        let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
+        for (i, (number, tensor)) in numbers.into_iter().zip(tensors).enumerate() {
+            if i % SIGNAL_INTERVAL == 0 {
+                py.check_signals()?;
+            }
+            let number = number as usize;
+            each(self.catalog().table().name(number), self.taken(py, &checkpoint, number, tensor)?)?;
+        }
+        Ok(())
+    }
+
+    /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
+    fn taken(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize, tensor: Tensor) -> Outcome<Buffer> {
+        if !tensor.storage().is_mapped()
+            && let Some((path, reason)) = checkpoint.mapping_refused(number)
+            && self.shared().is_first_refusal()
+        {
+            let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", text::path(path));
+            py.import("logging")?
+                .call_method1("getLogger", ("max_weights",))?
+                .call_method1("warning", ("%s", message))?;
+        }
+        let Some(heads) = self.shared().heads(number) else { return Ok(Buffer::new(tensor)) };
+        if heads == 0 {
+            let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
+            return Err(self.at_weight(number, Error::Argument(cause)).into());
+        }
+        let restored = py.detach(|| tensor.pairs_to_halves(heads, &interrupt));
+        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
+    }
+
+    /// A tensor that does not have the rows that the metadata promise, as an error about the file.
+    fn at_weight(&self, number: usize, error: Error) -> Error {
+        let Error::Argument(cause) = error else { return error };
+        let info = self.catalog().table().get(number);
+        let fault = Fault::new(rules::GGUF_HEADS, cause).tensor(info.name).offset(info.span.start());
+        let fault = fault.help("take the weight from the tree with the file's own names");
+        match self.catalog().files().get(info.file as usize) {
+            Some(file) => fault.path(&file.path).format(),
+            None => fault.format(),
+        }
+    }
+
+    fn weight_data<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        number: usize,
+        buffer: Buffer,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
+        let shape = PyTuple::new(py, buffer.tensor().shape())?;
+        let class = imported(py, &CLASS, "max_weights.graph.weights.weight_data", "WeightData")?;
+        let info = self.catalog().table().get(number);
+        if let Element::Packed(encoding) = info.element {
+            let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
+            return Ok(class.call1((buffer, name, dtype, shape, encoding, logical))?);
+        }
+        let value = class.call1((buffer, name, dtype, shape))?;
+        if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
+            let element = info.element.to_string();
+            let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&element));
+            let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
+            let help = "its bytes can be read and copied as they are";
+            let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
+            value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
+        }
+        Ok(value)
+    }
+}
+
+/// The data of weights, taken together where they are all of one tree.
+#[pyfunction]
+pub(crate) fn data_of_all<'py>(
+    py: Python<'py>,
+    nodes: Vec<Bound<'py, WeightsNode>>,
+) -> Outcome<Vec<Bound<'py, PyAny>>> {
+    let Some(first) = nodes.first() else { return Ok(Vec::new()) };
+    let first = first.get();
+    if nodes.iter().any(|node| !Arc::ptr_eq(node.get().shared(), first.shared())) {
+        return nodes.iter().map(|node| node.get().take(py)).collect();
+    }
+    let checkpoint = first.shared().checkpoint()?;
+    let numbers = nodes.iter().map(|node| Ok(first.catalog().require(node.get().name())? as u32));
+    let numbers = numbers.collect::<Result<Vec<u32>, Error>>()?;
+    let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
+    let made = nodes.iter().zip(numbers).zip(tensors).map(|((node, number), tensor)| {
+        let number = number as usize;
+        let buffer = first.taken(py, &checkpoint, number, tensor)?;
+        first.weight_data(py, node.get().name(), number, buffer)
+    });
+    made.collect()
+}
+
+/// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
+#[pyfunction]
+pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
+    let mut pairs = Vec::new();
+    let push = |name: &str, buffer| {
+        pairs.push((name.to_owned(), buffer));
+        Ok(())
+    };
+    node.get().each(node.py(), push)?;
+    Ok(pairs)
+}
+
+/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
+#[pyfunction]
+pub(crate) fn export_dlpack<'py>(
+    node: &Bound<'py, WeightsNode>,
+    convert: &Bound<'py, PyAny>,
+) -> Outcome<Bound<'py, PyDict>> {
+    let py = node.py();
+    let tensors = PyDict::new(py);
+    node.get().each(py, |name, buffer| {
+        let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
+        tensors.set_item(name, convert.call1((capsule,))?)
+    })?;
+    Ok(tensors)
+}

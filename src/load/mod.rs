@@ -1,0 +1,55 @@
+//! Taking tensors: where each lies ([`Placement`]), which of them are wanted ([`Plan`]), and how their bytes get into memory.
+//!
+//! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
+//! own. No lock is held meanwhile.
+
+mod placement;
+mod plan;
+
+pub use placement::{Inflate, Placement, Segment, Swap, Transform};
+pub use plan::Plan;
+
+use crate::budget;
+use crate::buffer::Buffer;
+use crate::checkpoint::Checkpoint;
+use crate::error::Result;
+
+/// Tensors between two questions whether to go on, where nothing is read.
+const ASKED_EVERY: usize = 1024;
+
+impl Checkpoint {
+    /// Weight number `number`: a view of the mapping where it is aligned, else its own bytes in memory of their own, read now.
+    /// Packed blocks come as bytes, in the shape of [`crate::tensor::TensorInfo::byte_shape`]; elements of a type that this version does not
+    /// know, as one row of bytes; those of a type that only PyTorch has, with the bytes of an element as the last dimension.
+    /// Tensors of a big-endian file come in the order of this machine, in memory of their own.
+    pub fn tensor(&self, number: usize) -> Result<Buffer> {
+        let placement = self.catalog().placement(number)?;
+        match plan::mapped(self, &placement)? {
+            Some(view) => Ok(view),
+            None => plan::read(self, &placement),
+        }
+    }
+
+    /// Weights by their numbers, as [`Checkpoint::tensor`] gives each; those that share bytes in the file share them in memory, too.
+    pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
+        self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)))
+    }
+
+    /// What lies at these placements, in their order: views where the file is mapped, and a plan of the others.
+    pub fn take(&self, placements: impl ExactSizeIterator<Item = Result<Placement>>) -> Result<Vec<Buffer>> {
+        let (mut taken, mut others) = (budget::list(placements.len())?, Vec::new());
+        for (i, placement) in placements.enumerate() {
+            if i.is_multiple_of(ASKED_EVERY) {
+                self.interrupt()()?;
+            }
+            let placement = placement?;
+            taken.push(plan::mapped(self, &placement)?);
+            if taken.last().is_some_and(Option::is_none) {
+                budget::reserve(&mut others, 1)?;
+                others.push(placement);
+            }
+        }
+        let mut read = Plan::new(others)?.run(self)?.into_iter();
+        Ok(taken.into_iter().filter_map(|view| view.or_else(|| read.next())).collect())
+    }
+}

@@ -1,0 +1,195 @@
+//! Where the bytes of a tensor lie, what is done to them on their way into memory, and how the elements lie there.
+
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::checkpoint::Catalog;
+use crate::dtype::DType;
+use crate::error::{Error, Fault, Result};
+use crate::format::pickle::StorageRef;
+use crate::format::torch::Place;
+use crate::format::torch_zip;
+use crate::memory::Storage;
+use crate::quant::{self, Encoding};
+use crate::rules;
+use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
+
+/// Bytes of a file, and what they become in memory. Tensors of one segment share bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segment {
+    /// The number of the file in the checkpoint.
+    pub file: u32,
+    /// The bytes in that file.
+    pub span: Span,
+    /// What is done to them.
+    pub transform: Transform,
+}
+
+/// What is done to bytes of a file on their way into memory. Nothing, for nearly all files: they can be mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Transform {
+    /// They are compressed.
+    pub inflate: Option<Inflate>,
+    /// They have the other byte order; swapped when they are inflated.
+    pub swap: Swap,
+}
+
+/// A deflated segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Inflate {
+    /// The number of bytes once they are inflated.
+    pub size: u64,
+    /// Their checksum; 0 where the file says none.
+    pub crc32: u32,
+}
+
+/// Which bytes change places in a file of the other byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Swap {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of each number of so many bytes.
+    Numbers(usize),
+    /// Those of the numbers in packed blocks.
+    Blocks(Encoding),
+}
+
+impl Swap {
+    fn numbers_of(dtype: TorchDType) -> Self {
+        match dtype.swapped_bytes() {
+            0 | 1 => Self::Nothing,
+            bytes => Self::Numbers(bytes),
+        }
+    }
+
+    /// The bytes that are swapped independently of others.
+    pub(super) fn unit(self) -> usize {
+        match self {
+            Self::Nothing => 1,
+            Self::Numbers(bytes) => bytes,
+            Self::Blocks(encoding) => encoding.bytes_per_block(),
+        }
+    }
+
+    /// Swaps in place; what is left over at the end stays as it is.
+    pub(super) fn apply(self, bytes: &mut [u8]) {
+        match self {
+            Self::Nothing => {}
+            Self::Numbers(unit) => bytes.chunks_exact_mut(unit).for_each(<[u8]>::reverse),
+            Self::Blocks(encoding) => quant::swap_bytes(encoding, bytes),
+        }
+    }
+}
+
+/// Where a tensor lies, and how: all that is needed to take it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// The bytes that it shares with others, or has for itself.
+    pub segment: Segment,
+    /// Whether its first element lies at a multiple of its alignment in the file.
+    pub aligned: bool,
+    /// The type of the elements in memory.
+    pub dtype: DType,
+    /// The shape, slowest dimension first.
+    pub shape: Vec<i64>,
+    /// In elements; none for elements in C order.
+    pub strides: Option<Vec<i64>>,
+    /// Bytes in memory from the start of the segment to the first element.
+    pub start: u64,
+    /// Bytes in memory from there to the end of the last element.
+    pub len: u64,
+}
+
+impl Placement {
+    /// Whether the file's bytes can be used where they lie.
+    pub fn is_mappable(&self) -> bool {
+        self.aligned && self.segment.transform == Transform::default()
+    }
+
+    /// The tensor whose first element lies at byte `first` of this memory.
+    pub(super) fn buffer(&self, storage: &Arc<Storage>, first: u64) -> Result<Buffer> {
+        match &self.strides {
+            Some(strides) => Buffer::strided_at(storage.clone(), first as usize, self.dtype, &self.shape, strides),
+            None => Buffer::contiguous_at(storage.clone(), first as usize, self.dtype, &self.shape),
+        }
+    }
+}
+
+impl Catalog {
+    /// Where weight number `number` lies; or why no array of the file stands for it.
+    pub fn placement(&self, number: usize) -> Result<Placement> {
+        let info = self.table().get(number);
+        let (dtype, swap) = match info.element {
+            Element::Plain(dtype) => (dtype, Swap::numbers_of(TorchDType::Plain(dtype))),
+            Element::Packed(encoding) => (DType::UInt8, Swap::Blocks(encoding)),
+            Element::Torch(dtype) => (DType::UInt8, Swap::numbers_of(dtype)),
+            Element::Unknown(_) => (DType::UInt8, Swap::Nothing),
+            Element::NoArray(kind, _) => return Err(self.no_array(kind, &info)),
+        };
+        let (place, start) = match (info.view, self.torch(info.file)) {
+            (Some(view), Some(torch)) => (torch.place_at(view.storage, view.inflated), view.start),
+            _ => (Place::stored(info.span), 0),
+        };
+        let segment = self.segment(info.file, place, swap)?;
+        let mut shape = match info.element {
+            Element::Packed(_) | Element::Unknown(_) => {
+                signed(&info.byte_shape().unwrap_or_else(|| vec![info.span.len()]))
+            }
+            _ => signed(info.shape),
+        };
+        let mut strides = info.view.filter(|_| dtype.bytes().is_some()).map(|view| signed(view.strides));
+        if let (Element::Torch(dtype), Some(strides)) = (info.element, &mut strides) {
+            let item = dtype.bytes() as i64;
+            // The stride of a dimension of one element may be any number, and says nothing.
+            for stride in &mut *strides {
+                *stride = stride.checked_mul(item).unwrap_or(item);
+            }
+            shape.push(item);
+            strides.push(1);
+        }
+        let len = info.view.and_then(|_| info.reach()).unwrap_or_else(|| info.bytes());
+        Ok(Placement { segment, aligned: info.is_aligned(), dtype, shape, strides, start, len })
+    }
+
+    /// Where a storage of a PyTorch file lies, as bytes; numbers of `dtype` in it will have the order of this machine.
+    pub fn storage_placement(&self, file: u32, number: usize, dtype: TorchDType) -> Result<Placement> {
+        let torch = self.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
+        let path = &self.files()[file as usize].path;
+        let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
+        let place = torch.place_of(number).map_err(|error| error.at_path(path))?;
+        let segment = self.segment(file, place, Swap::numbers_of(dtype))?;
+        let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
+        let shape = vec![len as i64];
+        Ok(Placement { segment, aligned, dtype: DType::UInt8, shape, strides: None, start: 0, len })
+    }
+
+    fn segment(&self, file: u32, place: Place, swap: Swap) -> Result<Segment> {
+        if let (Some(size), Some(torch)) = (place.inflated, self.torch(file)) {
+            let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
+            checked.map_err(|error| error.at_path(&self.files()[file as usize].path))?;
+        }
+        let inflate = place.inflated.map(|size| Inflate { size, crc32: place.crc32 });
+        let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
+        Ok(Segment { file, span: place.span, transform: Transform { inflate, swap } })
+    }
+
+    fn no_array(&self, kind: NoArray, info: &TensorInfo<'_>) -> Error {
+        let cause = format!("this is {}, which no array of the file stands for", kind.what());
+        let parts = "The arrays that it is made of have names below its own (items() walks them)";
+        let load = "max_weights.torch.load gives it as torch does";
+        // Of a class of its own: load does not build it either.
+        let help = match (self.range(info.name).len() > 1, kind == NoArray::Wrapper) {
+            (true, false) => format!("{parts}; {load}"),
+            (false, false) => load.to_owned(),
+            (true, true) => parts.to_owned(),
+            (false, true) => "objects() shows what the file says of it".to_owned(),
+        };
+        let path = &self.files()[info.file as usize].path;
+        Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).path(path).help(help).unsupported()
+    }
+}
+
+fn signed(dims: &[u64]) -> Vec<i64> {
+    dims.iter().map(|&dim| dim as i64).collect()
+}
