@@ -1,5 +1,5 @@
-//! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
-//! fuzz as it is to run on the first bytes of a remote file.
+//! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
+//! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
 
 pub mod gguf;
 pub mod index;

@@ -15,8 +15,8 @@ use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
-/// What is read between two questions whether to go on.
-const READ_AT_A_TIME: usize = 1 << 20;
+/// What is read between two questions whether to go on: a slow disk takes some 30 ms for it.
+const READ_AT_A_TIME: usize = 4 << 20;
 /// Parts that are no longer than this, and no farther from each other, are read together…
 const SMALL: usize = 4 << 10;
 /// … up to so many bytes.

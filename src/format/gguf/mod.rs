@@ -48,7 +48,8 @@ const RAISE_LIMIT: &str = "if the file is meant to be like this, raise the limit
 /// What the header of a file says.
 #[derive(Debug, Clone)]
 pub struct Gguf {
-    /// The tensors and the findings. Its own metadata, of strings, is empty. The data may begin beyond the end of a file without data.
+    /// The tensors and the findings; a checkpoint takes it away, into the table of all its files. Its own metadata, of strings, is empty.
+    /// The data may begin beyond the end of a file without data.
     pub header: Header,
     /// The key-value pairs.
     pub metadata: Metadata,
