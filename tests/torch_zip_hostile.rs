@@ -485,7 +485,7 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
 fn extra_fields_beyond_the_limit_are_refused_before_they_are_read() {
     let mut parts = plain_parts();
     let numbers = [&b"\x01\0\x10\0"[..], &40u64.to_le_bytes(), &40u64.to_le_bytes()].concat();
-    let padding = [&b"\x99\x99"[..], &20_000u16.to_le_bytes(), &[0; 20_000]].concat();
+    let padding = [&b"\x99\x99"[..], &20_000u16.to_le_bytes(), &b"\0".repeat(20_000)].concat();
     parts[1].local_extra = [numbers, padding].concat();
     let zip = Zip::new(&parts).local(1, COMPRESSED, [0xff; 8]);
     assert_eq!(read(&zip).entry(1).map(|entry| entry.size), Some(40));
