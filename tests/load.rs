@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
+mod source_support;
+
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
+
+use source_support::Trial;
 
 const COUNT: usize = 40;
 
@@ -60,10 +65,12 @@ fn tensors_taken_together_are_what_each_is_alone_in_the_order_asked_for() {
 #[test]
 fn a_tensor_that_a_plan_has_twice_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
-    let options = OpenOptions::default().backend(Backend::Read);
-    let checkpoint = Checkpoint::open(&[file(&folder)], &options).unwrap();
+    let source = Arc::new(Trial::of("model.safetensors", &std::fs::read(file(&folder)).unwrap()));
+    let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
     let number = checkpoint.catalog().require("t7").unwrap() as u32;
+    let before = source.counts();
     let taken = checkpoint.tensors(&[number, 0, number]).unwrap();
+    assert_eq!(source.counts().batches, before.batches + 2);
     assert_eq!(taken[0].as_ptr(), taken[2].as_ptr());
     assert_ne!(taken[0].as_ptr(), checkpoint.tensor(number as usize).unwrap().as_ptr());
 }
