@@ -174,7 +174,7 @@ mod tests {
                 findings.note(rules::GGUF_NAME_LONG, |rule| Fault::new(rule, "long"));
             }
             findings.note(rules::GGUF_HOLE, |rule| Fault::new(rule, "hole"));
-            let (_, list) = findings.finish(Ok(())).unwrap();
+            let list = findings.close();
             let causes: Vec<&str> = list.iter().map(|fault| &*fault.cause).collect();
             assert_eq!(causes, ["long", "long", "hole", counted]);
         }

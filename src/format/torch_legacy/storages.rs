@@ -70,13 +70,11 @@ impl Storages {
                 // What is wrong before it is to be said first.
                 Err(error) => {
                     storages.broken.push(error);
-                    match storages.listed.get(number).filter(|_| collects) {
-                        Some((_, span)) => at = span.end(),
-                        None => {
-                            storages.complete = false;
-                            break;
-                        }
-                    }
+                    let Some((_, span)) = storages.listed.get(number).filter(|_| collects) else {
+                        storages.complete = false;
+                        break;
+                    };
+                    at = span.end();
                 }
             }
         }
