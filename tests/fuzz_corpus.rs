@@ -230,8 +230,7 @@ fn open_index(index: &str, strict: bool) -> max_weights::error::Result<Checkpoin
     fs::write(&path, index).expect("room");
     let header = r#"{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}"#;
     fs::write(folder.path().join("a.safetensors"), Layout::File.input(header.as_bytes(), 1, usize::MAX)).expect("room");
-    let format = max_weights::format::Options { strict, ..Default::default() };
-    Checkpoint::open(&[path], &OpenOptions::default().format(format))
+    Checkpoint::open(&[path], &OpenOptions::default().strict(strict))
 }
 
 #[test]

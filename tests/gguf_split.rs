@@ -51,7 +51,7 @@ fn check(files: &[(usize, Made)]) -> Vec<(&'static str, usize, String)> {
     check_set(&shards, &table)
         .into_iter()
         .map(|fault| {
-            assert!(fault.help.is_some(), "{fault}");
+            assert!(!fault.help.is_empty(), "{fault}");
             let path = fault.path.clone().expect("a path");
             (fault.rule.id, paths.iter().position(|known| *known == path).expect("one of the paths"), fault.cause)
         })

@@ -274,7 +274,7 @@ proptest! {
     #[test]
     fn random_bytes_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), file_len in any::<u64>()) {
         let _ = max_weights::format::sniff(&bytes, file_len);
-        let _ = parse(&bytes, file_len, &Options { strict: false, ..Options::default() });
+        let _ = parse(&bytes, file_len, &Options { policy: max_weights::error::Policy::Lenient, ..Options::default() });
         assert_same_verdict(&bytes);
         assert_same_verdict(&file_of(&bytes, 0));
     }

@@ -14,7 +14,7 @@ fn kind(file: &[u8]) -> Result<Kind, Fault> {
 #[track_caller]
 fn refused(file: &[u8], rule: &str) -> String {
     let fault = kind(file).expect_err("no checkpoint");
-    assert_eq!((fault.rule.id, fault.help.is_some()), (rule, true), "{fault}");
+    assert_eq!((fault.rule.id, !fault.help.is_empty()), (rule, true), "{fault}");
     fault.to_string()
 }
 

@@ -9,7 +9,7 @@ use max_weights::budget::Budget;
 use max_weights::error::Result;
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::torch_zip::{self, Archive, LayoutParser, Method, crc32};
-use max_weights::format::{Limits, Options, Parse, drive};
+use max_weights::format::{Options, Parse, drive};
 use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
@@ -22,11 +22,11 @@ fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
 }
 
 fn read(bytes: &[u8]) -> Archive {
-    parse(torch_zip::Parser::new(bytes.len() as u64, &Limits::default()), bytes).expect("read")
+    parse(torch_zip::Parser::new(bytes.len() as u64, &Options::default()), bytes).expect("read")
 }
 
 fn read_legacy(bytes: &[u8]) -> Legacy {
-    parse(torch_legacy::Parser::new(bytes.len() as u64, &Limits::default()), bytes).expect("read")
+    parse(torch_legacy::Parser::new(bytes.len() as u64, &Options::default()), bytes).expect("read")
 }
 
 /// Places, sizes and bytes of every entry are those that the crate finds.

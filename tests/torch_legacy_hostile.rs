@@ -9,13 +9,14 @@ mod source_support;
 use legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use max_weights::error::{Fault, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
-use max_weights::format::{Limits, drive};
+use max_weights::format::{Limits, Options, drive};
 use max_weights::source::{InMemory, Source};
 use max_weights::workers::uninterrupted;
 use source_support::{Counts, Trial};
 
 fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
-    let parser = torch_legacy::Parser::new(bytes.len() as u64, limits);
+    let options = Options { limits: limits.clone(), ..Options::default() };
+    let parser = torch_legacy::Parser::new(bytes.len() as u64, &options);
     drive(parser, &InMemory::new("a.pt", bytes.to_vec()), &uninterrupted)
 }
 
@@ -32,7 +33,7 @@ fn read(made: &Made) -> Legacy {
 fn refused(made: &Made, rule: &str, offset: usize) -> Fault {
     let fault = try_read(made).expect_err("refused").fault().expect("a fault").clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }
 
@@ -73,8 +74,8 @@ fn only_the_pickles_and_the_counts_are_fetched() {
     let saved = vec![Saved::floats("10", 1 << 20), Saved::floats("20", 1 << 20)];
     let made = Made::new(&saved, &["10", "20"]);
     let source = Trial::of("a.pt", &made.bytes);
-    let limits = Limits::default();
-    let parser = torch_legacy::Parser::new(source.len(), &limits);
+    let options = Options::default();
+    let parser = torch_legacy::Parser::new(source.len(), &options);
     let legacy = drive(parser, &source, &uninterrupted);
     assert_eq!(legacy.expect("accepted").spans.len(), 2);
     assert_eq!(source.counts(), Counts { batches: 2, parts: 2, bytes: (64 << 10) + 8 });

@@ -37,7 +37,7 @@ fn a_deflated_pickle_is_inflated() {
 fn a_bomb_is_not_inflated() {
     let error = torch_zip::inflate(&vec![0; 1 << 20], 1 << 30, &uninterrupted).expect_err("refused");
     let fault = assert_fault(error, "torch-zip.bomb", None);
-    assert!(fault.help.is_some_and(|help| help.contains("zip -0")));
+    assert!(fault.help.contains("zip -0"));
     assert_fault(torch_zip::inflate(&[0; 10], 10_321, &uninterrupted).expect_err("refused"), "torch-zip.bomb", None);
     // Zeros are compressed a thousandfold, and are not a bomb yet.
     let zeros = miniz_oxide::deflate::compress_to_vec(&vec![0; 8 << 20], 6);
@@ -109,7 +109,7 @@ fn a_torchscript_archive_says_what_to_do() {
         let error = layout(&named(names)).expect_err("refused");
         assert!(matches!(error, Error::Unsupported(_)));
         let fault = assert_fault(error, "torch-zip.torchscript", 0);
-        assert!(fault.help.is_some_and(|help| help.contains("torch.jit.load")));
+        assert!(fault.help.contains("torch.jit.load"));
     }
 }
 

@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
+mod source_support;
 mod zip_files;
 
 use max_weights::error::{Error, Fault};
-use max_weights::format::Limits;
 use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
+use max_weights::format::{Limits, Options, drive};
+use max_weights::source::Source as _;
+use max_weights::workers::uninterrupted;
+use source_support::Trial;
 use zip_files::{
     COMPRESSED, CRC, FLAGS, METHOD, OFFSET, Part, SIZE, Zip, assert_fault, parse, plain_parts, read, torch_parts,
     try_read,
@@ -372,7 +376,7 @@ fn a_file_cut_at_any_byte_is_refused() {
         for len in 0..zip.bytes.len() {
             let cut = Zip { bytes: zip.bytes[..len].to_vec(), ..zip.clone() };
             let fault = try_read(&cut).expect_err("cut").fault().expect("a fault").clone();
-            assert!(fault.rule.id == "torch-zip.truncated" && fault.help.is_some(), "{len}: {fault}");
+            assert!(fault.rule.id == "torch-zip.truncated" && !fault.help.is_empty(), "{len}: {fault}");
         }
     }
 }
@@ -473,8 +477,26 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
     assert_eq!(error.fault().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
     let limits = Limits { header_bytes: 100, ..Limits::default() };
-    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &limits), &zip.bytes).expect_err("refused");
+    let options = Options { limits, ..Options::default() };
+    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &options), &zip.bytes).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
+}
+
+#[test]
+fn extra_fields_beyond_the_limit_are_refused_before_they_are_read() {
+    let mut parts = plain_parts();
+    let numbers = [&b"\x01\0\x10\0"[..], &40u64.to_le_bytes(), &40u64.to_le_bytes()].concat();
+    let padding = [&b"\x99\x99"[..], &20_000u16.to_le_bytes(), &vec![0; 20_000]].concat();
+    parts[1].local_extra = [numbers, padding].concat();
+    let zip = Zip::new(&parts).local(1, COMPRESSED, [0xff; 8]);
+    assert_eq!(read(&zip).entry(1).map(|entry| entry.size), Some(40));
+    let limits = Limits { header_bytes: 20_000, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let source = Trial::of("a.zip", &zip.bytes);
+    let error = drive(torch_zip::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("refused");
+    assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
+    // The end of the file, and the headers.
+    assert_eq!(source.counts().batches, 2);
 }
 
 #[test]

@@ -16,14 +16,16 @@ from gguf import quants
 GRIDS = (quants.IQ2_XXS, quants.IQ2_XS, quants.IQ2_S, quants.IQ3_XXS, quants.IQ3_S, quants.IQ1_S)
 
 
-def main() -> None:
-    """Write the grids."""
+def packed() -> bytes:
+    """Return the grids, one after the other."""
+    grids = b""
     for cls in GRIDS:
         assert cls.grid_hex is not None
-        packed = bytes.fromhex(cls.grid_hex.decode())
-        assert len(packed) == 2 * cls.grid_shape[0], f"{cls.__name__}: {len(packed)} bytes"
-        sys.stdout.buffer.write(packed)
+        grid = bytes.fromhex(cls.grid_hex.decode())
+        assert len(grid) == 2 * cls.grid_shape[0], f"{cls.__name__}: {len(grid)} bytes"
+        grids += grid
+    return grids
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.buffer.write(packed())

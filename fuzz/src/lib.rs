@@ -23,7 +23,7 @@ pub mod torch;
 pub mod torch_open;
 
 use layout::Layout;
-use printing::check_message;
+use printing::{check_bounded, check_message};
 
 /// One fuzz target.
 #[derive(Clone, Copy)]

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use max_weights::checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
-use max_weights::error::{Error, Result};
+use max_weights::checkpoint::{self, Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::error::{Error, Fault, Result};
 use max_weights::format::Options;
+use max_weights::rules::Severity;
 use max_weights::tensor::Element;
 use safetensors::SafeTensors;
 
 use super::folder::in_folder;
 use super::memory;
-use super::printing::{check_html, check_message, check_text, is_plain};
+use super::printing::{check_bounded, check_html, check_message, check_text, is_plain};
 
 /// Names whose prefixes are compared with a walk over all names.
 const NAMES: usize = 12;
@@ -32,7 +33,7 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { strict, ..Options::default() };
+                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
                 let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
@@ -46,7 +47,28 @@ pub fn check(input: &[u8]) {
         if verdicts[0] {
             compare(input, path);
         }
+        memory::bounded(input.len(), || check_findings(path));
     });
+}
+
+/// An opening that collects all findings has the one that a strict opening ends with among them, and no error where that one finds none.
+pub fn check_findings(path: &Path) {
+    let Ok(all) = checkpoint::check(&[path.to_path_buf()], &OpenOptions::default()) else { return };
+    check_bounded(&all);
+    for finding in &all {
+        check_message(&finding.to_string());
+    }
+    match open(path, &OpenOptions::default()) {
+        Ok(_) => assert!(all.iter().all(|finding| finding.rule.severity == Severity::Warning), "{all:?}"),
+        Err(error) => {
+            let Some(fault) = error.fault() else { return };
+            let same = |found: &Fault| {
+                (found.rule, &found.tensor, found.offset, &found.path)
+                    == (fault.rule, &fault.tensor, fault.offset, &fault.path)
+            };
+            assert!(all.iter().any(same), "{fault} is not among {all:?}");
+        }
+    }
 }
 
 /// True if the file opens.
@@ -59,7 +81,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions) -> bool {
         }
     };
     check_tensors(&checkpoint, input);
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
     }
     true
@@ -91,7 +113,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
 pub fn check_error(error: &Error, path: &Path) {
     let fault = error.fault().expect("a fault, not trouble with the system");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
-    assert!(fault.help.is_some() && !fault.rule.id.is_empty(), "{fault}");
+    assert!(!fault.help.is_empty() && !fault.rule.id.is_empty(), "{fault}");
     check_message(&error.to_string());
 }
 

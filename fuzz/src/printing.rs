@@ -1,5 +1,8 @@
 //! What may reach a terminal or a page: a list of its own, so that the library is not compared with itself.
 
+use max_weights::error::Fault;
+use max_weights::format::MAX_FINDINGS;
+
 /// Characters that steer what is printed, or are not seen: Unicode's controls (Cc), formats (Cf: directions, joiners, tags), separators of
 /// lines and paragraphs, and what else is blank in most fonts.
 const UNSAFE: [(u32, u32); 26] = [
@@ -71,5 +74,13 @@ pub fn check_html(html: &str) {
         let ours =
             attributes.is_empty() || (attributes.starts_with("style=\"") && attributes.matches('"').count() == 2);
         assert!(ours, "<{tag}> in {html}");
+    }
+}
+
+/// Of no rule are more findings kept than the limit.
+pub fn check_bounded(findings: &[Fault]) {
+    for finding in findings {
+        let same = findings.iter().filter(|other| other.rule == finding.rule).count();
+        assert!(same <= MAX_FINDINGS, "{same} findings of {}", finding.rule);
     }
 }

@@ -25,7 +25,7 @@ fn verdict(outcome: Result<Kind>) {
         Err(error) => {
             let fault: &Fault = error.fault().expect("a fault");
             assert!(fault.rule.id.starts_with("format."), "{fault}");
-            assert_eq!((fault.offset, fault.help.is_some()), (Some(0), true), "{fault}");
+            assert_eq!((fault.offset, !fault.help.is_empty()), (Some(0), true), "{fault}");
             check_message(&fault.to_string());
         }
     }

@@ -4,7 +4,7 @@ use max_weights::budget::Budget;
 use max_weights::error::{Error, Fault, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
 use max_weights::format::torch_zip::{self, Archive, Entry, LayoutParser, Method};
-use max_weights::format::{Limits, MAX_FINDINGS, Options, Parse, Progress};
+use max_weights::format::{Options, Parse, Progress};
 use max_weights::tensor::Span;
 use max_weights::workers::uninterrupted;
 
@@ -34,8 +34,8 @@ fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
 /// bytes are what a plain reader finds, or there is a sentence.
 pub fn check_zip(input: &[u8]) {
     let len = input.len() as u64;
-    let limits = Limits::default();
-    let archive = match memory::bounded(input.len(), || answer(torch_zip::Parser::new(len, &limits), input)) {
+    let options = Options::default();
+    let archive = match memory::bounded(input.len(), || answer(torch_zip::Parser::new(len, &options), input)) {
         Ok(archive) => archive,
         Err(error) => return check_error(&error, len, &["torch-zip."]),
     };
@@ -91,8 +91,8 @@ fn check_layout(archive: &Archive, input: &[u8]) {
 /// Every storage has its place in the file, as long as it is said to be, behind the pickles and apart from the others.
 pub fn check_legacy(input: &[u8]) {
     let len = input.len() as u64;
-    let limits = Limits::default();
-    let legacy = match memory::bounded(input.len(), || answer(torch_legacy::Parser::new(len, &limits), input)) {
+    let options = Options::default();
+    let legacy = match memory::bounded(input.len(), || answer(torch_legacy::Parser::new(len, &options), input)) {
         Ok(legacy) => legacy,
         Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
     };
@@ -119,7 +119,7 @@ fn check_storages(legacy: &Legacy, len: u64) {
 }
 
 fn check_findings(findings: &[Fault], len: u64) {
-    assert!(findings.len() <= MAX_FINDINGS + 1);
+    super::check_bounded(findings);
     for finding in findings {
         assert!(finding.offset.is_none_or(|offset| offset <= len), "{finding}");
         check_message(&finding.to_string());
@@ -130,7 +130,7 @@ fn check_findings(findings: &[Fault], len: u64) {
 fn check_error(error: &Error, len: u64, rules: &[&str]) {
     let fault = error.fault().expect("a fault");
     assert!(rules.iter().any(|rule| fault.rule.id.starts_with(rule)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     assert!(fault.offset.is_none_or(|offset| offset <= len), "{fault}");
     check_message(&fault.to_string());
 }

@@ -13,7 +13,7 @@ use max_weights::tensor::{Element, TensorInfo, View};
 use max_weights::workers::uninterrupted;
 
 use super::folder::in_folder;
-use super::open::{check_catalog, check_error, check_twice, open};
+use super::open::{check_catalog, check_error, check_findings, check_twice, open};
 use super::{check_message, memory};
 
 /// Elements of a tensor that are looked at; an expanded one can have any number.
@@ -32,13 +32,14 @@ pub fn check(input: &[u8]) {
         fs::write(path, input).expect("room for the input");
         let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
         let outcomes = outcomes.map(|(strict, backend)| {
-            let format = Options { strict, ..Options::default() };
+            let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
             let options = OpenOptions::default().backend(backend).format(format);
             memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
         });
         assert_eq!(outcomes[0], outcomes[1], "mapped and read");
         assert_eq!(outcomes[2], outcomes[3], "mapped and read");
         assert!(outcomes[0].is_none() || outcomes[0] == outcomes[2], "refused only when not strict");
+        memory::bounded(input.len(), || check_findings(path));
         if outcomes[2].is_some() {
             memory::bounded_files(input.len(), 2, |_| check_twice(path));
         }
@@ -53,7 +54,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions, taken: &mut usize) -> O
             return None;
         }
     };
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
         checkpoint.catalog().findings().iter().for_each(|finding| check_message(&finding.to_string()));
     }
@@ -91,7 +92,7 @@ fn take_all(checkpoint: &Checkpoint, input: &[u8], path: &Path, taken: &mut usiz
 fn check_refused(error: &Error, path: &Path) {
     let fault = error.fault().expect("a fault");
     assert_eq!(fault.path.as_deref(), Some(path), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     check_message(&error.to_string());
 }
 

@@ -28,7 +28,8 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "open_weights", "printable", "quantize", "release_memory", "scale_blocks",
+    "dequantize", "export_dlpack", "files", "near_names", "open_weights", "printable", "quantize", "release_memory",
+    "scale_blocks",
     "shown", "torch_globals", "tree",
 ]
 # fmt: on
@@ -44,9 +45,8 @@ class Buffer:
     """A tensor: dtype, shape, strides and device over memory that it keeps alive.
 
     A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
-    It reaches NumPy by
-    `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack, always without a copy.
-    `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
+    It reaches NumPy by `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack,
+    always without a copy. `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
     """
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
@@ -586,9 +586,7 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""
 
-def near_names(names: list[str], wanted: list[str]) -> list[list[str]]:
-    """Up to three near ones of `names` for each of those `wanted`, the nearest first."""
-
+def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def printable(text: object) -> str:
     """The text with an escape for each character that could steer a terminal or mislead the eye."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from max_weights import _core
 from max_weights._core import Buffer
+from max_weights.driver.doors import as_buffer
 from max_weights.dtype import DType
 from max_weights.graph.quantization import QuantizationEncoding
 
@@ -82,11 +82,3 @@ def dequantize(
     *rows, row = buffer.shape
     shape = [*rows, row // encoding.block_size * encoding.elements_per_block]
     return _core.dequantize(buffer, encoding, dtype, shape, out=out)
-
-
-def as_buffer(value: Any) -> Buffer:
-    """A Buffer over the memory of anything that has a door: a Buffer, a weight, an array, a DLPack tensor."""
-    numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
-    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
-        return Buffer.from_numpy(value)
-    return Buffer.from_dlpack(value)

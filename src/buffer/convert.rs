@@ -37,8 +37,7 @@ impl Buffer {
     fn cast_into(&self, dtype: DType, out: &mut [u8], saturate: bool, interrupt: Interrupt<'_>) -> Result<()> {
         if !is_supported(self.dtype, dtype) {
             let cause = format!("{} cannot be converted to {dtype}", self.dtype);
-            let help = "complex numbers convert only to themselves; take the real part first";
-            return Err(Fault::new(rules::CAST_PAIR, cause).help(help).unsupported());
+            return Err(Fault::new(rules::CAST_PAIR, cause).unsupported());
         }
         let stores = if out.len() >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
         let options = CastOptions { saturate, stores };

@@ -66,9 +66,7 @@ pub fn cast(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOpt
 pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> Result<()> {
     check_level(level)?;
     if !is_supported(from, to) {
-        return Err(Fault::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}"))
-            .help("complex numbers convert only to themselves; take the real part first")
-            .unsupported());
+        return Err(Fault::new(rules::CAST_PAIR, format!("{from} cannot be converted to {to}")).unsupported());
     }
     let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
     if elements != room {

@@ -95,9 +95,7 @@ struct Plan {
 impl Plan {
     fn new(matrix: &BlockScaled<'_>, rows: &Range<usize>, out_len: usize, out_dtype: DType) -> Result<Self> {
         let argument = |message: String| Err(Error::Argument(message));
-        let unsupported = |cause: String| {
-            Err(Fault::new(rules::CAST_SCALE, cause).help("cast to float32 first and multiply there").unsupported())
-        };
+        let unsupported = |cause: String| Err(Fault::new(rules::CAST_SCALE, cause).unsupported());
         let &BlockScaled { dtype, cols, block, .. } = matrix;
         if !is_exact_in_f32(dtype) {
             return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));

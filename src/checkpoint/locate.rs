@@ -52,10 +52,7 @@ pub(super) enum Located {
 pub(super) fn locate(path: &Path) -> Result<Located> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is a download that is not complete");
-        return Err(Fault::new(rules::FILE_PARTIAL, cause)
-            .path(path)
-            .help("Wait for the download to end, or start it again")
-            .format());
+        return Err(Fault::new(rules::FILE_PARTIAL, cause).path(path).format());
     }
     if path.is_dir() {
         return directory(path);
@@ -194,10 +191,7 @@ fn choose(path: &Path, candidates: &[&Entry], usual: &str) -> Result<PathBuf> {
         _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
         _ => {
             let cause = format!("the directory holds {} checkpoints: {}", candidates.len(), listed(candidates));
-            Err(Fault::new(rules::DIRECTORY_AMBIGUOUS, cause)
-                .path(path)
-                .help("Give one of them, or a list of files")
-                .format())
+            Err(Fault::new(rules::DIRECTORY_AMBIGUOUS, cause).path(path).format())
         }
     }
 }
@@ -211,8 +205,7 @@ fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &
     let more = count - shards.len() - missing.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let cause = format!("{} of {count} shards are there; missing: {}{more}", shards.len(), missing.join(", "));
-    let help = "Fetch the missing shards; to open some shards only, give their paths as a list";
-    Fault::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).help(help).format()
+    Fault::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
 }
 
 fn nothing(path: &Path, names: &[Entry]) -> Error {
@@ -225,17 +218,11 @@ fn nothing(path: &Path, names: &[Entry]) -> Error {
             "the directory holds no safetensors, GGUF or PyTorch file, but downloads that are not complete: {}",
             listed(&partial)
         );
-        return Fault::new(rules::DIRECTORY_PARTIAL, cause)
-            .path(path)
-            .help("Wait for the download, or start it again")
-            .format();
+        return Fault::new(rules::DIRECTORY_PARTIAL, cause).path(path).format();
     }
     if !others.is_empty() {
         let cause = format!("the directory holds no safetensors, GGUF or PyTorch file, but {}", listed(&others));
-        return Fault::new(rules::DIRECTORY_OTHER_FORMAT, cause)
-            .path(path)
-            .help("Give the file that is meant")
-            .unsupported();
+        return Fault::new(rules::DIRECTORY_OTHER_FORMAT, cause).path(path).unsupported();
     }
     let what = if names.is_empty() {
         "it is empty".to_owned()
@@ -243,8 +230,7 @@ fn nothing(path: &Path, names: &[Entry]) -> Error {
         format!("it holds {}", listed(&names.iter().collect::<Vec<_>>()))
     };
     let cause = format!("the directory holds no weights: {what}");
-    let help = "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
-    Fault::new(rules::DIRECTORY_EMPTY, cause).path(path).help(help).format()
+    Fault::new(rules::DIRECTORY_EMPTY, cause).path(path).format()
 }
 
 /// A checkpoint of torch.distributed.checkpoint: pieces of tensors in files of many processes.

@@ -18,7 +18,7 @@ pub use tree::{Limits as TreeLimits, Tree};
 
 use crate::budget;
 use crate::buffer::Buffer;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Policy, Result};
 use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
 use crate::format::{self, Kind};
@@ -77,7 +77,7 @@ impl OpenOptions {
     /// Sets whether what is never written on purpose is refused, or is a finding.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
-        self.format.strict = strict;
+        self.format.policy = Policy::new(strict);
         self
     }
 
@@ -198,7 +198,7 @@ impl Catalog {
             let cause = format!("'{first}' and '{second}' would both get this name");
             let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.files[self.table.get(b).file as usize].path;
-            fault.path(path).help("use the names of the file").unsupported()
+            fault.path(path).unsupported()
         })?;
         Ok(Self { files: self.files.clone(), table, names, findings: self.findings.clone(), note: self.note.clone() })
     }
@@ -237,6 +237,18 @@ impl Catalog {
 /// Opens what this path stands for (a file, a directory, an index) with the options that suit most.
 pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Checkpoint::open(&[path], &OpenOptions::default())
+}
+
+/// Every finding about these files, in their order, whether they can be opened or not: the opening goes on after an error where that is
+/// safe. An error is what is no fault of the files, such as one that is not there.
+pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Fault>> {
+    let mut options = options.clone();
+    options.format.policy = Policy::CollectAll;
+    match Checkpoint::open(paths, &options) {
+        Ok(checkpoint) => Ok(checkpoint.catalog.findings.clone()),
+        Err(Error::Findings(findings)) => Ok(findings),
+        Err(error) => Err(error),
+    }
 }
 
 /// An open checkpoint.

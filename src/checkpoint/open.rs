@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
@@ -38,56 +38,52 @@ struct Contents {
     sources: Vec<Option<Arc<dyn Source>>>,
     files: Vec<FileFacts>,
     table: TensorTable,
-    findings: Vec<Fault>,
 }
 
 impl Contents {
-    fn add(&mut self, source: Arc<dyn Source>, options: &OpenOptions) -> Result<()> {
+    fn add(&mut self, source: Arc<dyn Source>, options: &OpenOptions, findings: &mut Findings) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
         let path = source.path();
-        let (kind, header, more) =
-            read_header(&*source, options, &mut self.findings).map_err(|error| error.at_path(path))?;
+        let (kind, header, more) = match read_header(&*source, options, findings) {
+            Ok(read) => read,
+            Err(error) => {
+                self.add_nothing(path.into());
+                return findings.go_on(error.at_path(path));
+            }
+        };
         let number = self.files.len() as u32;
         if self.table.is_empty() && number == 0 {
             self.table = header.tensors;
         } else {
             self.table.append(&header.tensors, number)?;
         }
-        self.findings.extend(header.findings.into_iter().map(|finding| finding.path(path)));
+        findings.extend(header.findings.into_iter().map(|finding| finding.path(path)));
         self.files.push(FileFacts { path: path.into(), kind: Some(kind), metadata: header.metadata, more });
         self.sources.push(Some(source));
         Ok(())
     }
 
-    /// Adds a shard that is not there.
-    fn add_missing(&mut self, path: PathBuf) {
+    /// Keeps the number of a file that has nothing to add: a shard that is not there.
+    fn add_nothing(&mut self, path: PathBuf) {
         self.files.push(FileFacts { path, kind: None, metadata: Vec::new(), more: More::Nothing });
         self.sources.push(None);
     }
 
-    fn finish(
-        self,
-        names: Option<NameIndex>,
-        note: Option<String>,
-        opened: &[PathBuf],
-        options: &OpenOptions,
-    ) -> Result<Checkpoint> {
-        let Self { sources, files, table, findings } = self;
+    fn finish(self, names: Option<NameIndex>, note: Option<String>) -> Result<Read> {
+        let Self { sources, files, table } = self;
         NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
             None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &files, a, b))?,
         };
-        let catalog = Arc::new(Catalog { files: files.into(), table, names, findings, note });
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
-        Ok(Checkpoint { catalog, files: sources, opened, options })
+        let findings = Vec::new();
+        Ok((Catalog { files: files.into(), table, names, findings, note }, sources))
     }
 
     /// Compares what the files of a GGUF split set say of each other.
-    fn check_split_set(&mut self, options: &OpenOptions) -> Result<()> {
+    fn check_split_set(&self, findings: &mut Findings) -> Result<()> {
         let shards: Vec<Shard<'_>> = self
             .files
             .iter()
@@ -97,29 +93,16 @@ impl Contents {
                 split: file.gguf().and_then(|gguf| gguf.split),
             })
             .collect();
-        let mut faults = check_set(&shards, &self.table);
-        if options.format.strict && !faults.is_empty() {
-            return Err(Error::Format(Box::new(faults.swap_remove(0))));
-        }
-        self.findings.append(&mut faults);
-        Ok(())
+        check_set(&shards, &self.table).into_iter().try_for_each(|fault| findings.report(fault)).map_err(Error::Format)
     }
 }
+
+/// What the headers of all files say; a source is none for a file that is not there.
+type Read = (Catalog, Vec<Option<Arc<dyn Source>>>);
 
 /// Opens one path of any kind, or a list of files.
 pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
-    match paths {
-        [] => Err(Error::Argument("no checkpoint files were given".into())),
-        [path] => match locate(path)? {
-            Located::Files(files) => open_files(&files, paths, options),
-            Located::Index(index) => open_index(&index, paths, options),
-        },
-        files => open_files(files, paths, options),
-    }
-}
-
-fn open_files(paths: &[PathBuf], opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
-    open_sources(open_each(paths).collect::<Result<_>>()?, opened, options)
+    finish(paths, options, |findings| read(paths, options, findings))
 }
 
 /// Opens sources as the files of one checkpoint, for which `opened` was asked.
@@ -128,21 +111,54 @@ pub(super) fn open_sources(
     opened: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<Checkpoint> {
+    finish(opened, options, |findings| read_sources(sources, options, findings))
+}
+
+fn finish(
+    opened: &[PathBuf],
+    options: &OpenOptions,
+    read: impl FnOnce(&mut Findings) -> Result<Read>,
+) -> Result<Checkpoint> {
+    // Those of each file are bounded by its parser.
+    let mut findings = Findings::new(options.format.policy, usize::MAX, None);
+    let read = read(&mut findings);
+    let ((catalog, files), findings) = findings.finish(read)?;
+    let catalog = Arc::new(Catalog { findings, ..catalog });
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let (opened, options) = (opened.iter().map(absolute).collect(), options.clone());
+    Ok(Checkpoint { catalog, files, opened, options })
+}
+
+fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+    match paths {
+        [] => Err(Error::Argument("no checkpoint files were given".into())),
+        [path] => match locate(path)? {
+            Located::Files(files) => open_files(&files, options, findings),
+            Located::Index(index) => open_index(&index, options, findings),
+        },
+        files => open_files(files, options, findings),
+    }
+}
+
+fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
+    read_sources(open_each(paths).collect::<Result<_>>()?, options, findings)
+}
+
+fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
     let mut contents = Contents::default();
     for source in sources {
-        contents.add(source, options)?;
+        contents.add(source, options, findings)?;
     }
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
-        contents.check_split_set(options)?;
+        contents.check_split_set(findings)?;
     }
     let note = alone(&contents.files);
     if let Some(note) = &note {
-        let help = "Give the directory or the index to open all of them";
-        let finding = Fault::new(rules::CHECKPOINT_SHARDS_ALONE, note.clone()).path(&contents.files[0].path);
-        contents.findings.push(finding.help(help));
+        let path = &contents.files[0].path;
+        findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Fault::new(rule, note.clone()).path(path));
     }
-    contents.finish(None, note, opened, options)
+    contents.finish(None, note)
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
@@ -174,7 +190,7 @@ fn alone(files: &[FileFacts]) -> Option<String> {
     })
 }
 
-fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
+fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
     let file = LocalFile::open(path)?;
     let parser = index::Parser::new(file.len(), &options.format.limits);
     let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
@@ -182,20 +198,21 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
 
     let mut contents = Contents::default();
-    let mut disagreements = Disagreements::default();
+    let mut disagreements = Disagreements::new();
     let mut missing = vec![false; paths.len()];
     let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
-            Ok(file) => contents.add(file, options)?,
+            Ok(file) => contents.add(file, options, findings)?,
             Err(Error::MissingFile { .. }) => {
                 missing[number] = true;
-                contents.add_missing(paths[number].clone());
+                contents.add_nothing(paths[number].clone());
             }
             Err(error) => return Err(error),
         }
     }
     disagreements.missing_shards(&paths, &index, &missing);
+    let missing: Vec<bool> = contents.sources.iter().map(Option::is_none).collect();
     NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();
     let names = names.filter(|names| index.agrees(&contents.table, names));
@@ -205,16 +222,19 @@ fn open_index(path: &Path, opened: &[PathBuf], options: &OpenOptions) -> Result<
     if !missing.contains(&true) {
         disagreements.total_size(path, &index, &contents.table);
     }
-    contents.findings.extend(disagreements.finish(options.format.strict)?);
-    contents.finish(names, None, opened, options)
+    findings.extend(disagreements.finish(options.format.policy)?);
+    contents.finish(names, None)
 }
 
 /// The header, and what is kept beside it.
-fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Vec<Fault>) -> Result<(Kind, Header, More)> {
+fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Findings) -> Result<(Kind, Header, More)> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
+    if let Some(cause) = &misnamed {
+        findings.note(rules::FILE_SUFFIX, |rule| Fault::new(rule, cause.clone()).path(file.path()));
+    }
     let read = read_kind(kind, file, first, options);
     let (header, more) = match (read, &misnamed) {
         (Err(Error::Format(mut fault)), Some(named)) => {
@@ -223,7 +243,6 @@ fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Vec<Faul
         }
         (read, _) => read?,
     };
-    findings.extend(misnamed.map(|cause| Fault::new(rules::FILE_SUFFIX, cause).path(file.path())));
     Ok((kind, header, more))
 }
 
@@ -262,5 +281,5 @@ fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Error 
     let cause = format!("the same name stands in {first_path} and in {second_path}");
     let fault =
         Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
-    fault.offset(second.span.start()).help("Open only files that belong to one checkpoint").format()
+    fault.offset(second.span.start()).format()
 }

@@ -3,45 +3,29 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::format::index::ShardIndex;
 use crate::rules::{self, Rule};
 use crate::tensor::{TensorInfo, TensorTable};
 
 /// Findings of one kind that are listed one by one; the rest is counted.
 const LISTED: usize = 20;
-const WRITE_AGAIN: &str = "Fetch or write shards and index again together";
-
-const RULES: [&Rule; 6] = [
-    rules::INDEX_MISSING_SHARD,
-    rules::INDEX_MISSING_TENSOR,
-    rules::INDEX_OTHER_SHARD,
-    rules::INDEX_UNINDEXED_TENSOR,
-    rules::INDEX_DUPLICATE_TENSOR,
-    rules::INDEX_TOTAL_SIZE,
-];
-const MISSING_SHARD: usize = 0;
-const MISSING_TENSOR: usize = 1;
-const OTHER_SHARD: usize = 2;
-const UNINDEXED_TENSOR: usize = 3;
-const DUPLICATE_TENSOR: usize = 4;
-const TOTAL_SIZE: usize = 5;
 
 /// Disagreements between an index and its shards.
-#[derive(Default)]
 pub(super) struct Disagreements {
-    findings: Vec<Fault>,
-    counts: [usize; RULES.len()],
+    findings: Findings,
 }
 
 impl Disagreements {
+    pub(super) fn new() -> Self {
+        // All are looked for: a strict opening, too, says how many there are.
+        Self { findings: Findings::new(Policy::Lenient, LISTED, None) }
+    }
+
     /// `place` is the path and, where the finding is about one, the tensor.
-    fn add(&mut self, rule: usize, place: (&Path, Option<&str>), cause: String, help: &str) {
-        self.counts[rule] += 1;
-        if self.counts[rule] <= LISTED {
-            let fault = Fault::new(RULES[rule], cause).path(place.0).help(help);
-            self.findings.push(Fault { tensor: place.1.map(str::to_owned), ..fault });
-        }
+    fn add(&mut self, rule: &'static Rule, place: (&Path, Option<&str>), cause: String) {
+        self.findings
+            .note(rule, |rule| Fault { tensor: place.1.map(str::to_owned), ..Fault::new(rule, cause).path(place.0) });
     }
 
     /// Notes the shards that are not there.
@@ -53,7 +37,7 @@ impl Disagreements {
         for ((path, count), _) in paths.iter().zip(tensors).zip(missing).filter(|(_, missing)| **missing) {
             let noun = if count == 1 { "tensor" } else { "tensors" };
             let cause = format!("the shard is missing; the index puts {count} {noun} into it");
-            self.add(MISSING_SHARD, (path, None), cause, "Fetch it: the download may not be complete");
+            self.add(rules::INDEX_MISSING_SHARD, (path, None), cause);
         }
     }
 
@@ -70,7 +54,7 @@ impl Disagreements {
                 Some((entry, shard)) => elsewhere.push((number, entry, shard)),
                 None => {
                     let place = (paths[info.file as usize].as_path(), Some(info.name));
-                    self.add(UNINDEXED_TENSOR, place, "it is in the shard, but not in the index".into(), WRITE_AGAIN);
+                    self.add(rules::INDEX_UNINDEXED_TENSOR, place, "it is in the shard, but not in the index".into());
                 }
             }
         }
@@ -81,21 +65,19 @@ impl Disagreements {
             if found[entry] == NOWHERE {
                 found[entry] = number as u32;
                 self.add(
-                    OTHER_SHARD,
+                    rules::INDEX_OTHER_SHARD,
                     place,
                     format!("it is in this shard; the index puts it into {expected}"),
-                    WRITE_AGAIN,
                 );
             } else {
                 let cause = format!("it stands in a second shard, too; the index puts it into {expected}");
-                self.add(DUPLICATE_TENSOR, place, cause, WRITE_AGAIN);
+                self.add(rules::INDEX_DUPLICATE_TENSOR, place, cause);
             }
         }
         for ((name, shard), _) in index.iter().zip(&found).filter(|(_, number)| **number == NOWHERE) {
             if !missing[shard as usize] {
                 let cause = "the index puts it into this shard, but it is not there".to_owned();
-                let help = "Fetch shard and index again: they are of different versions";
-                self.add(MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause, help);
+                self.add(rules::INDEX_MISSING_TENSOR, (&paths[shard as usize], Some(name)), cause);
             }
         }
         let mut kept = vec![false; table.len()];
@@ -116,23 +98,21 @@ impl Disagreements {
         let once: u64 = table.iter().filter(|info| is_first(info)).map(|info| info.bytes()).sum();
         if let Some(expected) = index.total_size.filter(|size| *size != found && *size != once) {
             let cause = format!("the index says {expected} bytes in total; the tensors have {found}");
-            self.add(TOTAL_SIZE, (path, None), cause, WRITE_AGAIN);
+            self.add(rules::INDEX_TOTAL_SIZE, (path, None), cause);
         }
     }
 
     /// All findings; or, where disagreements are not tolerated, an error for the first.
-    pub(super) fn finish(mut self, strict: bool) -> Result<Vec<Fault>> {
-        let total: usize = self.counts.iter().sum();
-        if strict && total > 0 {
-            let mut first = self.findings.swap_remove(0);
+    pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Fault>> {
+        let total = self.findings.total();
+        let mut list = self.findings.close();
+        if policy == Policy::Strict && total > 0 {
+            let mut first = list.swap_remove(0);
             let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };
-            let help = first.help.unwrap_or_default();
-            first.help = Some(format!("{help}. {more}strict=False opens it all the same and lists them in `warnings`"));
+            let tolerant = "strict=False opens it all the same and lists them in `warnings`";
+            first.help = format!("{}. {more}{tolerant}", first.help).into();
             return Err(Error::Format(Box::new(first)));
         }
-        for (rule, count) in RULES.iter().zip(self.counts).filter(|(_, count)| *count > LISTED) {
-            self.findings.push(Fault::new(rule, format!("{} more of this kind", count - LISTED)));
-        }
-        Ok(self.findings)
+        Ok(list)
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Checkpoint;
 use crate::budget::{self, Budget, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
 use crate::format::torch::{self, File, Place, Torch, pickle_limits};
-use crate::format::torch_zip::{Entry, Method};
+use crate::format::torch_zip::{Archive, Entry, Method};
 use crate::format::{Header, Options, drive, shown, torch_legacy, torch_zip};
 use crate::rules;
 use crate::source::{Part, Source};
@@ -17,21 +17,31 @@ const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, as torch.save writes since 1.6.
 pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let archive = drive(torch_zip::Parser::new(source.len(), &options.limits), source, &options.interrupt)?;
+    let mut archive = drive(torch_zip::Parser::new(source.len(), options), source, &options.interrupt)?;
+    let mut findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+    findings.extend(std::mem::take(&mut archive.findings));
+    let read = zip_contents(source, options, unnamed, &archive, &mut findings);
+    let ((header, torch), findings) = findings.finish(read)?;
+    Ok((Header { findings, ..header }, torch))
+}
+
+fn zip_contents(
+    source: &dyn Source,
+    options: &Options,
+    unnamed: bool,
+    archive: &Archive,
+    findings: &mut Findings,
+) -> Result<(Header, Torch)> {
     let mut budget = Budget::of_file(source.len());
     let short = |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).into());
     budget.take(archive.bytes()).map_err(short)?;
     let mut limits = pickle_limits(&options.limits);
-    let parser = torch_zip::LayoutParser::new(&archive, options, limits.pickle_bytes, budget);
+    let parser = torch_zip::LayoutParser::new(archive, options, limits.pickle_bytes, budget);
     let (layout, bytes) = drive(parser, source, &options.interrupt)?;
     let entry = archive.entry(layout.pickle).ok_or_else(|| Error::Argument("the archive has no pickle".into()))?;
-    let mut findings = archive.findings.clone();
     if let Some(fault) = entry.check_crc32(torch_zip::crc32(&bytes)) {
         // A file that hides something behind a wrong checksum is looked at all the same by who asks for it.
-        if options.strict {
-            return Err(fault.format());
-        }
-        findings.push(fault);
+        findings.report(fault).map_err(Error::Format)?;
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
@@ -39,13 +49,13 @@ pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Resu
     limits.memory = Some(pickled.budget.left());
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
-        findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));
+        findings.note(rules::PICKLE_TRAILING_DATA, |_| trailing(&pickled, bytes.len(), &stray, entry.data.start()));
     }
     drop(bytes);
     pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
     let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
-    let (header, mut torch) = finish(pickled, frame, &limits, findings, unnamed)?;
+    let (header, mut torch) = finish(pickled, frame, &limits, unnamed)?;
     torch.stray_globals = stray;
     Ok((header, torch))
 }
@@ -79,13 +89,12 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Faul
         None => String::new(),
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
-    let help = "torch.save writes none, and torch.load does not read them; find out who put them there";
-    Fault::new(rules::PICKLE_TRAILING_DATA, cause).help(help).offset(at + pickled.consumed as u64)
+    Fault::new(rules::PICKLE_TRAILING_DATA, cause).offset(at + pickled.consumed as u64)
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are little-endian on every machine.
 pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let parser = torch_legacy::Parser::new(source.len(), &options.limits);
+    let parser = torch_legacy::Parser::new(source.len(), options);
     let torch_legacy::Legacy { pickled, spans, findings, .. } = drive(parser, source, &options.interrupt)?;
     let places = |number: usize, storage: &StorageRef| {
         let span = *spans.get(number)?;
@@ -95,33 +104,27 @@ pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> R
         Some(Place::stored(whole))
     };
     let frame = File { big_endian: false, version: None, places: &places };
-    finish(pickled, frame, &pickle_limits(&options.limits), findings, unnamed)
+    let (header, torch) = finish(pickled, frame, &pickle_limits(&options.limits), unnamed)?;
+    Ok((Header { findings, ..header }, torch))
 }
 
-fn finish(
-    pickled: Pickled,
-    frame: File<'_>,
-    limits: &pickle::Limits,
-    findings: Vec<Fault>,
-    unnamed: bool,
-) -> Result<(Header, Torch)> {
+fn finish(pickled: Pickled, frame: File<'_>, limits: &pickle::Limits, unnamed: bool) -> Result<(Header, Torch)> {
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
     metadata.extend(frame.version.map(|version| ("version".to_owned(), version.to_string())));
     if unnamed {
-        let header = Header { metadata, findings, ..Header::default() };
+        let header = Header { metadata, ..Header::default() };
         return Ok((header, torch::unnamed(pickled, frame)?));
     }
     let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
-    Ok((Header { tensors, metadata, findings, ..Header::default() }, torch))
+    Ok((Header { tensors, metadata, ..Header::default() }, torch))
 }
 
 /// A tar archive of the time before 0.1.10: its reader in PyTorch is where CVE-2025-32434 was, and there is none here.
 pub(super) fn tar() -> Error {
     let cause = "this is a PyTorch tar archive, from before version 0.1.10 (2017), which is not read: \
                  torch's reader of them ran code of the file (CVE-2025-32434)";
-    let help = "if you trust the file, load it with torch in a sandbox and save it again as safetensors";
-    Fault::new(rules::TORCH_TAR, cause).help(help).unsupported()
+    Fault::new(rules::TORCH_TAR, cause).unsupported()
 }
 
 /// Bytes of a storage that are read at once to compute its checksum.

@@ -136,16 +136,14 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
         return Ok(());
     }
     let cause = format!("the index has {len} bytes; at most {} are read", limits.header_bytes);
-    Err(Fault::new(rules::INDEX_TOO_LONG, cause)
-        .help("raise the limit on header bytes, if it is to be trusted")
-        .format())
+    Err(Fault::new(rules::INDEX_TOO_LONG, cause).format())
 }
 
 /// Reads the bytes of an index.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
     check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8").help(WRITE_AGAIN);
+        let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8");
         fault.offset(error.valid_up_to() as u64).format()
     })?;
     probe(text)?;
@@ -159,20 +157,18 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
             let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
             Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", message.replace("\\\"", "\"")))
         });
-        return Err(budget::error_of(fault.help(WRITE_AGAIN).offset(offset).into()));
+        return Err(budget::error_of(fault.offset(offset).into()));
     }
     if !reader.has_weight_map {
-        return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").help(WRITE_AGAIN).format());
+        return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
     }
     let mut index = reader.index;
     if let Some(latter) = index.sort()? {
         let fault = Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter));
-        return Err(fault.help(WRITE_AGAIN).format());
+        return Err(fault.format());
     }
     Ok(index)
 }
-
-const WRITE_AGAIN: &str = "fetch the index again, or write it again with the library that wrote the shards";
 
 /// The offset of a line and column, both counted from one, as serde_json counts them.
 fn byte_offset(bytes: &[u8], line: usize, column: usize) -> u64 {

@@ -1,5 +1,5 @@
-//! The file formats: from bytes to a table of tensors. No file is opened here, so every parser is a pure function of bytes, as easy to
-//! fuzz as it is to run on the first bytes of a remote file.
+//! The file formats: from bytes to a table of tensors. No file is opened and none is read here: a parser asks for the parts that it needs
+//! ([`Parse`]), and is as easy to fuzz as it is to run on a remote file.
 
 pub mod gguf;
 pub mod index;
@@ -16,7 +16,7 @@ pub mod torch_zip;
 pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Findings, Policy, Result};
 use crate::rules::Rule;
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::shown;
@@ -30,7 +30,7 @@ pub const MAX_RANK: usize = 64;
 pub const MAX_METADATA_ENTRIES: usize = 1_000_000;
 /// The most dtypes that a file may name and that this version does not know.
 pub const MAX_UNKNOWN_DTYPES: usize = 64;
-/// The most findings that are kept with their text; the others are counted.
+/// The most findings of one rule that are kept with their text; the others are counted.
 pub const MAX_FINDINGS: usize = 100;
 
 /// What a header may ask for before it is refused.
@@ -44,7 +44,7 @@ pub struct Limits {
     pub metadata_entries: usize,
     /// Different dtypes of unknown name.
     pub unknown_dtypes: usize,
-    /// Findings kept with their text.
+    /// Findings of one rule that are kept with their text.
     pub findings: usize,
 }
 
@@ -63,8 +63,8 @@ impl Default for Limits {
 /// How a header is read.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Refuse what is legal to the letter but never written on purpose, such as an empty tensor name; otherwise it becomes a finding.
-    pub strict: bool,
+    /// What ends the reading.
+    pub policy: Policy,
     /// What the header may ask for.
     pub limits: Limits,
     /// Asked now and then, on the thread that opens or reads; an error ends it.
@@ -73,7 +73,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { strict: true, limits: Limits::default(), interrupt: uninterrupted }
+        Self { policy: Policy::Strict, limits: Limits::default(), interrupt: uninterrupted }
+    }
+}
+
+impl Options {
+    /// A list for the findings of a file; `more` is the rule of the one that counts those that are not kept.
+    pub fn findings(&self, more: &'static Rule) -> Findings {
+        Findings::new(self.policy, self.limits.findings, Some(more))
     }
 }
 
@@ -98,13 +105,4 @@ pub(crate) fn shown_shape(shape: &[u64]) -> String {
         dims.push("…".into());
     }
     format!("[{}]", dims.join(", "))
-}
-
-/// Keeps a finding, unless there are too many; then one of rule `more` says so.
-pub(crate) fn note(findings: &mut Vec<Fault>, limits: &Limits, more: &'static Rule, finding: impl FnOnce() -> Fault) {
-    if findings.len() < limits.findings {
-        findings.push(finding());
-    } else if findings.len() == limits.findings {
-        findings.push(Fault::new(more, "there are more findings, which are not listed"));
-    }
 }

@@ -90,8 +90,7 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
         return Ok(Kind::Safetensors);
     }
     let cause = format!("not a checkpoint of a known format: it begins with {}", first_bytes(prefix));
-    let help = "safetensors, GGUF and PyTorch files can be opened; if it should be one, fetch it again";
-    Err(Fault::new(rules::FORMAT_UNKNOWN, cause).help(help).offset(0).format())
+    Err(Fault::new(rules::FORMAT_UNKNOWN, cause).offset(0).format())
 }
 
 fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
@@ -127,10 +126,7 @@ fn opens_object(prefix: &[u8]) -> bool {
 
 fn stranger(prefix: &[u8], file_len: u64) -> Option<Fault> {
     if file_len == 0 || prefix.is_empty() {
-        return Some(
-            Fault::new(rules::FORMAT_EMPTY, "the file is empty")
-                .help("fetch it again; the download may not have begun"),
-        );
+        return Some(Fault::new(rules::FORMAT_EMPTY, "the file is empty"));
     }
     if let Some((_, _, what, help)) =
         STRANGERS.iter().find(|(at, magic, ..)| prefix.get(*at..).is_some_and(|rest| rest.starts_with(magic)))
@@ -139,13 +135,11 @@ fn stranger(prefix: &[u8], file_len: u64) -> Option<Fault> {
     }
     if prefix.len() >= 8 && prefix.iter().all(|byte| *byte == 0) {
         let cause = format!("the first {} bytes are zero", prefix.len());
-        let help = "space was reserved for the file but its beginning never arrived; fetch it again";
-        return Some(Fault::new(rules::FORMAT_ZEROS, cause).help(help));
+        return Some(Fault::new(rules::FORMAT_ZEROS, cause));
     }
     if let [0x80, 0..=5, ..] = prefix {
         let cause = "this is a bare pickle, not a file that torch.save wrote";
-        let help = "if you trust it, load it with the program that wrote it and save it as safetensors";
-        return Some(Fault::new(rules::FORMAT_PICKLE, cause).help(help));
+        return Some(Fault::new(rules::FORMAT_PICKLE, cause));
     }
     None
 }
@@ -157,24 +151,20 @@ fn text(prefix: &[u8], file_len: u64) -> Option<Fault> {
     if begins(b"version https://git-lfs") {
         let size = pointer_size(text).map(|size| format!(" of {size} bytes")).unwrap_or_default();
         let cause = format!("this is a {file_len}-byte git-LFS pointer, not the file{size} that it stands for");
-        let help = "run `git lfs pull` in the repository (after `git lfs install`)";
-        return Some(Fault::new(rules::FORMAT_LFS_POINTER, cause).help(help));
+        return Some(Fault::new(rules::FORMAT_LFS_POINTER, cause));
     }
     if begins(b"<!doctype") || begins(b"<html") || begins(b"<head") || begins(b"<?xml") || begins(b"<error") {
         let cause = "this is a web page (HTML or XML), not a checkpoint";
-        let help = "the download answered with a page: often a login, a licence to accept, or an error; open the file to read it";
-        return Some(Fault::new(rules::FORMAT_WEB_PAGE, cause).help(help));
+        return Some(Fault::new(rules::FORMAT_WEB_PAGE, cause));
     }
     // "{" could also be the length 123 of a safetensors header, but then zeros follow.
     if begins(b"{") || begins(b"[") {
         if has(b"\"weight_map\"") {
             let cause = "this is a JSON index of shards, not the weights";
-            let help = "open the folder, or the index under a name that ends in .index.json";
-            return Some(Fault::new(rules::FORMAT_JSON_INDEX, cause).help(help));
+            return Some(Fault::new(rules::FORMAT_JSON_INDEX, cause));
         }
         let what = if has(b"\"error\"") { "an error message in JSON" } else { "a JSON text" };
-        let help = "give the weights file, the folder, or an index whose name ends in .index.json";
-        return Some(Fault::new(rules::FORMAT_JSON, format!("this is {what}, not a checkpoint")).help(help));
+        return Some(Fault::new(rules::FORMAT_JSON, format!("this is {what}, not a checkpoint")));
     }
     None
 }

@@ -5,7 +5,7 @@
 //!   | freeze()
 //! Arc<Storage>   shared, and not written to through references any more: a frozen block, a mapped file, memory of another library,
 //!   |            in time that of a device
-//! Buffer         a tensor over it: dtype, shape, strides (`crate::buffer`)
+//! Buffer         a tensor over it: dtype, shape, strides (the room `buffer`)
 //! ```
 //!
 //! Every tensor that is handed out holds an [`Arc`](std::sync::Arc) to its storage, and nothing else keeps the storage alive. `raw.rs` has the

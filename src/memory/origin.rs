@@ -82,6 +82,5 @@ pub fn replaced(path: &Path) -> Error {
 }
 
 fn changed(fault: Fault) -> Error {
-    let help = "Open it again once it is complete, and replace files by renaming, not in place";
-    Error::FileChanged(Box::new(fault.help(help)))
+    Error::FileChanged(Box::new(fault))
 }

@@ -33,9 +33,7 @@ pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) 
         DType::BFloat16 => Target::BF16,
         _ => {
             let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
-            return Err(Fault::new(rules::QUANTIZATION_TARGET, cause)
-                .help("decode to float32, then cast")
-                .unsupported());
+            return Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported());
         }
     };
     let elements = elements(encoding, blocks.len())?;

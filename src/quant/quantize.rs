@@ -19,8 +19,7 @@ pub fn quantize(encoding: Encoding, values: &[f32], out: &mut [u8]) -> Result<()
         Encoding::Q8_0 => |values: &[f32], out: &mut [u8]| each_block(q8_0, values, out),
         _ => {
             let cause = format!("{encoding} blocks can be decoded, but not made");
-            let help = "quantise to Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0";
-            return Err(Fault::new(rules::QUANTIZATION_ENCODE, cause).help(help).unsupported());
+            return Err(Fault::new(rules::QUANTIZATION_ENCODE, cause).unsupported());
         }
     };
     let (per_block, bytes) = (encoding.elements_per_block(), encoding.bytes_per_block());

@@ -1,6 +1,6 @@
 //! Every rule that a file can break: one entry for each id, with what it means, why files break it and what to do.
 //!
-//! A [`Fault`](crate::error::Fault) names its rule and says what was found; the registry says the rest. An id is never reworded once released.
+//! A fault names its rule and says what was found; the registry says the rest. An id is never reworded once released.
 
 mod checkpoint;
 mod files;
@@ -90,9 +90,9 @@ pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id)
 }
 
-/// Makes a constant of each rule, and the list of them.
+/// Makes a constant of each rule, and the list of them: name, id and severity, and then meaning, cause and cure in a line each.
 macro_rules! rules {
-    ($($name:ident = $id:literal $severity:ident { $meaning:literal, $cause:literal, $cure:literal, })*) => {
+    ($($name:ident $id:literal $severity:ident: $meaning:literal; $cause:expr; $cure:expr;)*) => {
         $(
             #[doc = concat!("`", $id, "`: ", $meaning)]
             pub const $name: &$crate::rules::Rule = &$crate::rules::Rule {
@@ -107,3 +107,21 @@ macro_rules! rules {
     };
 }
 use rules;
+
+// What holds for rules of several formats.
+
+const CUT: &str = "the download was cut or is not complete, or a copy ran out of space";
+const DAMAGED: &str =
+    "the file was written by a program of somebody's own, changed with an editor, or damaged on the way";
+const MADE: &str = "no program writes this: a file like it is made to mislead or to exhaust its reader";
+const TWO_IN_ONE: &str = "something was put into the file that its format does not have: by accident, or to make a file of two formats at once";
+const MANY: &str = "one thing was done wrongly throughout the file";
+
+const FETCH_AGAIN: &str =
+    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
+const TORCH_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
+const APPENDED: &str =
+    "something was appended (a file can be two formats at once that way); save it again from its source";
+const HEADER_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
+const MEMORY_CURE: &str = "what is made of a file, its tensors aside, may take a multiple of its length; a file that needs more is not to be trusted";
+const MORE_CURE: &str = "mend what is listed and open the file again, or raise the limit on findings";

@@ -15,8 +15,8 @@ use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
-/// What is read between two questions whether to go on.
-const READ_AT_A_TIME: usize = 1 << 20;
+/// What is read between two questions whether to go on: a slow disk takes some 30 ms for it.
+const READ_AT_A_TIME: usize = 4 << 20;
 /// Parts that are no longer than this, and no farther from each other, are read together…
 const SMALL: usize = 4 << 10;
 /// … up to so many bytes.
@@ -61,11 +61,11 @@ impl LocalFile {
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if metadata.is_dir() {
             let fault = Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file");
-            return Err(fault.path(path).help("Give load_weights the directory, or a reader the files in it").format());
+            return Err(fault.path(path).format());
         }
         if !metadata.is_file() {
             let fault = Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)");
-            return Err(fault.path(path).help("Copy it to a file first").format());
+            return Err(fault.path(path).format());
         }
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;

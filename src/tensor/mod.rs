@@ -23,6 +23,9 @@ pub struct Span {
 }
 
 impl Span {
+    /// No bytes, at the start of any file.
+    pub const EMPTY: Self = Self { start: 0, len: 0 };
+
     /// The range of `len` bytes from `start`, if it lies inside a file of `file_len` bytes.
     pub fn within(file_len: u64, start: u64, len: u64) -> Result<Self> {
         match start.checked_add(len) {

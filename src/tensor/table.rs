@@ -3,8 +3,7 @@
 use super::{Element, Span, TensorInfo, View};
 use crate::budget::{self, Short};
 use crate::dtype::DType;
-use crate::error::{Fault, Result};
-use crate::rules;
+use crate::error::{Error, Result};
 
 /// One entry of [`TensorTable`]: 40 bytes a tensor, beside its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +51,7 @@ impl TensorTable {
     /// Adds a tensor; its number is the former [`TensorTable::len`].
     pub fn push(&mut self, info: &TensorInfo<'_>) -> Result<()> {
         let full =
-            || Fault::new(rules::TABLE_FULL, "the names or shapes take more than 4 GiB").tensor(info.name).format();
+            || Error::Argument("the names or shapes of the tensors take more than 4 GiB: open fewer files".into());
         let element = match info.element {
             Element::Plain(dtype) => dtype.index() as u32,
             Element::Packed(encoding) => self.special(Element::Packed(encoding)),

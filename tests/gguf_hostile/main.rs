@@ -40,7 +40,7 @@ fn assert_fault(fault: &Fault, rule: &str, tensor: Option<&str>, offset: u64) {
 fn refused(made: &Made, rule: &str, tensor: Option<&str>, offset: u64) -> Fault {
     let fault = fault_of(made);
     assert_fault(&fault, rule, tensor, offset);
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }
 

@@ -150,8 +150,9 @@ def test_complex_numbers_convert_only_to_themselves() -> None:
     buffer = Buffer.from_numpy(np.array([1 + 2j], np.complex64))
     assert buffer.astype("complex64") is buffer
     for source, target in ((buffer, DType.float32), (Buffer.zeros((1,), "f32"), DType.complex64)):
-        with pytest.raises(UnsupportedError, match="real part"):
+        with pytest.raises(UnsupportedError, match="real part") as caught:
             source.astype(target)
+        assert caught.value.rule == "cast.pair"
 
 
 @pytest.mark.parametrize("backend", ["mmap", "read"])

@@ -102,5 +102,6 @@ def test_scales_take_every_door_and_must_fit() -> None:
         scale_blocks(data, scales, (0, 2))
     with pytest.raises(ValueError, match="matrices"):
         scale_blocks(data.reshape(-1), scales, (2, 2))
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(UnsupportedError) as caught:
         scale_blocks(np.ones((4, 4)), scales, (2, 2))
+    assert caught.value.rule == "cast.scale"

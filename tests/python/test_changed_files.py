@@ -46,6 +46,7 @@ def test_truncated_after_opening_every_copy_gives_an_error(path: Path, how: str)
     os.truncate(path, 8192)
     with pytest.raises(FileChangedError, match="truncated") as caught:
         COPIES[how](buffer)
+    assert caught.value.rule == "file.truncated"
     assert caught.value.path == str(path)
     assert isinstance(caught.value, OSError)
     buffer[:4].copy()  # what the file still has can be read
@@ -64,8 +65,9 @@ def test_written_after_opening_a_read_gives_an_error(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(-4, os.SEEK_END)
         file.write(b"\0\0\0\0")
-    with pytest.raises(FileChangedError, match="written to"):
+    with pytest.raises(FileChangedError, match="written to") as caught:
         weights.w.data()
+    assert caught.value.rule == "file.changed"
 
 
 def test_a_file_replaced_by_renaming_changes_nothing(path: Path, make_file: Make) -> None:

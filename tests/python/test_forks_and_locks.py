@@ -176,8 +176,9 @@ def test_a_file_of_a_large_set_that_was_replaced_is_named(tmp_path: Path, backen
     last.unlink()
     (tmp_path / "new").write_bytes(content)
     (tmp_path / "new").rename(last)
-    with pytest.raises(FileChangedError, match="model-00200-of-00200"):
+    with pytest.raises(FileChangedError, match="model-00200-of-00200") as caught:
         weights.w199.data()
+    assert caught.value.rule == "file.replaced"
     assert weights.w0.data().data[0].item() == 0
 
 

@@ -100,6 +100,16 @@ def test_views_of_legacy_storages_lie_in_the_whole(tmp_path: Path) -> None:
                 opened(broken)
 
 
+def test_a_view_that_begins_within_an_element_is_read_and_not_built(tmp_path: Path) -> None:
+    tensor = viewed(("8", 1, 4), 0, 1, "ByteStorage").replace(b"_rebuild_tensor_v2", b"_rebuild_tensor_v3")
+    assert tensor.endswith(b")RtR")
+    path = legacy(tmp_path / "a.pt", [("7", bytes(8), 8)], {"t": tensor[:-2] + b"ctorch\nfloat32\ntR"})
+    assert np.asarray(max_weights.load_weights(path)["t"].data()) == [0]
+    with pytest.raises(FormatError, match="begins at byte 1 of its storage") as caught:
+        load(path)
+    assert caught.value.rule == "torch.view-place"
+
+
 def test_the_name_of_the_file_says_nothing(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(4.0)}
     for number, name in enumerate(["model.ckpt", "model.pt", "model.pth", "model.pkl", "pytorch_model.bin", "weights"]):

@@ -179,15 +179,25 @@ def test_a_tensor_that_reaches_out_of_its_storage(tmp_path: Path, shape: bytes, 
 def test_a_storage_smaller_than_the_pickle_says(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.pt", b"\x80\x02" + TENSOR + b".", storage=b"1234567")
     for opened in (max_weights.load_weights, load):
-        with pytest.raises(FormatError, match=r"storage '0' has 7 bytes.*take 16"):
+        with pytest.raises(FormatError, match=r"storage '0' has 7 bytes.*take 16") as caught:
             opened(path)
+        assert caught.value.rule == "torch.storage-size"
 
 
 def test_a_storage_that_is_missing(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.pt", b"\x80\x02" + TENSOR.replace(b"\x01\x00\x00\x000", b"\x01\x00\x00\x009") + b".")
     for opened in (max_weights.load_weights, load):
-        with pytest.raises(FormatError, match="storage '9', which the file does not have"):
+        with pytest.raises(FormatError, match="storage '9', which the file does not have") as caught:
             opened(path)
+        assert caught.value.rule == "torch.missing-storage"
+
+
+def test_an_empty_tensor_whose_place_is_no_number(tmp_path: Path) -> None:
+    offset = b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"
+    tensor = TENSOR.replace(b"QK\x00K\x04\x85K\x01\x85", b"Q" + offset + b"K\x00\x85K\x01\x85")
+    with pytest.raises(FormatError, match="reaches beyond its storage") as caught:
+        max_weights.load_weights(archive(tmp_path / "a.pt", b"\x80\x02" + tensor + b"."))
+    assert caught.value.rule == "torch.outside-storage"
 
 
 def test_a_bomb_is_refused_before_it_is_inflated(tmp_path: Path) -> None:

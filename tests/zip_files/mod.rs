@@ -5,7 +5,7 @@
 
 use max_weights::error::{Error, Fault, Result};
 use max_weights::format::torch_zip::{self, Archive, Entry, crc32};
-use max_weights::format::{Limits, Parse, drive};
+use max_weights::format::{Options, Parse, drive};
 use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 
@@ -172,7 +172,7 @@ pub(crate) fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
 }
 
 pub(crate) fn try_read(zip: &Zip) -> Result<Archive> {
-    parse(torch_zip::Parser::new(zip.bytes.len() as u64, &Limits::default()), &zip.bytes)
+    parse(torch_zip::Parser::new(zip.bytes.len() as u64, &Options::default()), &zip.bytes)
 }
 
 /// The contents of an entry.
@@ -192,6 +192,6 @@ pub(crate) fn read(zip: &Zip) -> Archive {
 pub(crate) fn assert_fault(error: Error, rule: &str, offset: impl Into<Option<usize>>) -> Fault {
     let fault = error.fault().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!((fault.rule.id, fault.offset), (rule, offset.into().map(|offset| offset as u64)), "{fault}");
-    assert!(fault.help.is_some(), "{fault}");
+    assert!(!fault.help.is_empty(), "{fault}");
     fault
 }

@@ -54,6 +54,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Format(fault) => with_attributes(classes::FormatError::new_err(message), &fault),
         Error::Unsupported(fault) => with_attributes(classes::UnsupportedError::new_err(message), &fault),
         Error::FileChanged(fault) => with_attributes(classes::FileChangedError::new_err(message), &fault),
+        Error::Findings(_) => classes::FormatError::new_err(message),
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
         Error::MissingFile { path } => {
             const ENOENT: i32 = 2;
@@ -87,7 +88,7 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
         let _ = value.setattr("path", path);
         let _ = value.setattr("tensor", fault.tensor.as_deref());
         let _ = value.setattr("offset", fault.offset);
-        let _ = value.setattr("help", fault.help.as_deref().map(text::printable));
+        let _ = value.setattr("help", text::printable(&fault.help));
     });
     error
 }

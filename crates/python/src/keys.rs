@@ -88,6 +88,5 @@ impl Keys {
 }
 
 fn refuse(cause: String) -> max_weights::error::Error {
-    let help = "no program writes this; it is made to keep its reader busy";
-    Fault::new(rules::TORCH_KEY, cause).help(help).format()
+    Fault::new(rules::TORCH_KEY, cause).format()
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
+use max_weights::error::Policy;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -36,7 +37,7 @@ impl Arguments {
             }
         };
         let mut options = OpenOptions::default().backend(backend);
-        options.format.strict = self.strict;
+        options.format.policy = Policy::new(self.strict);
         options.format.interrupt = interrupt;
         if let Some(bytes) = self.max_header_bytes {
             options.format.limits.header_bytes = bytes;

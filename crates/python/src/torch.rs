@@ -49,7 +49,7 @@ impl TorchFile {
         self.checkpoint.catalog().torch(FILE).ok_or_else(|| {
             let path = self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default();
             let cause = format!("this is a {} file, not one of torch.save", self.checkpoint.catalog().kind());
-            Fault::new(rules::TORCH_FORMAT, cause).path(path).help("load_file and load_weights open it").unsupported()
+            Fault::new(rules::TORCH_FORMAT, cause).path(path).unsupported()
         })
     }
 
@@ -60,9 +60,8 @@ impl TorchFile {
     fn refused(&self, name: &str, position: Option<u64>, dangerous: bool) -> Failure {
         let what = if dangerous { "can run code or reach files" } else { "is none of those that tensors are made of" };
         let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
-        let help = "load_weights reads the tensors all the same, and objects() shows the rest as placeholders";
         let fault = Fault { offset: position, ..Fault::new(rules::TORCH_GLOBAL, cause) };
-        fault.path(self.path()).help(help).unsupported().into()
+        fault.path(self.path()).unsupported().into()
     }
 }
 
@@ -187,9 +186,8 @@ impl<'py> Build<'_, 'py> {
         }
         let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
         let cause = format!("torch cannot make what the file says: {}", first.collect::<String>());
-        let help = "the file was not written by torch.save, or was changed since; load_weights reads the tensors that are whole";
         let fault = Fault { offset: position, ..Fault::new(rules::TORCH_REFUSED, cause) };
-        let failure = PyErr::from(Failure::from(fault.path(self.file.path()).help(help).format()));
+        let failure = PyErr::from(Failure::from(fault.path(self.file.path()).format()));
         failure.set_cause(py, Some(error));
         Ok(failure.into())
     }
@@ -223,7 +221,7 @@ impl<'py> Build<'_, 'py> {
         if !part.is_multiple_of(item) {
             let cause = format!("a view begins at byte {part} of its storage, which is not a multiple of {item}");
             let fault = Fault::new(rules::TORCH_VIEW_PLACE, cause).path(self.file.path()).offset(storage.position);
-            return Err(fault.help("load_weights reads it").format().into());
+            return Err(fault.format().into());
         }
         let offset = strided.offset + part / item;
         let shape = PyTuple::new(py, strided.shape.iter())?;

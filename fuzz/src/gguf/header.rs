@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use max_weights::error::{Error, Fault, Result};
 use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Value};
-use max_weights::format::{MAX_FINDINGS, MAX_HEADER_BYTES, Options, Parse, Progress};
+use max_weights::format::{MAX_HEADER_BYTES, Options, Parse, Progress};
 use max_weights::tensor::Element;
 
 use super::super::layout::Layout;
@@ -26,7 +26,7 @@ pub fn check(input: &[u8]) {
     // Wraps, so that the file can also be shorter than its header.
     let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
     let [strict, lenient] = [true, false].map(|strict| {
-        let options = Options { strict, ..Options::default() };
+        let options = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
         let whole = memory::bounded(header.len(), || first_answer(header, file_len, &options));
         check_outcome(&whole, header, file_len);
         check_pieces(&whole, header, file_len, &options);
@@ -71,7 +71,7 @@ fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
         Ok(Answer::NeedUpTo(end)) => assert!(*end > header.len() as u64 && *end <= file_len, "{end} of {file_len}"),
         Err(error) => {
             let fault = error.fault().expect("a fault");
-            assert!(fault.rule.id.starts_with("gguf.") && fault.help.is_some(), "{fault}");
+            assert!(fault.rule.id.starts_with("gguf.") && !fault.help.is_empty(), "{fault}");
             assert_eq!(matches!(error, Error::Unsupported(_)), fault.rule.id == "gguf.version", "{error}");
             check_place(fault, header, file_len);
         }
@@ -125,7 +125,7 @@ fn check_read(read: &Gguf, header: &[u8], file_len: u64) {
     assert_eq!(read.header.data_start, (plain.end as u64).next_multiple_of(read.alignment));
     check_tensors(read, &plain, file_len);
     check_metadata(read, &plain);
-    assert!(read.header.findings.len() <= MAX_FINDINGS + 1, "{} findings", read.header.findings.len());
+    super::super::check_bounded(&read.header.findings);
     for finding in &read.header.findings {
         check_place(finding, header, file_len);
     }

@@ -10,7 +10,7 @@ use max_weights::quant::{Encoding, dequantize, elements, swap_bytes};
 use max_weights::tensor::{Element, TensorInfo};
 
 use super::super::folder::in_folder;
-use super::super::open::{check_catalog, check_error, check_twice, open};
+use super::super::open::{check_catalog, check_error, check_findings, check_twice, open};
 use super::super::{check_message, memory};
 
 /// A file that opens gives, by either backend, the bytes that it has at the places of its tensors, in the order of this machine; blocks
@@ -22,7 +22,7 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { strict, ..Options::default() };
+                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
                 let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
@@ -30,6 +30,7 @@ pub fn check(input: &[u8]) {
         assert_eq!(verdicts[0], verdicts[1], "mapped and read");
         assert_eq!(verdicts[2], verdicts[3], "mapped and read");
         assert!(verdicts[0].is_none() || verdicts[0] == verdicts[2], "refused only when not strict");
+        memory::bounded(input.len(), || check_findings(path));
         if verdicts[2].is_some() {
             memory::bounded_files(input.len(), 2, |_| check_twice(path));
         }
@@ -45,7 +46,7 @@ fn run(input: &[u8], path: &Path, options: &OpenOptions) -> Option<Vec<Vec<u8>>>
             return None;
         }
     };
-    if options.backend == Backend::Map && !options.format.strict {
+    if options.backend == Backend::Map && options.format.policy == max_weights::error::Policy::Lenient {
         check_catalog(&checkpoint);
         let catalog = checkpoint.catalog();
         catalog.findings().iter().for_each(|finding| check_message(&finding.to_string()));

@@ -6,6 +6,7 @@ an error, where NumPy's reading would kill the process.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer, WeightsNode
@@ -84,6 +85,18 @@ def from_numpy(array: Any) -> Buffer:
     if not _whole_elements_apart(array):
         array = array.copy()
     return _over(array)
+
+
+def as_buffer(value: Any) -> Buffer:
+    """The tensor over the memory of anything that has a door: a weight, an array, a tensor that speaks DLPack."""
+    if isinstance(value, Buffer):
+        return value
+    numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        return from_numpy(value)
+    to_buffer = getattr(type(value), "to_buffer", None)  # which does not forget that memory is a file's
+    buffer: Buffer = Buffer.from_dlpack(value) if to_buffer is None else to_buffer(value)
+    return buffer
 
 
 def _whole_elements_apart(array: Array) -> bool:

@@ -11,8 +11,10 @@ import sys
 from typing import Any, Protocol
 
 from max_weights._core import Buffer, WeightsNode, shown
+from max_weights.driver.doors import as_buffer
 from max_weights.dtype import DType
 from max_weights.graph.pieces import Pieces
+from max_weights.graph.place import listed
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape, matches
 from max_weights.graph.weights.weight_data import WeightData
@@ -72,8 +74,8 @@ def _sizes(weight: _Declared, value: Any) -> list[int]:
     found = Shape(value.shape)
     if not matches(weight.shape, found):
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' has the shape {_text(found)}, and the weight has "
-            f"{_text(weight.shape)}; give the value of the whole weight"
+            f"the value of weight '{shown(weight.name)}' has the shape {listed(found)}, and the weight has "
+            f"{listed(weight.shape)}; give the value of the whole weight"
         )
     return found.static_dims
 
@@ -88,7 +90,7 @@ def _cut(pieces: Pieces, value: Any) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         parts = [value[index] for index in pieces.slices]
         return parts[0].contiguous() if pieces.axis is None else torch.cat(parts, dim=pieces.axis)
-    buffer = value if isinstance(value, Buffer) else _as_buffer(value)
+    buffer = as_buffer(value)
     if buffer.dtype.size_in_bits % 8:
         return _cut_packed(pieces, buffer)
     return _cut_buffer(pieces, buffer)
@@ -150,13 +152,3 @@ def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
     scaled = pieces.scaled(last, row // elements * unit, elements, unit)
     found = _cut_buffer(scaled, buffer.view(DType.uint8, [*buffer.shape[:-1], row // elements * unit]))
     return found.view(buffer.dtype, [*found.shape[:-1], found.shape[-1] // unit * elements])
-
-
-def _as_buffer(value: Any) -> Buffer:
-    to_buffer = getattr(value, "to_buffer", None)
-    buffer: Buffer = Buffer.from_dlpack(value) if to_buffer is None else to_buffer()
-    return buffer
-
-
-def _text(shape: Shape) -> str:
-    return f"[{', '.join(map(str, shape))}]"

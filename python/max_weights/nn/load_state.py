@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
+from max_weights.graph.place import listed
 from max_weights.graph.shape import Shape
 from max_weights.nn.load_report import LoadReport, misfit
 from max_weights.nn.named_weights import NamedWeights, hand_over
 from max_weights.nn.plain import plain
-from max_weights.nn.values import Misfit, Value, matches, static_shape, written
+from max_weights.nn.values import Misfit, Value, matches, static_shape
 
 if TYPE_CHECKING:
     from max_weights.graph.quantization import QuantizationEncoding
@@ -156,7 +157,7 @@ class _Loading:
     def _same(self, value: Value, dtype: DType, shape: Shape) -> None:
         wrong = []
         if value.shape != static_shape(shape) and not matches(shape, value.shape):
-            wrong.append(f"the shape is {written(value.shape)}, declared is {written(shape)}")
+            wrong.append(f"the shape is {listed(value.shape)}, declared is {listed(shape)}")
         if value.dtype is not dtype:
             wrong.append(f"the dtype is {value.dtype!r}, declared is {dtype!r}")
         if wrong:
@@ -190,8 +191,8 @@ class _Loading:
         if known and not any(
             matches(shape, found) for shape in (original_shape, weight.shape) for found in (elements, value.shape)
         ):
-            packed = f" ({written(value.shape)} in bytes)" if value.encoding is not None else ""
-            raise Misfit(f"the shape is {written(elements)}{packed}, declared is {written(original_shape)}")
+            packed = f" ({listed(value.shape)} in bytes)" if value.encoding is not None else ""
+            raise Misfit(f"the shape is {listed(elements)}{packed}, declared is {listed(original_shape)}")
         if value.encoding is None and not (wanted is not None and original_dtype is DType.uint8):
             self._same(value, original_dtype, original_shape)
         self.repacked.append((weight, (value.dtype, Shape(value.shape), value.encoding)))

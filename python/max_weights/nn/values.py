@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer, WeightsNode
+from max_weights.driver.doors import as_buffer
 from max_weights.driver.virtual import NoData
 from max_weights.dtype import DType
 from max_weights.graph.shape import matches as matches
@@ -90,7 +90,7 @@ class Value:
             self.dtype, self.shape = data.dtype, tuple(map(int, data.shape))
             self.contiguous, self.memory = True, None
         else:
-            buffer = data if isinstance(data, Buffer) else _by_dlpack(data)
+            buffer = _by_dlpack(data)
             self.dtype, self.shape = buffer.dtype, buffer.shape
             self.contiguous, self.memory = buffer.is_contiguous, buffer
 
@@ -122,7 +122,7 @@ def _by_dlpack(data: Any) -> Buffer:
             "DLPack"
         )
     try:
-        return Buffer.from_dlpack(data)
+        return as_buffer(data)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error
 
@@ -133,11 +133,6 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
         return tuple(map(size_of, shape))
     except AttributeError:
         return None
-
-
-def written(shape: Sequence[Any]) -> str:
-    """A shape as messages have it."""
-    return f"[{', '.join(map(str, shape))}]"
 
 
 def nbytes(value: Any) -> int:

@@ -149,11 +149,11 @@ stores! {
         let rounded = value.add(odd.add(V::splat(0x7fff)));
         let nan = value.and(V::splat(MAGNITUDE)).greater(V::splat(INFINITY));
         let rounded = rounded.replace(nan, value.or(V::splat(QUIET)));
-        rounded.shr::<16>().store_16::<STREAM>(dst)
+        rounded.shr::<16>().store_16::<STREAM>(dst);
     };
     [const SATURATE: bool] F16<SATURATE>: 16 bits, |dst, value| {
         let value = if SATURATE { clamped(value, 65504f32.to_bits()) } else { value };
-        value.store_f16::<STREAM>(dst)
+        value.store_f16::<STREAM>(dst);
     };
 }
 

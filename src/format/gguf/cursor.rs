@@ -2,7 +2,6 @@
 //! further on in the file, or the file has no room for it.
 
 use super::value::ValueType;
-use super::{FETCH_AGAIN, RAISE_LIMIT};
 use crate::budget::Short;
 use crate::error::Fault;
 use crate::rules::{self, Rule};
@@ -18,6 +17,12 @@ pub(super) enum Stop {
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault.into())
+    }
+}
+
+impl From<Box<Fault>> for Stop {
+    fn from(fault: Box<Fault>) -> Self {
+        Self::Fault(fault)
     }
 }
 
@@ -134,14 +139,14 @@ impl<'a> Cursor<'a> {
                 let then = if later > 0 { format!(", with at least {later} bytes after it,") } else { String::new() };
                 let cause =
                     format!("{what} of {len} bytes{then} does not fit into the {} bytes left of the file", self.left());
-                Fault::new(rule, cause).help(FETCH_AGAIN).offset(at).into()
+                Fault::new(rule, cause).offset(at).into()
             }
         }
     }
 
     fn too_long(&self, end: u64) -> Fault {
         let cause = format!("the header goes on to byte {end} at least; at most {} are read", self.most);
-        Fault::new(rules::GGUF_HEADER_TOO_LONG, cause).help(RAISE_LIMIT).offset(self.at as u64)
+        Fault::new(rules::GGUF_HEADER_TOO_LONG, cause).offset(self.at as u64)
     }
 
     fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
@@ -224,7 +229,7 @@ impl<'a> Cursor<'a> {
         let id = self.u32()?;
         ValueType::from_id(id).ok_or_else(|| {
             let cause = format!("a value has type {id}; the format has the types 0 to 12");
-            Fault::new(rules::GGUF_VALUE_TYPE, cause).help(super::CONVERT_AGAIN).offset(at).into()
+            Fault::new(rules::GGUF_VALUE_TYPE, cause).offset(at).into()
         })
     }
 
@@ -241,7 +246,7 @@ impl<'a> Cursor<'a> {
                     "an array of {count} values of type {element} takes at least {least} bytes each, and the file has {} left",
                     self.left()
                 );
-                Err(Fault::new(rules::GGUF_ARRAY_LENGTH, cause).help(FETCH_AGAIN).offset(at).into())
+                Err(Fault::new(rules::GGUF_ARRAY_LENGTH, cause).offset(at).into())
             }
         }
     }

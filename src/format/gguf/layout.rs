@@ -1,11 +1,9 @@
 //! How the tensors lie together in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
 
 use super::cursor::Step;
-use super::findings::Findings;
 use super::tensors::{Frame, Record};
 use super::types::AMBIGUOUS;
-use super::{CONVERT_AGAIN, FETCH_AGAIN};
-use crate::error::Fault;
+use crate::error::{Fault, Findings};
 use crate::format::shown;
 use crate::rules;
 use crate::tensor::checked_elements;
@@ -19,9 +17,17 @@ pub(super) struct Place {
     pub(super) record: u32,
     /// False if the type does not say how many bytes there are: the tensor has what there is up to the next one.
     pub(super) sized: bool,
+    /// A rule that concerns the tensor by itself is broken: only its place counts.
+    pub(super) broken: bool,
 }
 
 impl Place {
+    /// Of so many bytes, if the record says how many.
+    pub(super) fn new(start: u64, bytes: Option<u64>, record: &Record<'_>) -> Self {
+        // The limit on the header keeps every offset in it below 2^32.
+        Self { start, len: bytes.unwrap_or_default(), record: record.at as u32, sized: bytes.is_some(), broken: false }
+    }
+
     /// What is empty comes before what starts at the same byte.
     pub(super) const fn sort_key(&self) -> (u64, bool, u64) {
         (self.start, !self.sized, self.len)
@@ -78,6 +84,8 @@ pub(super) fn check_places<'a>(
     frame: &Frame,
     findings: &mut Findings,
 ) -> Step<()> {
+    // Where a tensor has no place, the room that it leaves says nothing.
+    let mut complete = places.len() as u64 == frame.count;
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
@@ -85,7 +93,7 @@ pub(super) fn check_places<'a>(
     while let Some((place, after)) = rest.split_first_mut() {
         let start = place.start;
         let fault = |place: &Place, rule, cause: String, offset| -> Step<Fault> {
-            Ok(Fault::new(rule, cause).help(CONVERT_AGAIN).tensor(record(place)?.name()).offset(offset))
+            Ok(Fault::new(rule, cause).tensor(record(place)?.name()).offset(offset))
         };
         let overlap = |place: &Place, with: Option<Place>, how: String| -> Step<Fault> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
@@ -94,45 +102,48 @@ pub(super) fn check_places<'a>(
         if !place.sized {
             let next = after.first().copied();
             let len = next.map_or(frame.file_len, |next| next.start).saturating_sub(start);
-            let needed = u64::from(checked_elements(record(place)?.shape()) != Some(0));
+            let needed = u64::from(!place.broken && checked_elements(record(place)?.shape()) != Some(0));
             if next.is_some() && len < needed {
-                return Err(overlap(place, next, "at the same byte as".into())?.into());
+                findings.report(overlap(place, next, "at the same byte as".into())?)?;
             }
             place.len = len.max(needed);
         }
         if start < end {
-            return Err(overlap(place, previous, format!("{} bytes before the end of", end - start))?.into());
+            findings.report(overlap(place, previous, format!("{} bytes before the end of", end - start))?)?;
         }
         let packed = end.checked_next_multiple_of(frame.alignment).unwrap_or(u64::MAX);
         let own_end = start.saturating_add(place.len);
-        if start > packed {
+        if complete && start > packed {
             let gap = start - packed;
             if own_end > frame.file_len {
                 let cause = format!(
                     "its data lies at bytes {start} to {own_end} of a file that has {}, and {gap} bytes before it belong to no tensor",
                     frame.file_len
                 );
-                return Err(fault(place, rules::GGUF_OUTSIDE, cause, start)?.into());
+                findings.report(fault(place, rules::GGUF_OUTSIDE, cause, start)?)?;
+                (complete, rest) = (false, after);
+                continue;
             }
             let cause = format!("{gap} bytes before its data belong to no tensor; llama.cpp refuses the file");
             let finding = fault(place, rules::GGUF_HOLE, cause, packed)?;
-            findings.note(|| finding);
+            findings.note(finding.rule, |_| finding);
         }
         if own_end > frame.file_len && cut.is_none() {
             cut = Some(*place);
         }
-        end = own_end;
-        previous = Some(*place);
+        if own_end >= end {
+            (end, previous) = (own_end, Some(*place));
+        }
         rest = after;
     }
     if let Some(place) = cut {
-        return Err(truncated(frame.file_len, end).tensor(record(&place)?.name()).into());
+        findings.report(truncated(frame.file_len, end).tensor(record(&place)?.name()))?;
     }
     let padded = end.checked_next_multiple_of(frame.alignment).unwrap_or(u64::MAX);
-    if frame.file_len > padded {
-        findings.note(|| {
+    if complete && frame.file_len > padded {
+        findings.note(rules::GGUF_TRAILING_DATA, |rule| {
             let cause = format!("{} bytes after the last tensor belong to nothing", frame.file_len - padded);
-            Fault::new(rules::GGUF_TRAILING_DATA, cause).offset(padded)
+            Fault::new(rule, cause).offset(padded)
         });
     }
     Ok(())
@@ -141,5 +152,5 @@ pub(super) fn check_places<'a>(
 fn truncated(file_len: u64, end: u64) -> Fault {
     let missing = end.saturating_sub(file_len);
     let cause = format!("the file ends {missing} bytes early: expected at least {end} bytes, found {file_len}");
-    Fault::new(rules::GGUF_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::GGUF_TRUNCATED, cause).offset(file_len)
 }

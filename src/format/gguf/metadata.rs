@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::CONVERT_AGAIN;
 use super::cursor::{Cursor, Form, Step};
-use super::findings::Findings;
 use super::value::{Value, ValueType, skip};
 use crate::budget;
-use crate::error::Fault;
+use crate::error::{Fault, Findings};
 use crate::format::name_table::NameTable;
 use crate::format::shown;
 use crate::rules;
@@ -40,19 +38,19 @@ impl KeyTable {
         }
         let mut table = Self { entries, names: NameTable::default(), form: cursor.form };
         table.names = NameTable::new(table.entries.len(), |i| table.key(cursor.header(), i))?;
-        table.check_duplicates(cursor.header())?;
+        table.check_duplicates(cursor.header(), findings)?;
         Ok(table)
     }
 
     /// Two readers would disagree about a key that is given twice.
-    fn check_duplicates(&self, header: &[u8]) -> Step<()> {
+    fn check_duplicates(&self, header: &[u8], findings: &mut Findings) -> Step<()> {
         let Some((former, latter)) = self.names.first_pair(|i| self.key(header, i), |a, b| a == b) else {
             return Ok(());
         };
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
         let key = shown(self.key(header, latter));
         let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-        Err(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).help(CONVERT_AGAIN).offset(offset(latter)).into())
+        Ok(findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?)
     }
 
     fn key<'a>(&self, header: &'a [u8], i: usize) -> &'a str {
@@ -100,12 +98,13 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
     let key_end = cursor.position();
     let key_start = key_end - key.len();
     if key.is_empty() {
-        return Err(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").help(CONVERT_AGAIN).offset(at).into());
+        findings.report(Fault::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at))?;
     }
-    let Ok(key) = std::str::from_utf8(key) else {
+    if std::str::from_utf8(key).is_err() {
         let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
-        return Err(Fault::new(rules::GGUF_KEY_UTF8, cause).help(CONVERT_AGAIN).offset(at).into());
-    };
+        findings.report(Fault::new(rules::GGUF_KEY_UTF8, cause).offset(at))?;
+    }
+    let name = std::str::from_utf8(key).unwrap_or_default();
     let walk = |cursor: &mut Cursor<'_>| {
         let value_type = cursor.value_type()?;
         let start = cursor.position();
@@ -113,21 +112,22 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
         Ok((value_type, start))
     };
     let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::Stop| {
-        stop.explain(|fault| fault.cause = format!("key '{}': {}", shown(key), fault.cause))
+        stop.explain(|fault| fault.cause = format!("key '{}': {}", shown(name), fault.cause))
     })?;
     let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
     if value_type == ValueType::Bool && value != [0] && value != [1] {
-        findings.note(|| {
-            let cause = format!("the value of '{}' is neither 0 nor 1, as a bool is; it counts as true", shown(key));
-            Fault::new(rules::GGUF_BOOL, cause).offset(start as u64)
+        findings.note(rules::GGUF_BOOL, |rule| {
+            let cause = format!("the value of '{}' is neither 0 nor 1, as a bool is; it counts as true", shown(name));
+            Fault::new(rule, cause).offset(start as u64)
         });
     }
     if value_type == ValueType::String {
         let text = value.get(cursor.form.length_bytes() as usize..).unwrap_or_default();
         if std::str::from_utf8(text).is_err() {
-            findings.note(|| {
-                let cause = format!("the value of '{}' is not UTF-8, as strings are; it is given as bytes", shown(key));
-                Fault::new(rules::GGUF_TEXT_UTF8, cause).offset(start as u64)
+            findings.note(rules::GGUF_TEXT_UTF8, |rule| {
+                let cause =
+                    format!("the value of '{}' is not UTF-8, as strings are; it is given as bytes", shown(name));
+                Fault::new(rule, cause).offset(start as u64)
             });
         }
     }

@@ -6,7 +6,6 @@
 //! Of what concerns one tensor only (a type that ggml removed, or that a fork of it made), the rest of the file is not made to suffer.
 
 mod cursor;
-mod findings;
 mod layout;
 mod metadata;
 pub mod split;
@@ -19,11 +18,10 @@ pub use split::SplitInfo;
 pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value, ValueType};
 
 use cursor::{Cursor, Form, Step, Stop};
-use findings::Findings;
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::{Header, Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
@@ -39,16 +37,11 @@ const SLACK: usize = 4;
 const MAGIC: &[u8; 4] = b"GGUF";
 const ALIGNMENT_KEY: &str = "general.alignment";
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const CONVERT_AGAIN: &str =
-    "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
-const RAISE_LIMIT: &str = "if the file is meant to be like this, raise the limit on header bytes";
-
 /// What the header of a file says.
 #[derive(Debug, Clone)]
 pub struct Gguf {
-    /// The tensors and the findings. Its own metadata, of strings, is empty. The data may begin beyond the end of a file without data.
+    /// The tensors and the findings; a checkpoint takes it away, into the table of all its files. Its own metadata, of strings, is empty.
+    /// The data may begin beyond the end of a file without data.
     pub header: Header,
     /// The key-value pairs.
     pub metadata: Metadata,
@@ -77,7 +70,7 @@ impl<'o> Parser<'o> {
         Self { prefix: first, file_len, options }
     }
 
-    fn finish(&mut self, draft: Draft) -> Gguf {
+    fn finish(&mut self, draft: Draft, findings: Vec<Fault>) -> Gguf {
         let Draft { keys, keys_end, header, version, form, alignment, split } = draft;
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.truncate(keys_end);
@@ -86,6 +79,7 @@ impl<'o> Parser<'o> {
             prefix.shrink_to_fit();
         }
         let metadata = Metadata::new(prefix, keys);
+        let header = Header { findings, ..header };
         Gguf { header, metadata, version, big_endian: form.big_endian, alignment, split }
     }
 
@@ -104,12 +98,14 @@ impl Parse for Parser<'_> {
     type Output = Gguf;
 
     fn advance(&mut self) -> Result<Progress<'_, Gguf>> {
-        match parse_start(&self.prefix, self.file_len, self.options) {
-            Ok(draft) => Ok(Progress::Done(self.finish(draft))),
-            Err(Stop::NeedMore(at_least)) => Ok(Progress::Need(vec![self.need(at_least)?])),
+        let mut findings = self.options.findings(rules::GGUF_MORE_FINDINGS);
+        let draft = match parse_start(&self.prefix, self.file_len, self.options, &mut findings) {
+            Err(Stop::NeedMore(at_least)) => return Ok(Progress::Need(vec![self.need(at_least)?])),
             Err(Stop::Fault(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
             Err(Stop::Fault(fault)) => Err(budget::error_of(fault)),
-        }
+            Ok(draft) => Ok(draft),
+        };
+        findings.finish(draft).map(|(draft, findings)| Progress::Done(self.finish(draft, findings)))
     }
 }
 
@@ -124,7 +120,7 @@ struct Draft {
     split: Option<SplitInfo>,
 }
 
-fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
+fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Step<Draft> {
     // Offsets in the header are kept in 32 bits, whatever the limits say.
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
@@ -132,15 +128,14 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options) -> Step<Draft> {
     cursor.take(8, "the start of the file", rules::GGUF_TOO_SHORT)?;
     let (tensor_count, key_count) = counts(&mut cursor, options)?;
 
-    let mut findings = Findings::new(options.limits.findings);
-    let keys = KeyTable::walk(&mut cursor, key_count, &mut findings)?;
+    let keys = KeyTable::walk(&mut cursor, key_count, findings)?;
     let keys_end = cursor.position();
-    let alignment = alignment(&keys, prefix, &mut findings)?;
+    let alignment = alignment(&keys, prefix, findings)?;
     let split = SplitInfo::from_keys(&keys, prefix)?;
 
     let frame = tensors::Frame { count: tensor_count, alignment, file_len };
-    let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, &mut findings)?;
-    let header = Header { tensors, metadata: Vec::new(), data_start, findings: findings.finish() };
+    let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, findings)?;
+    let header = Header { tensors, metadata: Vec::new(), data_start, findings: Vec::new() };
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })
 }
 
@@ -151,7 +146,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let magic = cursor.take(4, "the magic", rules::GGUF_TOO_SHORT)?;
     if magic != MAGIC {
         let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
-        return Err(Fault::new(rules::GGUF_MAGIC, cause).help(FETCH_AGAIN).offset(0).into());
+        return Err(Fault::new(rules::GGUF_MAGIC, cause).offset(0).into());
     }
     let bytes: [u8; 4] = *cursor.take(4, "the version", rules::GGUF_TOO_SHORT)?.first_chunk().unwrap_or(&[0; 4]);
     let stored = u32::from_le_bytes(bytes);
@@ -159,8 +154,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
     let version = if big_endian { stored.swap_bytes() } else { stored };
     if !(1..=3).contains(&version) {
         let cause = format!("the file is of version {version} of GGUF; the versions 1 to 3 can be read");
-        let help = "convert it with a version of llama.cpp that knows both";
-        return Err(Fault::new(rules::GGUF_VERSION, cause).help(help).offset(4).into());
+        return Err(Fault::new(rules::GGUF_VERSION, cause).offset(4).into());
     }
     Ok((version, Form { big_endian, narrow: version == 1 }))
 }
@@ -177,15 +171,14 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
             return Ok(());
         }
         let cause = format!("the file claims {count} {what} of at least {least} bytes each, and has {left} bytes left");
-        Err(Fault::new(rule, cause).help(FETCH_AGAIN).offset(at))
+        Err(Fault::new(rule, cause).offset(at))
     };
     check(tensors, tensors::least_record_bytes(cursor.form), "tensors", rules::GGUF_TENSOR_COUNT, tensors_at)?;
     check(keys, least_pair_bytes(cursor.form), "metadata keys", rules::GGUF_KEY_COUNT, keys_at)?;
     let most = options.limits.metadata_entries;
     if keys > most as u64 {
         let cause = format!("the file has {keys} metadata keys; at most {most} are read");
-        let help = "if the file is meant to be like this, raise the limit on metadata entries";
-        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).help(help).offset(keys_at).into());
+        return Err(Fault::new(rules::GGUF_METADATA_ENTRIES, cause).offset(keys_at).into());
     }
     Ok((tensors, keys))
 }
@@ -195,18 +188,18 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Findings) -> Step<u6
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
         let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(offset).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {
-        findings.note(|| {
+        findings.note(rules::GGUF_ALIGNMENT_SMALL, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is {alignment}; the format asks for a multiple of 8");
-            Fault::new(rules::GGUF_ALIGNMENT_SMALL, cause).offset(offset)
+            Fault::new(rule, cause).offset(offset)
         });
     }
     if !matches!(value, Value::U32(_)) {
-        findings.note(|| {
+        findings.note(rules::GGUF_ALIGNMENT_TYPE, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
-            Fault::new(rules::GGUF_ALIGNMENT_TYPE, cause).offset(offset)
+            Fault::new(rule, cause).offset(offset)
         });
     }
     Ok(alignment)

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::CONVERT_AGAIN;
 use super::cursor::Step;
 use super::metadata::KeyTable;
 use crate::error::Fault;
@@ -14,7 +13,6 @@ use crate::tensor::TensorTable;
 const COUNT_KEY: &str = "split.count";
 const NO_KEY: &str = "split.no";
 const TENSORS_KEY: &str = "split.tensors.count";
-const FETCH_TOGETHER: &str = "fetch or split all files of the set again together";
 /// How many missing files a message lists.
 const LISTED: usize = 8;
 
@@ -38,7 +36,7 @@ impl SplitInfo {
             let refuse = || {
                 let cause = format!("{key} is {}; it is a whole number from 0 to {most}", shown(&format!("{value:?}")));
                 let offset = keys.offset(header, key).unwrap_or_default();
-                Fault::new(rules::GGUF_SPLIT_KEYS, cause).help(CONVERT_AGAIN).offset(offset)
+                Fault::new(rules::GGUF_SPLIT_KEYS, cause).offset(offset)
             };
             Ok(Some(number.ok_or_else(refuse)?))
         };
@@ -54,7 +52,7 @@ impl SplitInfo {
                 let found = no.map_or("is missing".into(), |no| format!("is {no}"));
                 let cause = format!("{NO_KEY} {found} in a file of a set of {count}, which are numbered from 0");
                 let offset = keys.offset(header, NO_KEY).or_else(|| keys.offset(header, COUNT_KEY));
-                let fault = Fault::new(rules::GGUF_SPLIT_NO, cause).help(CONVERT_AGAIN);
+                let fault = Fault::new(rules::GGUF_SPLIT_NO, cause);
                 Err(fault.offset(offset.unwrap_or_default()).into())
             }
         }
@@ -80,7 +78,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
     let mut first: Option<(&Shard<'_>, SplitInfo)> = None;
     for shard in shards {
         let mut add = |rule, cause: String| {
-            faults.push(Fault::new(rule, cause).path(shard.path).help(FETCH_TOGETHER));
+            faults.push(Fault::new(rule, cause).path(shard.path));
         };
         let Some(split) = shard.split else {
             add(rules::GGUF_SPLIT_KEYS, format!("it has no {COUNT_KEY}: it is no part of a set of files"));
@@ -120,7 +118,7 @@ pub fn check_set(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
         let cause =
             format!("of the {} files of the set, {} are missing: number {listed}", of_first.count, missing.len());
         let fault = Fault::new(rules::GGUF_SPLIT_MISSING, cause).path(first.path);
-        faults.push(fault.help("fetch them into the same directory: the download may not be complete"));
+        faults.push(fault);
     }
     faults.extend(check_totals(shards, tensors, missing.is_empty()));
     faults.extend(check_names(shards, tensors));
@@ -133,13 +131,13 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
     let (first, claimed) = claims().next()?;
     if let Some((other, count)) = claims().find(|(_, count)| *count != claimed) {
         let cause = format!("{TENSORS_KEY} is {count}, but {claimed} in {}", first.path.display());
-        return Some(Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(other.path).help(FETCH_TOGETHER));
+        return Some(Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(other.path));
     }
     let found = tensors.len();
     let wrong = if complete { found != claimed as usize } else { found > claimed as usize };
     wrong.then(|| {
         let cause = format!("{TENSORS_KEY} is {claimed}; the files of the set have {found} tensors together");
-        Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path).help(FETCH_TOGETHER)
+        Fault::new(rules::GGUF_SPLIT_TOTAL, cause).path(first.path)
     })
 }
 
@@ -151,5 +149,5 @@ fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Option<Fault> {
     let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
     let cause = format!("it stands in {}, too", shown(&path(former.file).display().to_string()));
     let fault = Fault::new(rules::GGUF_SPLIT_DUPLICATE, cause).tensor(latter.name).path(path(latter.file));
-    Some(fault.offset(latter.span.start()).help(FETCH_TOGETHER))
+    Some(fault.offset(latter.span.start()))
 }

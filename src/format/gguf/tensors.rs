@@ -1,15 +1,14 @@
 //! The records of the tensors, each checked by itself; [`super::layout`] checks how they lie together.
 
+use super::MAX_DIMENSIONS;
 use super::cursor::{Cursor, Form, Step};
-use super::findings::Findings;
 use super::layout::{Place, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
-use super::{CONVERT_AGAIN, MAX_DIMENSIONS};
 use crate::budget;
-use crate::error::Fault;
+use crate::error::{Fault, Findings};
 use crate::format::name_table::first_duplicate;
 use crate::format::{Options, shown, shown_shape};
-use crate::rules;
+use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
 /// Names of this length and longer do not fit into the tensors of older readers.
@@ -29,7 +28,7 @@ pub(super) const fn least_record_bytes(form: Form) -> u64 {
 
 /// One record as it stands in the header.
 pub(super) struct Record<'a> {
-    at: u64,
+    pub(super) at: u64,
     name: &'a [u8],
     dims: [u64; MAX_DIMENSIONS],
     rank: usize,
@@ -47,7 +46,7 @@ impl<'a> Record<'a> {
         let rank = cursor.u32()? as usize;
         if rank > MAX_DIMENSIONS {
             let cause = format!("the tensor has {rank} dimensions; the format allows {MAX_DIMENSIONS}");
-            let fault = Fault::new(rules::GGUF_RANK, cause).help(CONVERT_AGAIN).offset(rank_at);
+            let fault = Fault::new(rules::GGUF_RANK, cause).offset(rank_at);
             return Err(fault.tensor(String::from_utf8_lossy(name)).into());
         }
         let mut dims = [0; MAX_DIMENSIONS];
@@ -88,7 +87,7 @@ pub(super) fn read(
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
         let cause = format!("the data would begin beyond 2^64 bytes: the alignment is {}", frame.alignment);
-        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).help(CONVERT_AGAIN).offset(header_end).into());
+        return Err(Fault::new(rules::GGUF_ALIGNMENT, cause).offset(header_end).into());
     };
     let mut checker = Checker { frame, data_start, options, findings, unknown_types: Vec::new(), ambiguous: false };
     let mut places = checker.places(records.clone())?;
@@ -120,28 +119,38 @@ impl Checker<'_> {
         let mut places = budget::list(self.frame.count as usize)?;
         for _ in 0..self.frame.count {
             let record = Record::read(&mut cursor)?;
-            places.push(self.check(&record).map_err(|mut fault| {
-                fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
-                fault.help.get_or_insert_with(|| CONVERT_AGAIN.into());
-                fault
-            })?);
+            match self.check(&record) {
+                Ok(place) => places.push(place),
+                Err(fault) => {
+                    self.report(fault, &record)?;
+                    let start = self.data_start.checked_add(record.offset);
+                    // Where the tensor begins still counts for the others.
+                    places.extend(start.map(|start| Place { broken: true, ..Place::new(start, None, &record) }));
+                }
+            }
         }
         Ok(places)
     }
 
+    fn report(&mut self, fault: impl Into<Box<Fault>>, record: &Record<'_>) -> Result<(), Box<Fault>> {
+        let mut fault = fault.into();
+        fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
+        self.findings.report(fault)
+    }
+
     /// Where the tensor of a record lies, if every rule that concerns it alone is kept.
-    fn check(&mut self, record: &Record<'_>) -> Result<Place, Fault> {
+    fn check(&mut self, record: &Record<'_>) -> Result<Place, Box<Fault>> {
         self.check_name(record)?;
         let shape = record.shape();
         if checked_elements(shape).is_none() {
             let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-            return Err(Fault::new(rules::GGUF_SHAPE_OVERFLOW, cause).offset(record.at));
+            return Err(Fault::new(rules::GGUF_SHAPE_OVERFLOW, cause).offset(record.at).into());
         }
         let bytes = self.check_type(record)?;
         if !record.offset.is_multiple_of(self.frame.alignment) {
             let cause =
                 format!("the offset {} is not a multiple of the alignment, {}", record.offset, self.frame.alignment);
-            return Err(Fault::new(rules::GGUF_OFFSET_UNALIGNED, cause).offset(record.offset_at));
+            self.report(Fault::new(rules::GGUF_OFFSET_UNALIGNED, cause).offset(record.offset_at), record)?;
         }
         let overflow = |what: &str| {
             let cause = format!("{what} ends beyond 2^64 bytes: its offset is {}", record.offset);
@@ -151,30 +160,25 @@ impl Checker<'_> {
         let len = bytes.unwrap_or_default();
         let padded = len.checked_next_multiple_of(self.frame.alignment);
         padded.and_then(|padded| start.checked_add(padded)).ok_or_else(|| overflow("with its padding, it"))?;
-        // The limit on the header keeps every offset in it below 2^32.
-        Ok(Place { start, len, record: record.at as u32, sized: bytes.is_some() })
+        Ok(Place::new(start, bytes, record))
     }
 
-    fn check_name(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+    fn check_name(&mut self, record: &Record<'_>) -> Result<(), Box<Fault>> {
         let at = record.at;
         let Ok(name) = std::str::from_utf8(record.name) else {
-            return Err(Fault::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at));
+            return self.report(Fault::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at), record);
         };
         if name.is_empty() {
-            return Err(Fault::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at));
+            return self.report(Fault::new(rules::GGUF_NAME_EMPTY, "a tensor has an empty name").offset(at), record);
         }
         if name.contains('\0') {
-            let fault = Fault::new(rules::GGUF_NAME_NUL, "the name holds a NUL character").offset(at);
-            if self.options.strict {
-                return Err(fault);
-            }
-            self.findings.note(|| fault.tensor(name));
+            self.report(Fault::new(rules::GGUF_NAME_NUL, "the name holds a NUL character").offset(at), record)?;
         }
         if name.len() >= OLD_NAME_BYTES {
-            self.findings.note(|| {
+            self.findings.note(rules::GGUF_NAME_LONG, |rule| {
                 let cause =
                     format!("the name has {} bytes; older readers take {} at most", name.len(), OLD_NAME_BYTES - 1);
-                Fault::new(rules::GGUF_NAME_LONG, cause).tensor(name).offset(at)
+                Fault::new(rule, cause).tensor(name).offset(at)
             });
         }
         Ok(())
@@ -232,9 +236,9 @@ fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, 
     let mut pairs = places.iter().zip(places.iter().skip(1));
     if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
-        findings.note(|| {
+        findings.note(rules::GGUF_ORDER, |rule| {
             let cause = "the records are not in the order of their offsets; llama.cpp refuses the file";
-            Fault::new(rules::GGUF_ORDER, cause).tensor(name).offset(late.record.into())
+            Fault::new(rule, cause).tensor(name).offset(late.record.into())
         });
     }
     // The sort takes half as much again.
@@ -255,14 +259,19 @@ fn build<'a>(
     let mut table = TensorTable::with_capacity(places.len(), name_bytes).map_err(into_fault)?;
     for place in places {
         let record = record(place)?;
-        let span = Span::within(frame.file_len, place.start, place.len).map_err(into_fault)?;
+        let span = match Span::within(frame.file_len, place.start, place.len) {
+            Err(error) if !findings.failed() => return Err(into_fault(error).into()),
+            span => span.unwrap_or(Span::EMPTY),
+        };
         let unknown;
         let element = match TensorType::from_id(record.type_id) {
             TensorType::Plain(dtype) => Element::Plain(dtype),
             TensorType::Packed(encoding) if place.sized => Element::Packed(encoding),
             named => {
                 unknown = format!("ggml type {}", record.type_id);
-                findings.note(|| unknown_type(&record, named, span.len()));
+                if !place.broken {
+                    findings.note(unknown_rule(named), |rule| unknown_type(rule, &record, named, span.len()));
+                }
                 Element::Unknown(&unknown)
             }
         };
@@ -272,38 +281,39 @@ fn build<'a>(
     if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i))? {
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
         let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
-        let cause = format!("the name is given twice, first at byte {first}");
-        let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause).help(CONVERT_AGAIN);
-        return Err(fault.tensor(table.name(latter)).offset(second).into());
+        // A name that could not be read is empty, and was reported.
+        if !(findings.failed() && table.name(latter).is_empty()) {
+            let cause = format!("the name is given twice, first at byte {first}");
+            let fault = Fault::new(rules::GGUF_DUPLICATE_NAME, cause);
+            findings.report(fault.tensor(table.name(latter)).offset(second))?;
+        }
     }
     Ok(table)
 }
 
+const fn unknown_rule(named: TensorType) -> &'static Rule {
+    match named {
+        TensorType::Removed(_) => rules::GGUF_REMOVED_TYPE,
+        TensorType::Packed(_) => rules::GGUF_FORK_TYPE,
+        TensorType::Plain(_) | TensorType::Unknown => rules::GGUF_UNKNOWN_TYPE,
+    }
+}
+
 /// Why the elements of a tensor can only be had as bytes.
-fn unknown_type(record: &Record<'_>, named: TensorType, room: u64) -> Fault {
+fn unknown_type(rule: &'static Rule, record: &Record<'_>, named: TensorType, room: u64) -> Fault {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");
-    let (rule, cause, help) = match named {
-        TensorType::Removed(name) => (
-            rules::GGUF_REMOVED_TYPE,
-            format!("type {id} is {}, which ggml removed", shown(name)),
-            "quantise the model again from its source, or convert it with a version of llama.cpp that had the type",
+    let cause = match named {
+        TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", shown(name)),
+        TensorType::Packed(encoding) => format!(
+            "type {id} is {encoding}, {} elements in {} bytes, and that does not fit {found}: it may come from a fork of ggml",
+            encoding.elements_per_block(),
+            encoding.bytes_per_block()
         ),
-        TensorType::Packed(encoding) => (
-            rules::GGUF_FORK_TYPE,
-            format!(
-                "type {id} is {encoding}, {} elements in {} bytes, and that does not fit {found}: it may come from a fork of ggml",
-                encoding.elements_per_block(),
-                encoding.bytes_per_block()
-            ),
-            "convert it with the fork that wrote it; its bytes can be read and copied as they are",
-        ),
-        TensorType::Plain(_) | TensorType::Unknown => (
-            rules::GGUF_UNKNOWN_TYPE,
-            format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version"),
-            "convert it with the program that wrote it; its bytes can be read and copied as they are",
-        ),
+        TensorType::Plain(_) | TensorType::Unknown => {
+            format!("type {id} is not known ({found}): it may come from a fork of ggml, or from a newer version")
+        }
     };
-    Fault::new(rule, cause).help(help).tensor(name).offset(record.type_at)
+    Fault::new(rule, cause).tensor(name).offset(record.type_at)
 }

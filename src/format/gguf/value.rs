@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::CONVERT_AGAIN;
 use super::cursor::{Cursor, Form, Step};
 use crate::dtype::DType;
 use crate::error::Fault;
@@ -100,7 +99,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
         ValueType::String => cursor.skip_strings(count),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
             let cause = format!("arrays lie more than {MAX_ARRAY_DEPTH} deep in each other");
-            Err(Fault::new(rules::GGUF_ARRAY_DEPTH, cause).help(CONVERT_AGAIN).offset(cursor.position() as u64).into())
+            Err(Fault::new(rules::GGUF_ARRAY_DEPTH, cause).offset(cursor.position() as u64).into())
         }
         ValueType::Array => (0..count).try_for_each(|_| skip_array(cursor, depth + 1)),
         scalar => {

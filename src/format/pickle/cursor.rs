@@ -4,9 +4,6 @@ use super::{Limits, Step};
 use crate::error::Fault;
 use crate::rules;
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -41,7 +38,7 @@ impl<'a> Cursor<'a> {
                 "the pickle ends within an instruction: {len} bytes are missing or cut, {} are left",
                 self.left()
             );
-            return Err(Fault::new(rules::PICKLE_TRUNCATED, cause).help(FETCH_AGAIN).offset(self.offset()).into());
+            return Err(Fault::new(rules::PICKLE_TRUNCATED, cause).offset(self.offset()).into());
         };
         if end > self.most {
             return Err(limit("bytes", self.most, self.offset()));
@@ -102,6 +99,5 @@ impl<'a> Cursor<'a> {
 
 /// More of something than a limit allows.
 pub(super) fn limit(what: &str, most: usize, offset: u64) -> Box<Fault> {
-    let help = "if the file is meant to be like this, raise the limit";
-    Fault::new(rules::PICKLE_LIMIT, format!("the pickle has more than {most} {what}")).help(help).offset(offset).into()
+    Fault::new(rules::PICKLE_LIMIT, format!("the pickle has more than {most} {what}")).offset(offset).into()
 }

@@ -91,8 +91,7 @@ pub fn too_many(pickled: &Pickled, limits: &Limits) -> Fault {
         limits.leaves,
         name_limit(pickled, limits)
     );
-    let help = "containers that hold each other many times over have names without end; torch.save does not write them";
-    Fault::new(rules::PICKLE_LEAVES, cause).help(help)
+    Fault::new(rules::PICKLE_LEAVES, cause)
 }
 
 /// A container whose parts are being named.
@@ -459,12 +458,7 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
                     "two tensors get the name \"{}\"; each key of a nested dict stands for a part of a name",
                     shown(&leaf.name)
                 );
-                let help = "rename one of the keys where the checkpoint is made, or read the file as nested values";
-                return Err(Fault::new(rules::PICKLE_SAME_NAME, cause)
-                    .help(help)
-                    .tensor(&leaf.name)
-                    .offset(position)
-                    .into());
+                return Err(Fault::new(rules::PICKLE_SAME_NAME, cause).tensor(&leaf.name).offset(position).into());
             }
         }
         let mut counts: HashMap<&str, usize> = HashMap::new();

@@ -17,7 +17,6 @@ use crate::error::Fault;
 use crate::format::shown;
 use crate::rules::{self, Rule};
 
-pub(super) const NOT_PYTORCH: &str = "torch.save does not write this; save the checkpoint again from where it was made";
 /// The highest version of the format.
 const HIGHEST_PROTOCOL: u8 = 5;
 
@@ -480,7 +479,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Fault> {
-        Fault::new(rule, cause).help(NOT_PYTORCH).offset(self.position).into()
+        Fault::new(rule, cause).offset(self.position).into()
     }
 
     pub(super) fn full(&self) -> Box<Fault> {

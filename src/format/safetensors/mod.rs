@@ -13,7 +13,7 @@ use visitors::Record;
 
 use crate::budget;
 use crate::dtype::DType;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::{Header, Limits, Options, Parse, Progress, shown, shown_shape};
 use crate::rules;
 use crate::source::Part;
@@ -22,17 +22,12 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, check
 /// The bytes of the length before the header.
 const LENGTH_BYTES: u64 = 8;
 
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str =
-    "the file was not written by a safetensors library, or was changed since; save it again from its source";
-
 /// The length of the header, from the first 8 bytes of a file of `file_len` bytes.
 pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u64> {
     let Some(bytes) = prefix.first_chunk() else {
         let cause =
             format!("the file has {} bytes; the length of the header alone takes 8", file_len.min(prefix.len() as u64));
-        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_TOO_SHORT, cause).offset(0).format());
     };
     let length = u64::from_le_bytes(*bytes);
     check_length(length, file_len, limits)?;
@@ -44,12 +39,11 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
         let cause = format!("the header claims {length} bytes; at most {most} are read");
-        let help = "the file is probably not a safetensors file; if it is, raise the limit on header bytes";
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).help(help).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_TOO_LONG, cause).offset(0).format());
     }
     if length == 0 {
         let cause = "the header has no bytes; the shortest one is {}";
-        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).help(FETCH_AGAIN).offset(0).format());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_EMPTY, cause).offset(0).format());
     }
     let expected = LENGTH_BYTES + length;
     if expected > file_len {
@@ -61,7 +55,7 @@ fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
 fn truncated(file_len: u64, expected: u64, at_least: &str) -> Fault {
     let missing = expected - file_len;
     let cause = format!("the file ends {missing} bytes early: expected {at_least}{expected} bytes, found {file_len}");
-    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len)
+    Fault::new(rules::SAFETENSORS_TRUNCATED, cause).offset(file_len)
 }
 
 /// Reads the header of a file.
@@ -97,23 +91,29 @@ impl Parse for Parser<'_> {
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
 pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> {
+    let mut findings = options.findings(rules::SAFETENSORS_MORE_FINDINGS);
+    let read = parse_into(header, file_len, options, &mut findings);
+    let (header, findings) = findings.finish(read)?;
+    Ok(Header { findings, ..header })
+}
+
+fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Findings) -> Result<Header> {
     check_length(header.len() as u64, file_len, &options.limits)?;
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
         Fault::new(rules::SAFETENSORS_UTF8, "the header is not UTF-8")
-            .help(SAVE_AGAIN)
             .offset(LENGTH_BYTES + error.valid_up_to() as u64)
             .format()
     })?;
     check_start(text)?;
-    let mut reader = Reader::new(text, data_start, options)?;
+    note_spaces(text, findings);
+    let mut reader = Reader::new(text, data_start, options, findings)?;
     reader.read(text).map_err(budget::error_of)?;
     reader.check_duplicates(text).map_err(budget::error_of)?;
-    let findings = reader.take_findings(text);
-    let (mut tensors, metadata) = reader.into_parts();
+    let (mut tensors, metadata, placed) = reader.into_parts();
     tensors.sort_by_offset()?;
-    check_coverage(&tensors, data_start, file_len).map_err(Error::Format)?;
-    Ok(Header { tensors, metadata, data_start, findings })
+    check_coverage(&tensors, data_start, file_len, placed, findings).map_err(Error::Format)?;
+    Ok(Header { tensors, metadata, data_start, findings: Vec::new() })
 }
 
 /// JSON's four kinds of white space.
@@ -125,36 +125,29 @@ fn check_start(text: &str) -> Result<()> {
     }
     let start: String = text.chars().take(20).collect();
     let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
-    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).help(SAVE_AGAIN).offset(LENGTH_BYTES).format())
+    Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
 }
 
 /// White space that the format does not provide for, although every reader of JSON accepts it.
-fn space_findings(text: &str) -> Vec<Fault> {
-    let mut findings = Vec::new();
+fn note_spaces(text: &str, findings: &mut Findings) {
     if !text.starts_with('{') {
         let cause = "white space before the { of the header; the format has it only after the JSON";
-        findings.push(Fault::new(rules::SAFETENSORS_LEADING_SPACE, cause).offset(LENGTH_BYTES));
+        findings.note(rules::SAFETENSORS_LEADING_SPACE, |rule| Fault::new(rule, cause).offset(LENGTH_BYTES));
     }
     let padding = text.trim_end_matches(SPACES).len();
     if let Some(at) = text.get(padding..).and_then(|padding| padding.find(|c| c != ' ')) {
         let cause = "the header is padded with other characters than spaces";
-        findings.push(Fault::new(rules::SAFETENSORS_PADDING, cause).offset(LENGTH_BYTES + (padding + at) as u64));
+        let offset = LENGTH_BYTES + (padding + at) as u64;
+        findings.note(rules::SAFETENSORS_PADDING, |rule| Fault::new(rule, cause).offset(offset));
     }
-    findings
 }
 
 /// A tensor's name: NUL and the empty name are legal JSON, but end in trouble in C strings, paths and attribute names.
 fn check_name(name: &str) -> Option<Fault> {
     if name.is_empty() {
-        return Some(
-            Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name")
-                .help("rename it and save the file again"),
-        );
+        return Some(Fault::new(rules::SAFETENSORS_NAME_EMPTY, "a tensor has an empty name"));
     }
-    name.contains('\0').then(|| {
-        Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character")
-            .help("rename it and save the file again")
-    })
+    name.contains('\0').then(|| Fault::new(rules::SAFETENSORS_NAME_NUL, "the name holds a NUL character"))
 }
 
 /// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
@@ -164,10 +157,7 @@ fn check_record<'a>(
     shape: &'a [u64],
     data_start: u64,
 ) -> Result<TensorInfo<'a>, Box<Fault>> {
-    let missing = |field| {
-        Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"))
-            .help("every entry has the fields dtype, shape and data_offsets")
-    };
+    let missing = |field| Fault::new(rules::SAFETENSORS_MISSING_FIELD, format!("the entry has no `{field}`"));
     let dtype_name = record.dtype.as_deref().ok_or_else(|| missing("dtype"))?;
     if !record.has_shape {
         return Err(missing("shape").into());
@@ -175,11 +165,11 @@ fn check_record<'a>(
     let (begin, end) = record.offsets.ok_or_else(|| missing("data_offsets"))?;
     let Some(len) = end.checked_sub(begin) else {
         let cause = format!("data_offsets [{begin}, {end}] end before they begin");
-        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_OFFSETS, cause).into());
     };
     if checked_elements(shape).is_none() {
         let cause = format!("the shape {} has more than 2^63 - 1 elements", shown_shape(shape));
-        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).into());
     }
     let element = match DType::from_safetensors_name(dtype_name) {
         Some(dtype) => {
@@ -188,14 +178,17 @@ fn check_record<'a>(
         }
         None => Element::Unknown(dtype_name),
     };
-    // Against the end of the address space here, and against the end of the file in `check_coverage`, which can tell a truncated file.
-    let outside = |_| {
+    let outside = || {
         let cause = format!("data_offsets [{begin}, {end}] reach beyond 2^64 bytes");
-        Fault::new(rules::SAFETENSORS_OUTSIDE, cause).help(SAVE_AGAIN)
+        Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
     };
-    let start = data_start.saturating_add(begin);
-    let span = Span::within(u64::MAX - 1, start, len).map_err(outside)?;
+    let span = place(begin, len, data_start).ok_or_else(outside)?;
     Ok(TensorInfo { name, element, shape, file: 0, span, view: None })
+}
+
+/// Where a tensor lies; against the end of the file it is checked in `check_coverage`, which can tell a truncated one.
+fn place(begin: u64, len: u64, data_start: u64) -> Option<Span> {
+    Span::within(u64::MAX - 1, data_start.saturating_add(begin), len).ok()
 }
 
 fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
@@ -204,10 +197,10 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         let fits = checked_elements(shape).and_then(|elements| elements.checked_mul(bits as u64)).is_some();
         let fault = if fits {
             let cause = format!("{shape_shown} elements of {name} ({bits} bits each) do not end on a byte");
-            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause).help("pad the last dimension to whole bytes")
+            Fault::new(rules::SAFETENSORS_SUB_BYTE, cause)
         } else {
             let cause = format!("{shape_shown} elements of {name} take more than 2^64 bits");
-            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause).help(SAVE_AGAIN)
+            Fault::new(rules::SAFETENSORS_SHAPE_OVERFLOW, cause)
         };
         return Err(fault.into());
     };
@@ -219,15 +212,22 @@ fn check_size(dtype: DType, shape: &[u64], len: u64) -> Result<(), Box<Fault>> {
         shown_shape(shape),
         dtype.safetensors_name()
     );
-    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).help(SAVE_AGAIN).into())
+    Err(Fault::new(rules::SAFETENSORS_SIZE, cause).into())
 }
 
-/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets.
-fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Result<(), Box<Fault>> {
+/// The data is covered entirely: no hole, no overlap, nothing after the last tensor. `tensors` are in the order of their offsets; those
+/// without a place lie nowhere; unless all are `placed`, the room that they leave says nothing.
+fn check_coverage(
+    tensors: &TensorTable,
+    data_start: u64,
+    file_len: u64,
+    mut placed: bool,
+    findings: &mut Findings,
+) -> Result<(), Box<Fault>> {
     let mut end = data_start;
     let mut previous = None;
     let mut cut = None;
-    for info in tensors.iter() {
+    for info in tensors.iter().filter(|info| info.span != Span::EMPTY) {
         let (start, name) = (info.span.start(), info.name);
         if start < end {
             let cause = format!(
@@ -235,40 +235,35 @@ fn check_coverage(tensors: &TensorTable, data_start: u64, file_len: u64) -> Resu
                 end - start,
                 shown(previous.unwrap_or_default())
             );
-            return Err(Fault::new(rules::SAFETENSORS_OVERLAP, cause)
-                .help(SAVE_AGAIN)
-                .tensor(name)
-                .offset(start)
-                .into());
+            findings.report(Fault::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
         }
-        if start > end && info.span.end() > file_len {
+        if placed && start > end && info.span.end() > file_len {
             let cause = format!(
                 "its data lies at bytes {start} to {} of a file that has {file_len}, and tensors before it are missing",
                 info.span.end()
             );
-            return Err(Fault::new(rules::SAFETENSORS_OUTSIDE, cause)
-                .help(SAVE_AGAIN)
-                .tensor(name)
-                .offset(start)
-                .into());
+            findings.report(Fault::new(rules::SAFETENSORS_OUTSIDE, cause).tensor(name).offset(start))?;
+            placed = false;
+            continue;
         }
-        if start > end {
+        if placed && start > end {
             let cause = format!("{} bytes before its data belong to no tensor", start - end);
-            return Err(Fault::new(rules::SAFETENSORS_HOLE, cause).help(SAVE_AGAIN).tensor(name).offset(end).into());
+            findings.report(Fault::new(rules::SAFETENSORS_HOLE, cause).tensor(name).offset(end))?;
         }
-        end = info.span.end();
-        previous = Some(name);
+        if info.span.end() >= end {
+            end = info.span.end();
+            previous = Some(name);
+        }
         if end > file_len && cut.is_none() {
-            cut = previous;
+            cut = Some(name);
         }
     }
     if let Some(name) = cut {
-        return Err(truncated(file_len, end, "").tensor(name).into());
+        findings.report(truncated(file_len, end, "").tensor(name))?;
     }
-    if end < file_len {
+    if placed && end < file_len {
         let cause = format!("{} bytes follow the data of the last tensor; the format allows none", file_len - end);
-        let help = "something was appended (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).help(help).offset(end).into());
+        findings.report(Fault::new(rules::SAFETENSORS_TRAILING_DATA, cause).offset(end))?;
     }
     Ok(())
 }

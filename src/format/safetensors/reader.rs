@@ -9,14 +9,14 @@ use serde::Deserializer as _;
 use serde_json::error::Category;
 
 use super::visitors::{HeaderVisitor, Record};
-use super::{LENGTH_BYTES, SAVE_AGAIN, check_name, check_record, space_findings};
+use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Findings, Result};
 use crate::format::json::probe;
 use crate::format::name_table::first_duplicate;
 use crate::format::{Options, shown};
 use crate::rules::{self, Rule};
-use crate::tensor::{Element, TensorTable};
+use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
 /// A guess at the bytes of header for each tensor; real ones take 90 to 130.
 const BYTES_PER_TENSOR: usize = 96;
@@ -60,9 +60,11 @@ pub(super) struct Reader<'o> {
     pub(super) metadata: Vec<(String, String)>,
     /// The number of the key `__metadata__`, once it was seen.
     pub(super) metadata_key: Option<usize>,
-    /// Each with the number of its key.
-    findings: Vec<(usize, Fault)>,
-    more_findings: usize,
+    pub(super) findings: &'o mut Findings,
+    /// How many of the findings have their offsets; the others have the number of their key in its place.
+    located: usize,
+    /// Every tensor has a place in the data.
+    placed: bool,
     pub(super) dims: Vec<u64>,
     unknown_dtypes: Vec<String>,
     /// The number of the key at hand.
@@ -75,7 +77,8 @@ pub(super) struct Reader<'o> {
 }
 
 impl<'o> Reader<'o> {
-    pub(super) fn new(text: &str, data_start: u64, options: &'o Options) -> Result<Self> {
+    pub(super) fn new(text: &str, data_start: u64, options: &'o Options, findings: &'o mut Findings) -> Result<Self> {
+        let located = findings.list_mut().len();
         Ok(Self {
             options,
             data_start,
@@ -83,8 +86,9 @@ impl<'o> Reader<'o> {
             pace: Pace::default(),
             metadata: Vec::new(),
             metadata_key: None,
-            findings: Vec::new(),
-            more_findings: 0,
+            findings,
+            located,
+            placed: true,
             dims: Vec::new(),
             unknown_dtypes: Vec::new(),
             key: 0,
@@ -102,47 +106,45 @@ impl<'o> Reader<'o> {
             self.place = Place::End;
             json.end()
         });
+        self.locate(text);
         outcome.map_err(|error| self.explain(text, &error).into())
     }
 
     /// Two parsers would disagree about a name that is given twice.
-    pub(super) fn check_duplicates(&self, text: &str) -> Result<(), Box<Fault>> {
+    pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Fault>> {
         if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
             let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause).help(SAVE_AGAIN);
-            return Err(fault.tensor(self.table.name(latter)).offset(offset(latter)).into());
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
+            let fault = fault.tensor(self.table.name(latter)).offset(offset(latter));
+            self.findings.report(fault)?;
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
         if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
-            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause).help(SAVE_AGAIN);
+            let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             let offset = self.metadata_key.and_then(|key| key_offset(text, key));
-            return Err(fault.offset(offset.unwrap_or(LENGTH_BYTES)).into());
+            self.findings.report(fault.offset(offset.unwrap_or(LENGTH_BYTES)))?;
         }
         Ok(())
     }
 
-    /// The findings, with their offsets.
-    pub(super) fn take_findings(&mut self, text: &str) -> Vec<Fault> {
-        let mut findings = space_findings(text);
+    /// Gives the findings their offsets.
+    fn locate(&mut self, text: &str) {
         let mut keys = Keys::new(text).enumerate();
         let mut at = None;
-        for (key, fault) in self.findings.drain(..) {
+        for fault in self.findings.list_mut().iter_mut().skip(self.located) {
+            let key = fault.offset.unwrap_or_default() as usize;
             if at.is_none_or(|(number, _)| number != key) {
                 at = keys.find(|(number, _)| *number == key);
             }
-            findings.push(at.into_iter().fold(fault, |fault, (_, offset)| fault.offset(offset)));
+            fault.offset = at.map(|(_, offset)| offset);
         }
-        if self.more_findings > 0 {
-            findings
-                .push(Fault::new(rules::SAFETENSORS_MORE_FINDINGS, format!("{} more findings", self.more_findings)));
-        }
-        findings
     }
 
-    pub(super) fn into_parts(self) -> (TensorTable, Vec<(String, String)>) {
-        (self.table, self.metadata)
+    /// The tensors, the metadata, and whether all tensors have a place in the data.
+    pub(super) fn into_parts(self) -> (TensorTable, Vec<(String, String)>, bool) {
+        (self.table, self.metadata, self.placed)
     }
 
     /// The number of the key of a tensor, from its number in the table.
@@ -150,31 +152,50 @@ impl<'o> Reader<'o> {
         tensor + usize::from(self.metadata_key.is_some_and(|key| key <= tensor))
     }
 
-    pub(super) fn note(&mut self, finding: impl FnOnce() -> Fault) {
-        if self.findings.len() < self.options.limits.findings {
-            self.findings.push((self.key, finding()));
-        } else {
-            self.more_findings += 1;
-        }
+    /// Keeps a finding about the key at hand.
+    pub(super) fn note(&mut self, rule: &'static Rule, finding: impl FnOnce(&'static Rule) -> Fault) {
+        let key = self.key as u64;
+        self.findings.note(rule, |rule| finding(rule).offset(key));
     }
 
-    pub(super) fn add(&mut self, name: &str, record: &Record<'_>) -> Result<(), Box<Fault>> {
+    /// Reports what is wrong with the key at hand; an error ends the reading, unless all are collected.
+    pub(super) fn report<E: serde::de::Error>(&mut self, fault: Fault) -> Result<(), E> {
+        let reported = self.findings.report(fault.offset(self.key as u64));
+        reported.map_err(|fault| self.refuse(Fault { offset: None, ..*fault }))
+    }
+
+    /// Adds a tensor. One that breaks a rule by itself still has a place in the data, if its offsets say one.
+    pub(super) fn add<E: serde::de::Error>(&mut self, name: &str, record: &Record<'_>) -> Result<(), E> {
         if let Some(fault) = check_name(name) {
-            if self.options.strict {
-                return Err(fault.into());
+            self.report(fault.tensor(name))?;
+        }
+        let most = self.options.limits.unknown_dtypes;
+        let checked = check_record(name, record, &self.dims, self.data_start).and_then(|info| {
+            if let Element::Unknown(dtype) = info.element {
+                note_unknown_dtype(&mut self.unknown_dtypes, most, dtype)?;
             }
-            self.note(|| fault.tensor(name));
-        }
-        let info = check_record(name, record, &self.dims, self.data_start)?;
-        if let Element::Unknown(dtype) = info.element {
-            note_unknown_dtype(&mut self.unknown_dtypes, self.options.limits.unknown_dtypes, dtype)?;
-        }
-        self.table.push(&info).map_err(|error| budget::fault_of(error).into())
+            Ok(info)
+        });
+        let pushed = match checked {
+            Ok(info) => self.table.push(&info),
+            Err(fault) => {
+                if !record.reported {
+                    self.report(fault.tensor(name))?;
+                }
+                let place =
+                    record.offsets.and_then(|(begin, end)| place(begin, end.checked_sub(begin)?, self.data_start));
+                self.placed &= place.is_some();
+                let span = place.unwrap_or(Span::EMPTY);
+                let element = Element::Unknown("");
+                self.table.push(&TensorInfo { name, element, shape: &[], file: 0, span, view: None })
+            }
+        };
+        pushed.map_err(|error| self.refuse(budget::fault_of(error)))
     }
 
     /// One step of a long loop.
     pub(super) fn step<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        self.pace.step().map_err(|short| self.refuse(short.into_fault(rules::SAFETENSORS_MEMORY)))
+        self.pace.step().map_err(|short| self.refuse(*Box::<Fault>::from(short)))
     }
 
     pub(super) fn add_metadata<E: serde::de::Error>(
@@ -187,7 +208,7 @@ impl<'o> Reader<'o> {
             Cow::Borrowed(text) => budget::text(text),
         };
         let entry = budget::reserve(&mut self.metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
-        let entry = entry.map_err(|short| self.refuse(short.into_fault(rules::SAFETENSORS_MEMORY)))?;
+        let entry = entry.map_err(|short| self.refuse(*Box::<Fault>::from(short)))?;
         self.metadata.push(entry);
         Ok(())
     }
@@ -212,7 +233,7 @@ impl<'o> Reader<'o> {
             shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
         let (rule, rightly) = self.place.rule();
         if error.classify() == Category::Data {
-            return Fault::new(rule, format!("{message}; {rightly}")).help(SAVE_AGAIN);
+            return Fault::new(rule, format!("{message}; {rightly}"));
         }
         let (rule, cause) = if self.place == Place::End {
             (
@@ -222,7 +243,7 @@ impl<'o> Reader<'o> {
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
-        Fault::new(rule, cause).help(SAVE_AGAIN).offset(json_offset(text, error))
+        Fault::new(rule, cause).offset(json_offset(text, error))
     }
 }
 
@@ -233,7 +254,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
     }
     if unknown.len() >= most {
         let cause = format!("the file names more than {most} dtypes that are not known, here '{}'", shown(dtype));
-        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).help(SAVE_AGAIN).into());
+        return Err(Fault::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());
     Ok(())

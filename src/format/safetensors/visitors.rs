@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::SAVE_AGAIN;
 use super::reader::{Place, Reader};
 use crate::budget;
 use crate::error::Fault;
@@ -21,6 +20,8 @@ pub(super) struct Record<'de> {
     pub(super) dtype: Option<Cow<'de, str>>,
     pub(super) has_shape: bool,
     pub(super) offsets: Option<(u64, u64)>,
+    /// What is wrong with the fields was reported.
+    pub(super) reported: bool,
 }
 
 /// The header: the tensors, and `__metadata__`.
@@ -44,13 +45,15 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                 reader.place = Place::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
                     let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
-                    return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+                    reader.report(fault)?;
+                    map.next_value::<Skipped>()?;
+                } else {
+                    map.next_value_seed(MetadataVisitor(reader))?;
                 }
-                map.next_value_seed(MetadataVisitor(reader))?;
             } else {
                 reader.place = Place::Entry;
                 let read = map.next_value_seed(EntryVisitor(reader, &name));
-                let added = read.and_then(|record| reader.add(&name, &record).map_err(|fault| reader.refuse(*fault)));
+                let added = read.and_then(|record| reader.add(&name, &record));
                 if let Err(error) = added {
                     reader.failed = budget::text(&name).ok();
                     return Err(error);
@@ -82,7 +85,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 
     fn visit_unit<E>(self) -> Result<(), E> {
         let cause = "__metadata__ is null instead of being left out";
-        self.0.note(|| Fault::new(rules::SAFETENSORS_METADATA_NULL, cause));
+        self.0.note(rules::SAFETENSORS_METADATA_NULL, |rule| Fault::new(rule, cause));
         Ok(())
     }
 
@@ -93,9 +96,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
             if self.0.metadata.len() >= most {
                 let cause = format!("__metadata__ has more than {most} entries");
                 let fault = Fault::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
-                return Err(self
-                    .0
-                    .refuse(fault.help("raise the limit on metadata entries, if the file is to be trusted")));
+                return Err(self.0.refuse(fault));
             }
             self.0.add_metadata(key, value)?;
         }
@@ -133,7 +134,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                 }
                 "shape" => {
                     reader.place = Place::Shape;
-                    map.next_value_seed(ShapeVisitor(reader))?;
+                    record.reported |= map.next_value_seed(ShapeVisitor(reader, name))?;
                     std::mem::replace(&mut record.has_shape, true)
                 }
                 "data_offsets" => {
@@ -143,9 +144,9 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                 }
                 _ => {
                     map.next_value::<Skipped>()?;
-                    reader.note(|| {
+                    reader.note(rules::SAFETENSORS_UNKNOWN_FIELD, |rule| {
                         let cause = format!("the entry has an unknown field `{}`", shown(&field));
-                        Fault::new(rules::SAFETENSORS_UNKNOWN_FIELD, cause).tensor(name)
+                        Fault::new(rule, cause).tensor(name)
                     });
                     false
                 }
@@ -153,7 +154,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
             if repeated {
                 let fault =
                     Fault::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
-                return Err(reader.refuse(fault.help(SAVE_AGAIN)));
+                reader.report(fault.tensor(name))?;
             }
             reader.place = Place::Entry;
         }
@@ -161,35 +162,41 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
     }
 }
 
-/// A shape, into [`Reader::dims`].
-struct ShapeVisitor<'r, 'o>(&'r mut Reader<'o>);
+/// A shape, into [`Reader::dims`]; true if something is wrong with it.
+struct ShapeVisitor<'r, 'o, 'n>(&'r mut Reader<'o>, &'n str);
 
-impl<'de> DeserializeSeed<'de> for ShapeVisitor<'_, '_> {
-    type Value = ();
+impl<'de> DeserializeSeed<'de> for ShapeVisitor<'_, '_, '_> {
+    type Value = bool;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for ShapeVisitor<'_, '_> {
-    type Value = ();
+impl<'de> Visitor<'de> for ShapeVisitor<'_, '_, '_> {
+    type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<bool, A::Error> {
         let most = self.0.options.limits.rank;
+        let mut too_many = false;
         self.0.dims.clear();
         while let Some(dim) = dims.next_element()? {
+            if too_many {
+                continue;
+            }
             if self.0.dims.len() >= most {
                 let fault = Fault::new(rules::SAFETENSORS_RANK, format!("the shape has more than {most} dimensions"));
-                return Err(self.0.refuse(fault.help(SAVE_AGAIN)));
+                self.0.report(fault.tensor(self.1))?;
+                too_many = true;
+                continue;
             }
             self.0.dims.push(dim);
         }
-        Ok(())
+        Ok(too_many)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::parts::{Part, parts};
-use super::{File, Place, Read, SAVE_AGAIN, Torch};
+use super::{File, Place, Read, Torch};
 use crate::budget::{self, Pace, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -133,5 +133,5 @@ fn is_contiguous(strided: &Strided) -> bool {
 
 fn outside(name: &str, place: Place) -> Error {
     let cause = format!("the tensor reaches beyond its storage of {} bytes", place.bytes());
-    Fault::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).help(SAVE_AGAIN).format()
+    Fault::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).format()
 }

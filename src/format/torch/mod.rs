@@ -18,8 +18,6 @@ use crate::tensor::{Span, TensorTable};
 
 pub use build::build;
 
-const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
-
 /// Where the bytes of a storage lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -178,10 +176,7 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
                 storage.elements,
                 storage.dtype.torch_dtype().name()
             );
-            return Err(Fault::new(rules::TORCH_STORAGE_SIZE, cause)
-                .offset(place.span.start())
-                .help(SAVE_AGAIN)
-                .format());
+            return Err(Fault::new(rules::TORCH_STORAGE_SIZE, cause).offset(place.span.start()).format());
         }
         Ok(Some(place))
     };
@@ -195,8 +190,7 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
 fn missing(storage: &StorageRef) -> Fault {
     let cause =
         format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
-    let help = "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-    Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position).help(help)
+    Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
 }
 
 /// What is read of a file: the table of its tensors, and all else.

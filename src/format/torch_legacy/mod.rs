@@ -9,16 +9,12 @@ mod storages;
 use storages::Storages;
 
 use crate::budget::{Budget, Short};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::pickle::{self, Object, PersistentIds, Pickled};
-use crate::format::{Limits, Parse, Progress, note};
+use crate::format::{Options, Parse, Progress};
 use crate::rules;
 use crate::source::Part;
 use crate::tensor::Span;
-
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
 
 /// The first pickle, 0x1950a86a20f9469cfc6c, its least significant byte first.
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
@@ -47,20 +43,20 @@ const OBJECT: usize = 3;
 
 /// Reads the pickles of a file, and the count of each storage. The pickles together may have as many bytes as a header.
 #[derive(Debug)]
-pub struct Parser<'o> {
-    limits: &'o Limits,
+pub struct Parser {
     stream: Stream,
     /// The number of pickles that were read.
     read: usize,
     /// The object, and where its pickle lies.
     object: Option<(Pickled, Span)>,
     storages: Option<Storages>,
-    findings: Vec<Fault>,
+    findings: Findings,
 }
 
-impl<'o> Parser<'o> {
+impl Parser {
     /// Of a file of `file_len` bytes.
-    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
+    pub fn new(file_len: u64, options: &Options) -> Self {
+        let limits = &options.limits;
         let most = limits.header_bytes.min(file_len);
         let pickle_limits = pickle::Limits {
             pickle_bytes: limits.header_bytes.min(pickle::MAX_PICKLE_BYTES as u64) as usize,
@@ -69,7 +65,8 @@ impl<'o> Parser<'o> {
         };
         let budget = Budget::of_file(file_len);
         let stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), had: 0, at: 0 };
-        Self { limits, stream, read: 0, object: None, storages: None, findings: Vec::new() }
+        let findings = options.findings(rules::TORCH_LEGACY_MORE_FINDINGS);
+        Self { stream, read: 0, object: None, storages: None, findings }
     }
 
     /// Goes on as far as the bytes lead that are there.
@@ -83,7 +80,13 @@ impl<'o> Parser<'o> {
                 (1, _) => check_protocol(&pickled, at)?,
                 (2, _) => self.check_machine(&pickled, at)?,
                 (_, Some((object, _))) => {
-                    let storages = self.storages.insert(Storages::new(&self.stream, object, &pickled, at)?);
+                    let storages = self.storages.insert(Storages::new(
+                        &self.stream,
+                        object,
+                        &pickled,
+                        at,
+                        self.findings.collects(),
+                    )?);
                     if storages.parts(&self.stream).next().is_some() {
                         return Ok(None);
                     }
@@ -100,32 +103,33 @@ impl<'o> Parser<'o> {
         let (Some((mut pickled, place)), Some(storages)) = (self.object.take(), self.storages.take()) else {
             return Err(Error::Argument("the file was read before".into()));
         };
-        let mut findings = std::mem::take(&mut self.findings);
-        let spans = storages.finish(&self.stream, &pickled, self.limits, &mut findings)?;
+        let spans = storages.finish(&self.stream, &pickled, &mut self.findings)?;
         pickled.budget.extend(self.stream.bytes.capacity());
-        Ok(Some(Legacy { pickled, place, spans, findings }))
+        Ok(Some(Legacy { pickled, place, spans, findings: Vec::new() }))
     }
 
     fn check_machine(&mut self, pickled: &Pickled, at: usize) -> Result<()> {
         if is_big_endian(pickled, at)? {
-            note(&mut self.findings, self.limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+            self.findings.note(rules::TORCH_LEGACY_BYTEORDER, |rule| {
                 let cause = "the file says that a big-endian machine wrote it; PyTorch writes and reads little-endian elements all the same";
-                Fault::new(rules::TORCH_LEGACY_BYTEORDER, cause)
-                    .help("compare some values with the source")
-                    .offset(at as u64)
+                Fault::new(rule, cause).offset(at as u64)
             });
         }
         Ok(())
     }
 }
 
-impl Parse for Parser<'_> {
+impl Parse for Parser {
     type Output = Legacy;
 
     fn advance(&mut self) -> Result<Progress<'_, Legacy>> {
-        Ok(match self.go_on()? {
-            Some(legacy) => Progress::Done(legacy),
-            None => Progress::Need(match &mut self.storages {
+        Ok(match self.go_on() {
+            Err(error) => self.findings.finish(Err(error)).map(|(legacy, _)| Progress::Done(legacy))?,
+            Ok(Some(legacy)) => {
+                let (legacy, findings) = self.findings.finish(Ok(legacy))?;
+                Progress::Done(Legacy { findings, ..legacy })
+            }
+            Ok(None) => Progress::Need(match &mut self.storages {
                 Some(storages) => storages.parts(&self.stream).collect(),
                 None => vec![self.stream.part()],
             }),
@@ -187,13 +191,12 @@ impl Stream {
 
     fn truncated(&self) -> Error {
         let cause = format!("the file ends early: the pickle that begins at byte {} goes on", self.at);
-        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(self.file_len).format()
+        Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(self.file_len).format()
     }
 
     fn too_long(&self) -> Error {
         let cause = format!("the pickles take more than {} bytes; no more are read", self.most);
-        let help = "if the file is meant to be like this, raise the limit on header bytes";
-        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).help(help).offset(self.at as u64).format()
+        Fault::new(rules::TORCH_LEGACY_HEADER_TOO_LONG, cause).offset(self.at as u64).format()
     }
 }
 
@@ -207,7 +210,7 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
         return Ok(());
     }
     let cause = "the first pickle is not the number with which a file of PyTorch begins";
-    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).help(SAVE_AGAIN).offset(0).format())
+    Err(Fault::new(rules::TORCH_LEGACY_MAGIC, cause).offset(0).format())
 }
 
 fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
@@ -217,7 +220,7 @@ fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
         _ => "no number".to_owned(),
     };
     let cause = format!("the protocol is {protocol}; PyTorch has written {PROTOCOL} only");
-    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).help(SAVE_AGAIN).offset(at as u64).format())
+    Err(Fault::new(rules::TORCH_LEGACY_PROTOCOL, cause).offset(at as u64).format())
 }
 
 /// Whether the third pickle, a dict about the machine, says so.
@@ -225,7 +228,7 @@ fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
     let objects = &pickled.objects;
     if objects.dict(pickled.root).is_none() {
         let cause = "the third pickle is not the dict that says on what machine the file was written";
-        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).help(SAVE_AGAIN).offset(at as u64).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
     Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))

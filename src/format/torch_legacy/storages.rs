@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{FETCH_AGAIN, SAVE_AGAIN, Stream};
+use super::Stream;
 
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::pickle::{Pickled, StorageRef};
-use crate::format::{Limits, note, shown};
+use crate::format::shown;
 use crate::rules::{self, Rule};
 use crate::source::Part;
 use crate::tensor::Span;
@@ -31,12 +31,21 @@ pub(super) struct Storages {
     /// The counts, in the same order.
     counts: Vec<u8>,
     /// What is wrong behind the last of them.
-    broken: Option<Error>,
+    broken: Vec<Error>,
+    /// All keys have a place.
+    complete: bool,
 }
 
 impl Storages {
     /// Those of `pickled`, of which the pickle at `keys_at` has the keys.
-    pub(super) fn new(stream: &Stream, pickled: &Pickled, keys: &Pickled, keys_at: usize) -> Result<Self> {
+    /// With `collects`, keys behind one that is broken are placed, too, where that is safe.
+    pub(super) fn new(
+        stream: &Stream,
+        pickled: &Pickled,
+        keys: &Pickled,
+        keys_at: usize,
+        collects: bool,
+    ) -> Result<Self> {
         let refuse = |rule, cause: &str| refuse(rule, cause.into(), keys_at);
         let Some(list) = keys.objects.elements(keys.root) else {
             return Err(refuse(rules::TORCH_LEGACY_KEYS, "the last pickle is not the list of the storages' keys"));
@@ -48,9 +57,10 @@ impl Storages {
             first.push(*named.entry(&storage.key).or_insert(number as u32));
         }
         let (places, listed) = (vec![None; first.len()], budget::list(list.len())?);
-        let mut storages = Self { keys_at, first, places, listed, counts: Vec::new(), broken: None };
+        let mut storages =
+            Self { keys_at, first, places, listed, counts: Vec::new(), broken: Vec::new(), complete: true };
         let mut at = stream.at as u64;
-        for key in list {
+        for (number, key) in list.iter().enumerate() {
             let no_text =
                 || refuse(rules::TORCH_LEGACY_KEYS, "the list of the storages' keys holds something that is no text");
             let placed = keys.objects.text(*key).ok_or_else(no_text);
@@ -59,8 +69,12 @@ impl Storages {
                 Ok(end) => at = end,
                 // What is wrong before it is to be said first.
                 Err(error) => {
-                    storages.broken = Some(error);
-                    break;
+                    storages.broken.push(error);
+                    let Some((_, span)) = storages.listed.get(number).filter(|_| collects) else {
+                        storages.complete = false;
+                        break;
+                    };
+                    at = span.end();
                 }
             }
         }
@@ -100,13 +114,7 @@ impl Storages {
     }
 
     /// Where the bytes of each storage of `pickled` lie, now that the counts are there.
-    pub(super) fn finish(
-        self,
-        stream: &Stream,
-        pickled: &Pickled,
-        limits: &Limits,
-        findings: &mut Vec<Fault>,
-    ) -> Result<Vec<Span>> {
+    pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Findings) -> Result<Vec<Span>> {
         for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
             let (elements, count) = (storage.elements, i64::from_le_bytes(*count));
@@ -115,36 +123,38 @@ impl Storages {
                 let cause = format!(
                     "storage '{key}' has {elements} elements by the pickle, and {count} by the number before its bytes"
                 );
-                let fault = Fault::new(rules::TORCH_LEGACY_COUNT, cause).help(SAVE_AGAIN);
-                return Err(fault.offset(span.start() - COUNT_BYTES).format());
+                let fault = Fault::new(rules::TORCH_LEGACY_COUNT, cause);
+                findings.go_on(fault.offset(span.start() - COUNT_BYTES).format())?;
             }
         }
-        if let Some(error) = self.broken {
-            return Err(error);
+        for error in self.broken {
+            findings.go_on(error)?;
         }
         let end = self.listed.last().map_or(stream.at as u64, |(_, span)| span.end());
-        if end < stream.file_len {
-            note(findings, limits, rules::TORCH_LEGACY_MORE_FINDINGS, || {
+        if self.complete && end < stream.file_len {
+            findings.note(rules::TORCH_LEGACY_TRAILING_DATA, |rule| {
                 let cause = format!("{} bytes follow the last storage", stream.file_len - end);
-                let help = "a second object may have been saved to the same file; it is not read";
-                Fault::new(rules::TORCH_LEGACY_TRAILING_DATA, cause).help(help).offset(end)
+                Fault::new(rule, cause).offset(end)
             });
         }
         let has_views = pickled.storages.iter().any(|storage| storage.view.is_some());
         let keys = pickled.storages.iter().filter(|_| has_views).map(|storage| &*storage.key);
         let (keys, mut views): (HashSet<&str>, _) = (keys.collect(), HashMap::new());
-        let storages = pickled.storages.iter().zip(&self.first);
-        storages
-            .map(|(storage, first)| {
-                let whole = self.places.get(*first as usize).copied().flatten();
-                part(storage, whole.ok_or_else(|| missing(storage, self.keys_at))?, &keys, &mut views)
-            })
-            .collect()
+        let mut spans = budget::list(pickled.storages.len())?;
+        for (storage, first) in pickled.storages.iter().zip(&self.first) {
+            let whole = self.places.get(*first as usize).copied().flatten();
+            let whole = whole.ok_or_else(|| missing(storage, self.keys_at));
+            spans.push(match whole.and_then(|whole| part(storage, whole, &keys, &mut views)) {
+                Ok(span) => span,
+                Err(error) => findings.go_on(error).map(|()| Span::EMPTY)?,
+            });
+        }
+        Ok(spans)
     }
 }
 
 fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
-    Fault::new(rule, cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
+    Fault::new(rule, cause).offset(keys_at as u64).format()
 }
 
 /// The bytes of the storage whose count stands at `at`.
@@ -161,7 +171,7 @@ fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
             ),
             None => format!("storage '{key}' has {elements} elements of {width} bytes, which no file has"),
         };
-        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).help(FETCH_AGAIN).offset(file_len).format());
+        return Err(Fault::new(rules::TORCH_LEGACY_TRUNCATED, cause).offset(file_len).format());
     };
     Span::within(file_len, start, end - start)
 }
@@ -172,7 +182,7 @@ fn missing(storage: &StorageRef, keys_at: usize) -> Error {
         shown(&storage.key),
         storage.position
     );
-    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).help(SAVE_AGAIN).offset(keys_at as u64).format()
+    Fault::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
 }
 
 /// The bytes of a storage: those of its view, if it is one.
@@ -185,7 +195,7 @@ fn part<'a>(
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
         let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
-        Fault::new(rules::TORCH_LEGACY_VIEW, cause).help(SAVE_AGAIN).offset(storage.position).format()
+        Fault::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();
     let place = view.offset.checked_mul(width).zip(view.elements.checked_mul(width));

@@ -3,7 +3,7 @@
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-use super::{Entry, Method, SAVE_AGAIN};
+use super::{Entry, Method};
 
 use crate::budget;
 use crate::error::{Error, Fault, Result};
@@ -55,8 +55,7 @@ impl Entry<'_> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
-            let help = "if the file is meant to be like this, raise the limit on header bytes";
-            return Err(self.about(Fault::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause).help(help)).format());
+            return Err(self.about(Fault::new(rules::TORCH_ZIP_ENTRY_TOO_LONG, cause)).format());
         }
         Ok(budget::zeroed(self.data.len() as usize)?)
     }
@@ -100,7 +99,7 @@ pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Fault {
         "entry '{}': its bytes have the checksum {actual:08x}, and the archive says {said:08x}: they were changed or damaged",
         shown(name)
     );
-    Fault::new(rules::TORCH_ZIP_CRC, cause).help("fetch the file again").offset(offset)
+    Fault::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
 }
 
 /// Refuses to inflate `compressed` bytes to `size` where it is impossible, or would be an attack on memory.
@@ -110,8 +109,7 @@ pub fn check_ratio(compressed: u64, size: u64) -> Result<()> {
         let cause = format!(
             "{compressed} bytes would be inflated to {size}; beyond {ALWAYS_INFLATED_BYTES} bytes, at most {MAX_INFLATED_RATIO} times as many are, and never more than {DEFLATE_RATIO} times"
         );
-        let help = "this is how a zip bomb looks; if you trust the file, unpack it, and pack it again without compression (zip -0 -r)";
-        return Err(Fault::new(rules::TORCH_ZIP_BOMB, cause).help(help).format());
+        return Err(Fault::new(rules::TORCH_ZIP_BOMB, cause).format());
     }
     Ok(())
 }
@@ -191,5 +189,5 @@ fn too_long(size: u64) -> Error {
 }
 
 fn broken(cause: String) -> Error {
-    Fault::new(rules::TORCH_ZIP_DEFLATE, cause).help(SAVE_AGAIN).format()
+    Fault::new(rules::TORCH_ZIP_DEFLATE, cause).format()
 }

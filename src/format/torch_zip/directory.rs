@@ -1,10 +1,10 @@
 //! The directory at the end of a zip file: one record for each entry.
 
 use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
-use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, SAVE_AGAIN};
+use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method};
 
 use crate::budget;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::shown;
 use crate::rules::{self, Rule};
 use crate::tensor::Span;
@@ -34,36 +34,46 @@ pub(super) struct Central {
 }
 
 /// The records of a directory of `entries` entries, in its order, and their names in a row. The directory lies at `place`.
-pub(super) fn read(bytes: &[u8], place: Span, entries: usize) -> Result<(Vec<Central>, String)> {
+pub(super) fn read(
+    bytes: &[u8],
+    place: Span,
+    entries: usize,
+    findings: &mut Findings,
+) -> Result<(Vec<Central>, String)> {
     let mut records = budget::list(entries)?;
     let name_bytes = bytes.len().saturating_sub(entries * BYTES);
     let mut names = String::new();
     names.try_reserve_exact(name_bytes).map_err(|_| budget::Short::System(name_bytes))?;
     let mut rest = bytes;
+    let mut broken = 0;
     while !rest.is_empty() {
         let offset = place.end() - rest.len() as u64;
-        if records.len() == entries {
+        if records.len() + broken == entries {
             let cause = format!("the directory goes on after the {entries} entries that it is said to have");
-            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(offset).format());
+            return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
         }
         let (record, after) = one(rest, place, offset, &mut names)?;
-        records.push(record);
+        match record {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                findings.go_on(error)?;
+                broken += 1;
+            }
+        }
         rest = after;
     }
-    if records.len() < entries {
-        let cause = format!("the directory has {} entries, and is said to have {entries}", records.len());
-        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(place.end()).format());
+    let found = records.len() + broken;
+    if found < entries {
+        let cause = format!("the directory has {found} entries, and is said to have {entries}");
+        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(place.end()).format());
     }
     Ok((records, names))
 }
 
-/// The record at the start of `bytes`, and what follows it. Its name is added to `names`.
-fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Central, &'a [u8])> {
+/// The record at the start of `bytes`, if it is a good one, and what follows it. Its name is added to `names`.
+fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Result<Central>, &'a [u8])> {
     let broken = |cause: &str| {
-        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory"))
-            .help(SAVE_AGAIN)
-            .offset(offset)
-            .format()
+        Fault::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
     let Some((record, rest)) = bytes.split_at_checked(BYTES).filter(|(record, _)| record.starts_with(SIGNATURE)) else {
         return Err(broken("there is something that is not the record of an entry"));
@@ -75,9 +85,12 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     };
     let (name, after_name) = texts.split_at(name_len);
     let extra = after_name.get(..extra_len).unwrap_or_default();
-    let name = check_name(name).map_err(|cause| {
-        Fault::new(rules::TORCH_ZIP_NAME, cause).help(SAVE_AGAIN).offset(offset + BYTES as u64).format()
-    })?;
+    Ok((central(record, name, extra, place, offset, names), rest))
+}
+
+fn central(record: &[u8], name: &[u8], extra: &[u8], place: Span, offset: u64, names: &mut String) -> Result<Central> {
+    let name = check_name(name)
+        .map_err(|cause| Fault::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
     let refuse = |fault: Fault| about(fault, name, offset);
     let mut extra = Extra::parse(extra).map_err(|fault| refuse(fault).format())?;
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
@@ -109,14 +122,12 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
     }
     let (name_start, name_len) = (names.len() as u32, name.len() as u32);
     names.push_str(name);
-    let record = Central { name_start, name_len, flags, method_id, method, crc32, compressed, size, header_offset };
-    Ok((record, rest))
+    Ok(Central { name_start, name_len, flags, method_id, method, crc32, compressed, size, header_offset })
 }
 
-/// Adds which entry it is about, where it was noticed, and the usual cure.
+/// Adds which entry it is about, where it was noticed.
 pub(super) fn about(mut fault: Fault, name: &str, offset: u64) -> Fault {
     fault.cause = format!("entry '{}': {}", shown(name), fault.cause);
-    fault.help.get_or_insert_with(|| SAVE_AGAIN.into());
     fault.offset(offset)
 }
 
@@ -144,8 +155,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
 fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
     const AES: u16 = 99;
     if flags & ENCRYPTED != 0 || method_id == AES {
-        let help = "decrypt it first (`7z x` asks for the password), or ask its author for a file without a password";
-        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive").help(help));
+        return Err(Fault::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive"));
     }
     if flags & !KNOWN_FLAGS != 0 {
         let cause = format!("the flags {flags:#06x} have the unknown bits {:#06x}", flags & !KNOWN_FLAGS);
@@ -165,8 +175,7 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Fault> {
         _ => "an unknown method",
     };
     let cause = format!("it is compressed with {name} (method {method_id}); stored and deflated entries can be read");
-    let help = "unpack the archive, and pack it again without compression (zip -0 -r), data.pkl first";
-    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause).help(help))
+    Err(Fault::new(rules::TORCH_ZIP_METHOD, cause))
 }
 
 fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Fault> {

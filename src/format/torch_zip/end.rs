@@ -1,8 +1,8 @@
 //! The end of a zip file: where its directory lies and how many entries it has. It is looked for from the end, behind a comment that may
 //! itself look like the end of a zip file, and that is where readers begin to differ.
 
+use super::MAX_ZIP_ENTRIES;
 use super::fields::{IN_ZIP64_16, IN_ZIP64_32, u16_at, u32_at, u64_at};
-use super::{FETCH_AGAIN, MAX_ZIP_ENTRIES, SAVE_AGAIN};
 
 use crate::error::{Fault, Result};
 use crate::format::Limits;
@@ -60,7 +60,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
     let Some(at) = tail.windows(SIGNATURE.len()).rposition(is_signature) else {
         let cause = "the file ends early: a zip archive ends with the place of its directory, which is not there";
         let offset = tail_start + tail.len() as u64;
-        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).help(FETCH_AGAIN).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     };
     let record = tail.get(at..).unwrap_or_default();
     let offset = tail_start + at as u64;
@@ -68,12 +68,11 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
     let missing = (BYTES + comment).saturating_sub(record.len());
     if record.len() < BYTES || missing > 0 {
         let cause = format!("the file ends {missing} bytes before the end of the zip archive's last record");
-        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).help(FETCH_AGAIN).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_TRUNCATED, cause).offset(offset).format());
     }
     if record.len() > BYTES + comment {
         let cause = format!("{} bytes follow the end of the zip archive", record.len() - BYTES - comment);
-        let help = "something was appended (a file can be two formats at once that way); save it again from its source";
-        return Err(Fault::new(rules::TORCH_ZIP_TRAILING_DATA, cause).help(help).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_TRAILING_DATA, cause).offset(offset).format());
     }
     let ends_the_file = |earlier: usize| {
         let candidate = tail.get(earlier..).unwrap_or_default();
@@ -83,7 +82,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, usize)> {
     if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
         let cause = "the archive has two ends, one in the comment of the other, so that readers see different entries";
         let offset = tail_start + earlier as u64;
-        return Err(Fault::new(rules::TORCH_ZIP_TWO_ENDS, cause).help(SAVE_AGAIN).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_TWO_ENDS, cause).offset(offset).format());
     }
     Ok((at, comment))
 }
@@ -98,8 +97,7 @@ fn numbers(before: &[u8], record: &[u8], offset: u64) -> Result<(Numbers, u64)> 
     };
     let locator = before.last_chunk::<LOCATOR_BYTES>().filter(|locator| locator.starts_with(LOCATOR_SIGNATURE));
     let Some(locator) = locator else { return Ok((plain, offset)) };
-    let lie =
-        |cause: String, offset| Fault::new(rules::TORCH_ZIP_ZIP64, cause).help(SAVE_AGAIN).offset(offset).format();
+    let lie = |cause: String, offset| Fault::new(rules::TORCH_ZIP_ZIP64, cause).offset(offset).format();
     let locator_offset = offset - LOCATOR_BYTES as u64;
     let record64 = before.get(..before.len() - LOCATOR_BYTES).and_then(|rest| rest.last_chunk::<ZIP64_BYTES>());
     let Some(record64) = record64.filter(|record64| record64.starts_with(ZIP64_SIGNATURE)) else {
@@ -141,11 +139,7 @@ fn numbers(before: &[u8], record: &[u8], offset: u64) -> Result<(Numbers, u64)> 
 }
 
 fn split(offset: u64) -> crate::error::Error {
-    let help = "put the parts together into one archive first";
-    Fault::new(rules::TORCH_ZIP_SPLIT, "this is a part of a zip archive of several files")
-        .help(help)
-        .offset(offset)
-        .unsupported()
+    Fault::new(rules::TORCH_ZIP_SPLIT, "this is a part of a zip archive of several files").offset(offset).unsupported()
 }
 
 fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
@@ -157,8 +151,7 @@ fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) ->
         let cause = format!(
             "the directory is said to be {size} bytes at {start}, and has to end at {directory_end}, where the end record begins"
         );
-        let help = "bytes are missing, or were put into the file or before it; fetch it again, or save it again from its source";
-        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).help(help).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_PLACE, cause).offset(offset).format());
     }
     // Names are counted in 32 bits, whatever the limits say.
     let most = limits.header_bytes.min(u32::MAX.into());
@@ -166,13 +159,12 @@ fn check(numbers: &Numbers, directory_end: u64, offset: u64, limits: &Limits) ->
         let cause = format!(
             "the directory has {entries} entries in {size} bytes; at most {MAX_ZIP_ENTRIES} entries in {most} bytes are read"
         );
-        let help = "if the file is meant to be like this, raise the limit on header bytes";
-        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).help(help).offset(start).format());
+        return Err(Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
     if entries > size / LEAST_RECORD {
         let cause =
             format!("the directory of {size} bytes is said to have {entries} entries, of at least 46 bytes each");
-        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).help(SAVE_AGAIN).offset(offset).format());
+        return Err(Fault::new(rules::TORCH_ZIP_COUNT, cause).offset(offset).format());
     }
     Ok((Span::within(directory_end, start, size)?, entries as usize))
 }

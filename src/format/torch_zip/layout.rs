@@ -1,7 +1,7 @@
 //! What the entries of an archive mean to PyTorch.
 
 use super::stranger::stranger;
-use super::{Archive, Entry, SAVE_AGAIN};
+use super::{Archive, Entry};
 
 use crate::budget::{self, Budget, Short};
 use crate::error::{Fault, Result};
@@ -89,7 +89,7 @@ impl<'a> LayoutParser<'a> {
             Some((_, "big")) => true,
             Some((at, other)) => {
                 let cause = format!("the entry byteorder says '{}', and not little or big", shown(other));
-                return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).help(SAVE_AGAIN).offset(at).format());
+                return Err(Fault::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
             }
         };
         let version = word(version)?.and_then(|(_, text)| text.parse().ok());
@@ -135,6 +135,5 @@ fn no_pickle(archive: &Archive) -> Fault {
             names.join(", ")
         )
     };
-    let help = "unpack it, and open the checkpoint in it, if there is one";
-    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(0)
+    Fault::new(rules::TORCH_ZIP_NO_PICKLE, cause).offset(0)
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use super::Record;
 use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
-use super::{Record, SAVE_AGAIN};
 
 use crate::budget;
-use crate::error::{Fault, Result};
+use crate::error::{Fault, Findings, Result};
 use crate::format::{Limits, shown};
 use crate::rules;
 use crate::source::Part;
@@ -56,9 +56,13 @@ impl Headers {
             rest = after;
         };
         if let Some(large) = large {
-            large.iter().for_each(|(_, span)| add(span.start(), span.len() as usize));
+            for (_, span) in large {
+                add(span.start(), span.len() as usize);
+            }
         } else {
-            centrals.iter().for_each(|central| add(central.header_offset, header_bytes(central, *directory)));
+            for central in centrals.iter() {
+                add(central.header_offset, header_bytes(central, *directory));
+            }
         }
         Ok(parts)
     }
@@ -88,8 +92,7 @@ impl Headers {
         if total > limits.header_bytes {
             let most = limits.header_bytes;
             let cause = format!("the extra fields of the entries have {total} bytes; at most {most} are read");
-            let help = "if the file is meant to be like this, raise the limit on header bytes";
-            let fault = Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).help(help);
+            let fault = Fault::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause);
             return Err(fault.offset(self.directory).format());
         }
         self.extras = budget::zeroed(total as usize)?;
@@ -107,7 +110,7 @@ impl Headers {
     }
 
     /// The entries, each checked against its header, and their names.
-    pub(super) fn finish(self, limits: &Limits, findings: &mut Vec<Fault>) -> Result<(Vec<Record>, String)> {
+    pub(super) fn finish(self, findings: &mut Findings) -> Result<(Vec<Record>, String)> {
         let (names, directory) = (&self.names, self.directory);
         let mut records = budget::list(self.centrals.len())?;
         let (mut end, mut gaps) = (0, Gaps::default());
@@ -118,20 +121,26 @@ impl Headers {
                 let before = records.last().map(|record: &Record| name_at(record, names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
-                return Err(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset));
+                findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
             }
-            gaps.between(end, central.header_offset, findings, limits);
+            gaps.between(end, central.header_offset, findings);
             let mut extra: &[u8] = &[];
             if let Some((_, span)) = large.next_if(|(of, _)| *of as usize == number) {
                 (extra, extras) = extras.split_at_checked(span.len() as usize).unwrap_or_default();
             }
-            let data = one(central, name, header, extra, directory)?;
+            let data = match one(central, name, header, extra, directory) {
+                Ok(data) => data,
+                Err(error) => {
+                    findings.go_on(error)?;
+                    continue;
+                }
+            };
             end = data.end();
             gaps.descriptor = central.flags & SIZES_FOLLOW != 0;
             let &Central { name_start, name_len, method, crc32, size, header_offset, .. } = central;
             records.push(Record { name_start, name_len, method, crc32, data, size, header_offset });
         }
-        gaps.between(end, directory, findings, limits);
+        gaps.between(end, directory, findings);
         Ok((records, self.names))
     }
 }
@@ -228,17 +237,18 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn between(&self, end: u64, next: u64, findings: &mut Vec<Fault>, limits: &Limits) {
+    fn between(&self, end: u64, next: u64, findings: &mut Findings) {
         let gap = next.saturating_sub(end);
         let expected = if self.descriptor { DESCRIPTOR.contains(&gap) } else { gap == 0 };
-        if !expected {
-            super::note(findings, limits, || {
+        // What lies between broken entries is not known.
+        if !expected && !findings.failed() {
+            findings.note(rules::TORCH_ZIP_GAP, |rule| {
                 let cause = if self.descriptor && gap < *DESCRIPTOR.start() {
                     format!("{gap} bytes follow the data of an entry where its sizes and checksum should stand")
                 } else {
                     format!("{gap} bytes belong to no entry")
                 };
-                Fault::new(rules::TORCH_ZIP_GAP, cause).help(SAVE_AGAIN).offset(end)
+                Fault::new(rule, cause).offset(end)
             });
         }
     }

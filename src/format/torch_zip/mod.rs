@@ -23,9 +23,9 @@ use end::{End, tail_bytes};
 use local::Headers;
 
 use crate::budget;
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Findings, Result};
 use crate::format::name_table::NameTable;
-use crate::format::{Limits, Parse, Progress, shown};
+use crate::format::{Options, Parse, Progress, shown};
 use crate::rules;
 use crate::source::Part;
 use crate::tensor::Span;
@@ -34,10 +34,6 @@ use crate::tensor::Span;
 pub const MAX_ZIP_ENTRIES: usize = 2_000_000;
 /// The most bytes of an entry's name. PyTorch makes names of the file's own name and a number.
 pub const MAX_ZIP_NAME_BYTES: usize = 4_096;
-
-const FETCH_AGAIN: &str =
-    "is it still downloading? Otherwise fetch it again, and compare its size with that of the source";
-const SAVE_AGAIN: &str = "the file was not written by torch.save, or was changed since; save it again from its source";
 
 /// How the bytes of an entry are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -154,9 +150,9 @@ impl Archive {
 #[derive(Debug)]
 pub struct Parser<'o> {
     file_len: u64,
-    limits: &'o Limits,
+    options: &'o Options,
     state: State,
-    findings: Vec<Fault>,
+    findings: Findings,
     prefix_len: usize,
     first_name_len: usize,
 }
@@ -173,8 +169,9 @@ enum State {
 
 impl<'o> Parser<'o> {
     /// Of a file of `file_len` bytes.
-    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
-        Self { file_len, limits, state: State::Start, findings: Vec::new(), prefix_len: 0, first_name_len: 0 }
+    pub fn new(file_len: u64, options: &'o Options) -> Self {
+        let findings = options.findings(rules::TORCH_ZIP_MORE_FINDINGS);
+        Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0 }
     }
 
     fn tail_start(&self) -> u64 {
@@ -189,7 +186,7 @@ impl<'o> Parser<'o> {
                 Ok(None)
             }
             State::Tail(tail) => {
-                let end = End::read(&tail, self.tail_start(), self.limits)?;
+                let end = End::read(&tail, self.tail_start(), &self.options.limits)?;
                 if let Some(start) = end.directory.start().checked_sub(self.tail_start()) {
                     let bytes = tail.get(start as usize..(start + end.directory.len()) as usize);
                     return self.entries(end, bytes.unwrap_or_default());
@@ -205,27 +202,26 @@ impl<'o> Parser<'o> {
     /// Goes on with the directory.
     fn entries(&mut self, end: End, bytes: &[u8]) -> Result<Option<Archive>> {
         let place = end.directory;
-        let (mut centrals, names) = directory::read(bytes, place, end.entries)?;
+        let (mut centrals, names) = directory::read(bytes, place, end.entries, &mut self.findings)?;
         if end.comment > 0 {
-            note(&mut self.findings, self.limits, || {
+            self.findings.note(rules::TORCH_ZIP_COMMENT, |rule| {
                 let cause = format!("the archive has a comment of {} bytes; PyTorch writes none", end.comment);
-                Fault::new(rules::TORCH_ZIP_COMMENT, cause).offset(self.file_len - end.comment as u64)
+                Fault::new(rule, cause).offset(self.file_len - end.comment as u64)
             });
         }
         // The first entry of the directory, as PyTorch counts.
         let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
         (self.prefix_len, self.first_name_len) = (first.find('/').unwrap_or_default(), first.len());
         if !centrals.is_sorted_by_key(|central| central.header_offset) {
-            note(&mut self.findings, self.limits, || {
+            self.findings.note(rules::TORCH_ZIP_ORDER, |rule| {
                 let cause = "the directory lists the entries in another order than the file has them";
-                Fault::new(rules::TORCH_ZIP_ORDER, cause).offset(place.start())
+                Fault::new(rule, cause).offset(place.start())
             });
             centrals.sort_by_key(|central| central.header_offset);
         }
-        if let Some(first) = centrals.first().filter(|first| first.header_offset > 0) {
+        if let Some(first) = centrals.first().filter(|first| first.header_offset > 0 && !self.findings.failed()) {
             let cause = format!("the archive begins {} bytes into the file", first.header_offset);
-            let help = "something was put before it (a file can be two formats at once that way); save it again from its source";
-            return Err(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).help(help).offset(0).format());
+            self.findings.report(Fault::new(rules::TORCH_ZIP_PREPENDED, cause).offset(0)).map_err(Error::Format)?;
         }
         let headers = Headers::new(centrals, names, place.start())?;
         if headers.is_empty() {
@@ -237,12 +233,12 @@ impl<'o> Parser<'o> {
 
     /// Goes on with the headers of the entries.
     fn headers(&mut self, mut headers: Headers) -> Result<Option<Archive>> {
-        if headers.need_extras(self.limits)? {
+        if headers.need_extras(&self.options.limits)? {
             self.state = State::Headers(headers);
             return Ok(None);
         }
-        let (records, names) = headers.finish(self.limits, &mut self.findings)?;
-        let findings = std::mem::take(&mut self.findings);
+        let (records, names) = headers.finish(&mut self.findings)?;
+        let findings = Vec::new();
         let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
         let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
         archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
@@ -252,7 +248,7 @@ impl<'o> Parser<'o> {
             let (name, at) = (archive.name(second), offset(second));
             return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
         }
-        archive.note_strangers(self.limits);
+        archive.note_strangers(&mut self.findings);
         Ok(Some(archive))
     }
 
@@ -271,16 +267,19 @@ impl Parse for Parser<'_> {
     type Output = Archive;
 
     fn advance(&mut self) -> Result<Progress<'_, Archive>> {
-        Ok(match self.go_on()? {
-            Some(archive) => Progress::Done(archive),
-            None => Progress::Need(self.parts()?),
+        Ok(match self.go_on() {
+            Ok(None) => Progress::Need(self.parts()?),
+            read => match self.findings.finish(read)? {
+                (Some(archive), findings) => Progress::Done(Archive { findings, ..archive }),
+                (None, _) => Progress::Need(Vec::new()),
+            },
         })
     }
 }
 
 impl Archive {
     /// Entries outside the prefix, which PyTorch does not see, and other readers do.
-    fn note_strangers(&mut self, limits: &Limits) {
+    fn note_strangers(&self, findings: &mut Findings) {
         let prefix = self.prefix();
         let inside = |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
         let mut outside = self.iter().filter(|entry| !inside(entry.name));
@@ -291,12 +290,6 @@ impl Archive {
             shown(first.name),
             shown(prefix)
         );
-        let finding = Fault::new(rules::TORCH_ZIP_OUTSIDE_PREFIX, cause).offset(first.header_offset);
-        note(&mut self.findings, limits, || finding);
+        findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Fault::new(rule, cause).offset(first.header_offset));
     }
-}
-
-/// Keeps a finding, unless there are too many.
-fn note(findings: &mut Vec<Fault>, limits: &Limits, finding: impl FnOnce() -> Fault) {
-    crate::format::note(findings, limits, rules::TORCH_ZIP_MORE_FINDINGS, finding);
 }

@@ -10,9 +10,8 @@ pub(super) fn stranger(archive: &Archive) -> Option<Fault> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));
     if is_member("constants.pkl") || (is_member("data.pkl") && below("code/")) {
-        let help = "with PyTorch: model = torch.jit.load(PATH); torch.save(model.state_dict(), NEW_PATH), or save_file of safetensors";
         let cause = "this is a TorchScript archive: a program with its weights, not a checkpoint";
-        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).help(help).offset(0));
+        return Some(Fault::new(rules::TORCH_ZIP_TORCHSCRIPT, cause).offset(0));
     }
     if is_member("data.pkl") {
         return None;
@@ -45,10 +44,11 @@ const KNOWN: [(&str, &str, &str); 6] = [
 const OTHER: &str = "give the checkpoint itself";
 
 fn known(archive: &Archive) -> Option<(&'static str, &'static str)> {
-    let any = |ends: &[&str]| archive.iter().any(|entry| ends.iter().any(|end| entry.name.ends_with(end)));
+    let ends_in = |name: &str, ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    let any = |ends: &[&str]| archive.iter().any(|entry| ends_in(entry.name, ends));
     if let Some((_, what, help)) = KNOWN.iter().find(|(name, ..)| archive.find(name).is_some()) {
         Some((what, help))
-    } else if !archive.is_empty() && archive.iter().all(|entry| entry.name.ends_with(".npy")) {
+    } else if !archive.is_empty() && archive.iter().all(|entry| ends_in(entry.name, &[".npy"])) {
         Some(("a NumPy archive (.npz)", "load it with numpy.load"))
     } else if any(&[".dist-info/METADATA"]) {
         Some(("a Python wheel", "install it with pip"))

@@ -4,10 +4,15 @@
 //! its file nor, often, its tensor: it fills a [`Fault`] with what it knows, and the layers above add the rest ([`Error::at_path`]).
 //! The fields have texts of the file as they are, or as [`text::shown`] has them; printed, an error is safe whatever is in it.
 
+mod findings;
+
+pub use findings::{Findings, Policy};
+
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::rules::Rule;
+use crate::rules::{Rule, Severity};
 use crate::text;
 
 /// Characters of a cause or of advice that a message shows: what quotes names may quote many.
@@ -23,8 +28,8 @@ pub struct Fault {
     pub rule: &'static Rule,
     /// What is wrong, with expected against actual.
     pub cause: String,
-    /// What to do about it.
-    pub help: Option<String>,
+    /// What to do about it: the rule's cure, unless more is known at the place where it was broken.
+    pub help: Cow<'static, str>,
     /// The file.
     pub path: Option<PathBuf>,
     /// The tensor's full name.
@@ -36,13 +41,13 @@ pub struct Fault {
 impl Fault {
     /// A fault of which only the rule and the cause are known yet.
     pub fn new(rule: &'static Rule, cause: impl Into<String>) -> Self {
-        Self { rule, cause: cause.into(), help: None, path: None, tensor: None, offset: None }
+        Self { rule, cause: cause.into(), help: rule.cure.into(), path: None, tensor: None, offset: None }
     }
 
-    /// Adds what to do.
+    /// Says better than the rule's cure what to do.
     #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+    pub fn help(mut self, help: impl Into<Cow<'static, str>>) -> Self {
+        self.help = help.into();
         self
     }
 
@@ -91,11 +96,7 @@ impl fmt::Display for Fault {
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset})")?;
         }
-        write!(f, " [{}]", self.rule)?;
-        if let Some(help) = &self.help {
-            write!(f, ". {}", text::cut(help, SENTENCE))?;
-        }
-        Ok(())
+        write!(f, " [{}]. {}", self.rule, text::cut(&self.help, SENTENCE))
     }
 }
 
@@ -112,6 +113,9 @@ pub enum Error {
     /// The file is no longer the one that was opened.
     #[error("{0}")]
     FileChanged(Box<Fault>),
+    /// All that was found, in its order, where it is collected: some of it is an error.
+    #[error("{}", several(.0))]
+    Findings(Vec<Fault>),
     /// No weight of this name.
     #[error("no weight named '{}'{}", text::shown(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
@@ -174,7 +178,14 @@ impl Error {
     /// Names the file in an error that does not name one yet.
     #[must_use]
     pub fn at_path(mut self, path: &Path) -> Self {
-        if let Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) = &mut self {
+        let faults = match &mut self {
+            Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => {
+                std::slice::from_mut(&mut **fault)
+            }
+            Self::Findings(list) => list,
+            _ => &mut [],
+        };
+        for fault in faults {
             fault.path.get_or_insert_with(|| path.to_path_buf());
         }
         self
@@ -185,13 +196,18 @@ impl Error {
         Self::Io { path: path.to_path_buf(), action: action.into(), source }
     }
 
-    /// The broken rule, where there is one.
+    /// The broken rule, where there is one; of several, the first that is an error.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
+            Self::Findings(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => Some(fault),
             _ => None,
         }
     }
+}
+
+fn several(list: &[Fault]) -> String {
+    list.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {

@@ -1,0 +1,71 @@
+//! Writes the page of all rules, docs/rules.md: `cargo run --example rules_page > docs/rules.md`.
+
+use max_weights::rules::{self, Severity};
+
+const INTRO: &str = "# The rules that a file can break
+
+Every error about a file, and every warning, names its rule in brackets: `[safetensors.overlap]`. In Python it is `error.rule`, and
+`error.help` says what to do; in Rust it is `Fault::rule`. An id is never reworded once it was released.
+
+An *error* ends the opening. A *warning* is kept in `weights.warnings`; some of them (names that are empty or hold a NUL character, shards
+that are not those of their index, sets of files that disagree, a wrong checksum of `data.pkl`) are refused unless `strict=False` is given.
+`checkpoint::check` of the Rust library goes on after an error where that is safe, and returns everything that is found.
+
+This page is made from `src/rules/` by `cargo run --example rules_page`.
+";
+
+/// The subjects, by the first parts of their ids, in the order of the page.
+const SUBJECTS: [(&str, &[&str]); 9] = [
+    ("Files", &["file", "format"]),
+    ("safetensors", &["safetensors"]),
+    ("GGUF", &["gguf"]),
+    ("PyTorch's zip archives", &["torch-zip"]),
+    ("PyTorch's files from before 1.6", &["torch-legacy"]),
+    ("PyTorch's pickles", &["pickle"]),
+    ("PyTorch's tensors and values", &["torch"]),
+    ("Several files", &["checkpoint", "directory", "index", "names"]),
+    ("Tensors and memory", &["cast", "interrupted", "memory", "quantization", "span", "tensor"]),
+];
+
+#[allow(dead_code)] // a test takes the page and not the program
+fn main() {
+    print!("{}", page());
+}
+
+/// The whole page.
+pub(crate) fn page() -> String {
+    let mut page = INTRO.to_owned();
+    for (title, subjects) in SUBJECTS {
+        page.push_str(&format!("\n## {title}\n"));
+        for rule in rules::all().filter(|rule| subjects.contains(&subject(rule.id))) {
+            let severity = if rule.severity == Severity::Error { "Error" } else { "Warning" };
+            let [meaning, cause, cure] = [rule.meaning, rule.cause, rule.cure].map(sentence);
+            let id = rule.id;
+            page.push_str(&format!("\n### {id}\n\n{severity}. {meaning}\n\n- Why: {cause}\n- What to do: {cure}\n"));
+        }
+    }
+    page
+}
+
+fn subject(id: &str) -> &str {
+    id.split('.').next().unwrap_or(id)
+}
+
+/// With a capital letter and a full stop, and with the signs of Markdown as signs, but for those of code.
+fn sentence(text: &str) -> String {
+    let mut sentence = String::new();
+    let mut code = false;
+    for (at, letter) in text.char_indices() {
+        code ^= letter == '`';
+        if !code && "_*<[|".contains(letter) {
+            sentence.push('\\');
+        }
+        // A name that is written small, such as `torch.save`, stays as it is.
+        let name = text.split(' ').next().is_some_and(|word| word.contains(['.', '_']));
+        if at == 0 && !name { sentence.extend(letter.to_uppercase()) } else { sentence.push(letter) }
+    }
+    if !text.ends_with(['.', '?', '!']) {
+        sentence.push('.');
+    }
+    sentence
+}

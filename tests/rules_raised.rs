@@ -1,0 +1,133 @@
+//! Rules that are about no format alone, each raised by what breaks it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod legacy_files;
+
+use std::fs;
+use std::path::PathBuf;
+
+use max_weights::budget::Short;
+use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::error::{Error, Policy, Result};
+use max_weights::format::index::{MAX_SHARDS, parse};
+use max_weights::format::{Limits, Options};
+use max_weights::tensor::Span;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn one_tensor(name: &str) -> Vec<u8> {
+    let header = format!(r#"{{"{name}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#);
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7]].concat()
+}
+
+/// The one file of a new folder, of this name and content.
+fn file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, content).expect("written");
+    path
+}
+
+fn open(paths: &[PathBuf], policy: Policy, limits: Limits) -> Result<Checkpoint> {
+    let format = Options { policy, limits, ..Options::default() };
+    Checkpoint::open(paths, &OpenOptions::default().format(format))
+}
+
+fn strictly(paths: &[PathBuf]) -> Result<Checkpoint> {
+    open(paths, Policy::Strict, Limits::default())
+}
+
+#[track_caller]
+fn refused<T>(outcome: Result<T>, rule: &str) -> Error {
+    let Err(error) = outcome else { panic!("accepted") };
+    let fault = error.fault().unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(fault.rule.id, rule, "{fault}");
+    error
+}
+
+#[test]
+fn a_directory_in_a_list_of_files() {
+    let folder = folder();
+    let path = file(&folder, "a.safetensors", one_tensor("a"));
+    refused(strictly(&[path, folder.path().to_path_buf()]), "file.directory");
+}
+
+#[test]
+fn a_tar_archive_of_the_first_pytorch() {
+    let folder = folder();
+    let mut tar = vec![0; 1024];
+    tar[..4].copy_from_slice(b"sys\0");
+    tar[257..262].copy_from_slice(b"ustar");
+    let error = refused(strictly(&[file(&folder, "a.pt", tar)]), "torch.tar");
+    assert!(matches!(error, Error::Unsupported(_)));
+}
+
+#[test]
+fn two_files_with_the_same_tensor() {
+    let folder = folder();
+    let paths = ["a.safetensors", "b.safetensors"].map(|name| file(&folder, name, one_tensor("same")));
+    let error = refused(strictly(&paths), "checkpoint.duplicate");
+    assert!(error.to_string().contains("a.safetensors and in "), "{error}");
+}
+
+#[test]
+fn one_shard_of_several_is_opened_and_says_so() {
+    let folder = folder();
+    let path = file(&folder, "model-00002-of-00003.safetensors", one_tensor("a"));
+    let opened = strictly(&[path]).expect("opened");
+    let rules: Vec<&str> = opened.catalog().findings().iter().map(|fault| fault.rule.id).collect();
+    assert_eq!(rules, ["checkpoint.shards-alone"]);
+}
+
+#[test]
+fn an_index_that_cannot_be_read() {
+    let folder = folder();
+    let opened =
+        |text: &[u8], limits| open(&[file(&folder, "model.safetensors.index.json", text)], Policy::Strict, limits);
+    refused(opened(b"{\"weight_map\": {\"\xff\": 1}}", Limits::default()), "index.utf8");
+    refused(opened(br#"{"metadata": {}, "metadata": {}, "weight_map": {}}"#, Limits::default()), "index.metadata");
+    refused(opened(br#"{"weight_map": {}}"#, Limits { header_bytes: 9, ..Limits::default() }), "index.too-long");
+    let shards: Vec<String> = (0..=MAX_SHARDS).map(|i| format!("\"t{i}\":\"{i}\"")).collect();
+    let index = format!("{{\"weight_map\":{{{}}}}}", shards.join(","));
+    refused(parse(index.as_bytes(), &Limits::default()), "index.shards");
+}
+
+#[test]
+fn two_tensors_that_would_get_one_name() {
+    let folder = folder();
+    let paths = ["a", "b"].map(|name| file(&folder, &format!("{name}.safetensors"), one_tensor(name)));
+    let opened = strictly(&paths).expect("opened");
+    refused(opened.catalog().renamed(|_| Some("same".into())), "names.collision");
+    assert_eq!(opened.catalog().renamed(|_| None).expect("as they are").table().name(1), "b");
+}
+
+#[test]
+fn findings_beyond_the_limit_of_a_legacy_file_are_counted() {
+    let folder = folder();
+    let saved = [legacy_files::Saved::floats("0", 1)];
+    let mut bytes = legacy_files::Made::new(&saved, &["0"]).bytes;
+    bytes.push(0);
+    let path = file(&folder, "a.pt", bytes);
+    for (findings, rule) in [(0, "torch-legacy.more-findings"), (1, "torch-legacy.trailing-data")] {
+        let opened = open(std::slice::from_ref(&path), Policy::Lenient, Limits { findings, ..Limits::default() });
+        let rules: Vec<&str> = opened.expect("opened").catalog().findings().iter().map(|fault| fault.rule.id).collect();
+        assert_eq!(rules, [rule]);
+    }
+}
+
+#[test]
+fn a_range_beyond_the_end_of_the_file() {
+    for (start, len) in [(0, 9), (9, 0), (u64::MAX, 1)] {
+        refused(Span::within(8, start, len), "span.outside");
+    }
+    let span = Span::within(8, 4, 4).expect("inside");
+    refused(span.part(1, 4), "span.outside");
+}
+
+#[test]
+fn a_budget_that_has_run_out() {
+    let error = refused(Err::<(), _>(Short::Budget(9).into()), "memory.budget");
+    assert!(error.to_string().contains("more than the 9 bytes"), "{error}");
+}
