@@ -513,8 +513,6 @@ class Placeholder:
 
 @final
 class TorchFile:
-    """One PyTorch file for `max_weights.torch.load`, which builds its values as they are nested."""
-
     def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
     def build(self, builder: Any, *, data: bool) -> Any: ...
 
@@ -578,8 +576,7 @@ def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
 def release_memory() -> int:
     """Give the memory of released large tensors back to the system; returns how many bytes that were.
 
-    Large results are made in blocks that are kept when they are released, up to an eighth of the machine's memory,
-    because fresh pages cost more than the work on them.
+    Large results are made in blocks that are kept then, up to an eighth of the machine's memory: fresh pages are slow.
     """
 
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
