@@ -4,6 +4,7 @@
 //! interleave (in plain byte order `a-b` would stand between `a` and `a.c`).
 
 mod near;
+mod sort;
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -34,13 +35,12 @@ pub struct Child<'a> {
 impl NameIndex {
     /// Looks whether there is memory for the index of `table`, and for its sort, which cannot be refused.
     pub fn probe(table: &TensorTable) -> Result<(), Short> {
-        budget::probe(table.len().saturating_mul(2 * size_of::<u32>()))
+        budget::probe(table.len().saturating_mul(size_of::<u32>() + size_of::<(u64, u32)>()))
     }
 
     /// Sorts the names of `table`; an error gives two entries of one name.
     pub fn new(table: &TensorTable) -> Result<Self, (usize, usize)> {
-        let mut sorted: Vec<u32> = (0..table.len() as u32).collect();
-        sorted.sort_by(|&a, &b| compare(table.name(a as usize), table.name(b as usize)));
+        let sorted = sort::sorted(table);
         let twice = sorted.windows(2).find(|pair| table.name(pair[0] as usize) == table.name(pair[1] as usize));
         match twice {
             Some(pair) => Err((pair[0] as usize, pair[1] as usize)),
