@@ -23,7 +23,7 @@ const COMPARED: usize = 64;
 /// Branches visited at most: bounds the time where very many names are equally near.
 const VISITS: usize = 10_000;
 
-/// Up to `count` names near `name`, the nearest first, ties by name.
+/// Up to `count` names near `name`, the nearest first; of those that are equally near, the one that begins with more of it.
 pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize) -> Vec<String> {
     let (first, rest) = split_root(name);
     let parts = std::iter::once(first).chain(rest.into_iter().flat_map(|rest| rest.split(SEPARATOR)));
@@ -35,9 +35,10 @@ pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize)
     let mut bound = bound.min(parts.len() * COMPONENT); // beyond it, nothing is shared
     let mut visits = VISITS;
     let mut found: Vec<&str> = Vec::new();
-    // What is to be looked at: the distance so far, a branch, how many components were compared with its name, and its range.
-    let mut open = BinaryHeap::from([Reverse((0, "", 0, 0, index.len()))]);
-    while let Some(Reverse((distance, branch, used, start, end))) = open.pop() {
+    let shared = |branch: &str| Reverse(branch.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count());
+    // What is to be looked at: the distance so far, a branch and how much it shares, how many components were compared with its name, and its range.
+    let mut open = BinaryHeap::from([Reverse((0, Reverse(0), "", 0, 0, index.len()))]);
+    while let Some(Reverse((distance, same, branch, used, start, end))) = open.pop() {
         if distance > bound || found.len() >= count {
             break;
         }
@@ -53,18 +54,18 @@ pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize)
             continue;
         }
         if part.is_some() && with_component <= bound {
-            open.push(Reverse((with_component, branch, used + 1, start, end)));
+            open.push(Reverse((with_component, same, branch, used + 1, start, end)));
         }
         let skip = if branch.is_empty() { 0 } else { branch.len() + SEPARATOR.len_utf8() };
         for child in index.children(table, branch, start..end).take(visits) {
             visits -= 1;
-            let name = &table.name(index.entry(child.range.start))[..skip + child.component.len()];
+            let below = &table.name(index.entry(child.range.start))[..skip + child.component.len()];
             let (start, end) = (child.range.start, child.range.end);
             if with_component <= bound {
-                open.push(Reverse((with_component, name, used, start, end)));
+                open.push(Reverse((with_component, shared(below), below, used, start, end)));
             }
             if let Some(replaced) = part.and_then(|part| component_distance(part, child.component, bound - distance)) {
-                open.push(Reverse((distance + replaced, name, used + 1, start, end)));
+                open.push(Reverse((distance + replaced, shared(below), below, used + 1, start, end)));
             }
         }
     }
@@ -124,10 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn ties_go_by_name_across_branches() {
+    fn ties_go_by_what_is_shared_and_then_by_name_across_branches() {
         let names: Vec<String> = (0..40).flat_map(|i| ["b", "a"].map(|leaf| format!("m.{i}.{leaf}.weight"))).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert_eq!(near(&names, "m.100.a.weight"), ["m.10.a.weight", "m.0.a.weight", "m.1.a.weight"]);
+        assert_eq!(near(&names, "m.100.a.weight"), ["m.10.a.weight", "m.10.b.weight", "m.1.a.weight"]);
+        let layer =
+            ["k_proj", "o_proj", "q_proj", "v_proj"].map(|leaf| format!("model.layers.0.self_attn.{leaf}.weight"));
+        let layer = layer.each_ref().map(String::as_str);
+        assert_eq!(near(&layer, "model.layers.0.self_attn.query.weight")[0], layer[2]);
     }
 
     #[test]
