@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One row of the table of dtypes: everything that is known about one.
-struct Row {
+struct Properties {
     dtype: DType,
     /// The name in Python: `DType.float32.name`.
     name: &'static str,
@@ -30,7 +30,7 @@ macro_rules! dtypes {
             $($dtype = $value),*
         }
 
-        const TABLE: [Row; 22] = [$(Row {
+        const TABLE: [Properties; 22] = [$(Properties {
             dtype: DType::$dtype,
             name: $name,
             safetensors: $safetensors,
@@ -53,7 +53,7 @@ macro_rules! dtypes {
     };
 }
 
-// The columns are those of `Row`.
+// The columns are those of `Properties`.
 dtypes! {
     Bool = 1:            "bool",            "BOOL",        8,  Some(c"?"),  6;
     Complex64 = 32:      "complex64",       "C64",         64, Some(c"Zf"), 5;
@@ -96,7 +96,7 @@ impl DType {
         TABLE[index].dtype
     }
 
-    const fn row(self) -> &'static Row {
+    const fn row(self) -> &'static Properties {
         &TABLE[self.index()]
     }
 

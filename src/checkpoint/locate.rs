@@ -92,12 +92,12 @@ fn with_other_end(name: &OsStr, len: usize, end: &str) -> OsString {
 
 /// A file of a directory. Its name need not be UTF-8: it is looked at, sorted and shown as it can be printed.
 #[derive(Debug)]
-struct Entry {
+struct FolderEntry {
     name: OsString,
     text: String,
 }
 
-impl std::ops::Deref for Entry {
+impl std::ops::Deref for FolderEntry {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -140,11 +140,11 @@ fn directory(path: &Path) -> Result<Located> {
         let text = name_of(Path::new(&name));
         has_distributed_metadata |= text == DISTRIBUTED_METADATA;
         if !text.starts_with('.') {
-            names.push(Entry { name, text });
+            names.push(FolderEntry { name, text });
         }
     }
     names.sort_unstable_by(|a, b| a.text.cmp(&b.text));
-    let ending = |suffix: &str| -> Vec<&Entry> { names.iter().filter(|name| name.ends_with(suffix)).collect() };
+    let ending = |suffix: &str| -> Vec<&FolderEntry> { names.iter().filter(|name| name.ends_with(suffix)).collect() };
 
     let indices = ending(&format!("{SUFFIX}{INDEX_SUFFIX}"));
     if !indices.is_empty() {
@@ -160,10 +160,10 @@ fn directory(path: &Path) -> Result<Located> {
         if !indices.is_empty() {
             return choose(path, &indices, &format!("{stem}{suffix}{INDEX_SUFFIX}")).map(Located::Index);
         }
-        let is_torch = |name: &&Entry| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        let is_torch = |name: &&FolderEntry| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
         files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.text.as_str())).collect();
     }
-    let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &Entry>> = BTreeMap::new();
+    let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &FolderEntry>> = BTreeMap::new();
     for name in &files {
         if let Some(shard) = ShardName::of(name) {
             sets.entry((shard.stem, shard.count)).or_default().insert(shard.number, name);
@@ -185,7 +185,7 @@ fn directory(path: &Path) -> Result<Located> {
 }
 
 /// The only candidate, or the one of the usual name.
-fn choose(path: &Path, candidates: &[&Entry], usual: &str) -> Result<PathBuf> {
+fn choose(path: &Path, candidates: &[&FolderEntry], usual: &str) -> Result<PathBuf> {
     match candidates {
         [only] => Ok(path.join(&only.name)),
         _ if candidates.iter().any(|file| file.text == usual) => Ok(path.join(usual)),
@@ -196,7 +196,12 @@ fn choose(path: &Path, candidates: &[&Entry], usual: &str) -> Result<PathBuf> {
     }
 }
 
-fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &BTreeMap<usize, &Entry>) -> Error {
+fn incomplete(
+    path: &Path,
+    (stem, suffix): (&str, &str),
+    count: usize,
+    shards: &BTreeMap<usize, &FolderEntry>,
+) -> Error {
     let missing: Vec<String> = (1..=count)
         .filter(|number| !shards.contains_key(number))
         .take(LISTED)
@@ -208,8 +213,8 @@ fn incomplete(path: &Path, (stem, suffix): (&str, &str), count: usize, shards: &
     Fault::new(rules::DIRECTORY_MISSING_SHARDS, cause).path(path).format()
 }
 
-fn nothing(path: &Path, names: &[Entry]) -> Error {
-    let ending = |suffixes: &[&str]| -> Vec<&Entry> {
+fn nothing(path: &Path, names: &[FolderEntry]) -> Error {
+    let ending = |suffixes: &[&str]| -> Vec<&FolderEntry> {
         names.iter().filter(|name| suffixes.iter().any(|suffix| name.ends_with(suffix))).collect()
     };
     let (others, partial) = (ending(&OTHER_SUFFIXES), ending(&PARTIAL_SUFFIXES));
@@ -244,7 +249,7 @@ fn distributed(path: &Path, what: &str, folder: Option<&Path>) -> Error {
     Fault::new(rules::TORCH_DISTRIBUTED, cause).path(path).help(help).unsupported()
 }
 
-fn listed(names: &[&Entry]) -> String {
+fn listed(names: &[&FolderEntry]) -> String {
     let mut text = names.iter().take(LISTED).map(|name| name.text.as_str()).collect::<Vec<_>>().join(", ");
     if names.len() > LISTED {
         text.push_str(&format!(" and {} more", names.len() - LISTED));

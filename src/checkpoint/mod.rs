@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use tree::{Limits as TreeLimits, Tree};
+pub use tree::{Tree, TreeLimits};
 
 use crate::budget;
 use crate::buffer::Buffer;

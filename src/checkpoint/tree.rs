@@ -19,7 +19,7 @@ const DEPTH: usize = 32;
 
 /// How much of a tree is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct TreeLimits {
     /// Lines at most; none for all.
     pub lines: Option<usize>,
     /// Fold siblings that are alike (numbered layers).
@@ -48,7 +48,7 @@ pub struct Tree {
 
 impl Tree {
     /// The tree below `prefix`.
-    pub fn new(catalog: &Catalog, prefix: &str, limits: Limits) -> Self {
+    pub fn new(catalog: &Catalog, prefix: &str, limits: TreeLimits) -> Self {
         let range = catalog.range(prefix);
         let title = if prefix.is_empty() { "(all)" } else { prefix };
         Self { root: branch(catalog, title.to_owned(), prefix, range, limits, DEPTH), lines: limits.lines }
@@ -56,13 +56,13 @@ impl Tree {
 
     /// As text, one line a branch or weight.
     pub fn text(&self) -> String {
-        let mut rows = vec![Row::of(&self.root, String::new())];
+        let mut rows = vec![Line::of(&self.root, String::new())];
         collect(&self.root, "", &mut rows);
         let hidden = self.lines.map_or(0, |most| rows.len().saturating_sub(most.max(2)));
         if hidden > 0 {
             rows.truncate(rows.len() - hidden);
         }
-        let width = |column: fn(&Row) -> &str| {
+        let width = |column: fn(&Line) -> &str| {
             rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count().min(COLUMN)).max()
         };
         let label = width(|row| &row.label).unwrap_or(0);
@@ -99,7 +99,7 @@ fn branch(
     mut label: String,
     prefix: &str,
     range: Range<usize>,
-    limits: Limits,
+    limits: TreeLimits,
     depth: usize,
 ) -> Node {
     let (table, names) = (&catalog.table, &catalog.names);
@@ -194,13 +194,13 @@ fn natural(component: &str) -> (Option<u64>, &str) {
     }
 }
 
-struct Row {
+struct Line {
     label: String,
     columns: [String; 3],
     is_weight: bool,
 }
 
-impl Row {
+impl Line {
     fn of(node: &Node, indent: String) -> Self {
         let label = indent + &text::shown(&node.label);
         match &node.detail {
@@ -218,16 +218,16 @@ impl Row {
     }
 }
 
-fn collect(node: &Node, indent: &str, rows: &mut Vec<Row>) {
+fn collect(node: &Node, indent: &str, rows: &mut Vec<Line>) {
     let last = node.children.len() + usize::from(node.omitted.is_some());
     for (i, child) in node.children.iter().enumerate() {
         let (corner, line) = if i + 1 == last { ("└── ", "    ") } else { ("├── ", "│   ") };
-        rows.push(Row::of(child, format!("{indent}{corner}")));
+        rows.push(Line::of(child, format!("{indent}{corner}")));
         collect(child, &format!("{indent}{line}"), rows);
     }
     if let Some(omitted) = &node.omitted {
         let label = format!("{indent}└── {omitted}");
-        rows.push(Row { label, columns: Default::default(), is_weight: false });
+        rows.push(Line { label, columns: Default::default(), is_weight: false });
     }
 }
 

@@ -32,14 +32,14 @@ pub struct ShardIndex {
     pub total_size: Option<u64>,
     /// The names of the tensors in a row, in the order of the file.
     names: String,
-    entries: Vec<Entry>,
+    entries: Vec<IndexedName>,
     /// The numbers of the entries, sorted by name.
     sorted: Vec<u32>,
 }
 
 /// Where a name ends (it begins where the one before ends), and the shard of its tensor.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct IndexedName {
     end: usize,
     shard: u32,
 }
@@ -85,7 +85,7 @@ impl ShardIndex {
         self.names.try_reserve(name.len()).map_err(|_| Short::System(name.len()))?;
         budget::reserve(&mut self.entries, 1)?;
         self.names.push_str(name);
-        self.entries.push(Entry { end: self.names.len(), shard });
+        self.entries.push(IndexedName { end: self.names.len(), shard });
         Ok(())
     }
 

@@ -280,7 +280,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             return Err(PyBufferError::new_err(format!("DLPack version {major} is not supported, only {MAJOR}")));
         }
         take_name(capsule, USED_VERSIONED)?;
-        let owner = Taken(managed);
+        let owner = Imported(managed);
         // SAFETY: the struct stays until `owner` calls its deleter.
         let (flags, tensor) = unsafe { ((*managed.as_ptr()).flags, &(*managed.as_ptr()).tensor) };
         if flags & FLAG_SUBBYTE_TYPE_PADDED != 0 {
@@ -304,7 +304,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     let writable = access == Access::Write || writable_unsaid(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
-    let owner = Taken(managed);
+    let owner = Imported(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, writable, owner) }
 }
@@ -324,7 +324,7 @@ fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()
 }
 
 /// A managed tensor that we took from its capsule; dropping it calls its deleter.
-struct Taken<M: Managed>(NonNull<M>);
+struct Imported<M: Managed>(NonNull<M>);
 
 trait Managed {
     /// # Safety
@@ -354,7 +354,7 @@ impl Managed for ManagedVersioned {
     }
 }
 
-impl<M: Managed> Drop for Taken<M> {
+impl<M: Managed> Drop for Imported<M> {
     fn drop(&mut self) {
         // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending takes them with it.
         Python::try_attach(|_| {
@@ -365,13 +365,13 @@ impl<M: Managed> Drop for Taken<M> {
 }
 
 // SAFETY: DLPack lets any thread call the deleter, and nothing else is done with the pointer.
-unsafe impl<M: Managed> Send for Taken<M> {}
+unsafe impl<M: Managed> Send for Imported<M> {}
 // SAFETY: as above.
-unsafe impl<M: Managed> Sync for Taken<M> {}
+unsafe impl<M: Managed> Sync for Imported<M> {}
 
 /// # Safety
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
-unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Taken<M>) -> PyResult<Tensor> {
+unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Imported<M>) -> PyResult<Tensor> {
     // What `__dlpack_device__` said need not be true.
     require_host((tensor.device.device_type, tensor.device.device_id))?;
     let DlDataType { code, bits, lanes } = tensor.dtype;

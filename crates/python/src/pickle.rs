@@ -211,7 +211,7 @@ impl PickledFile {
 }
 
 /// Where a tensor lies in its file: offset in bytes, dtype, shape, strides in elements.
-type Place<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
+type ViewParts<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
 
 /// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), where the system refuses to map.
 #[pyfunction]
@@ -220,7 +220,7 @@ pub(crate) fn remap_buffer(
     py: Python<'_>,
     file: &Bound<'_, PickledFile>,
     reach: (usize, usize),
-    place: Place<'_>,
+    place: ViewParts<'_>,
 ) -> Outcome<Buffer> {
     let (offset, dtype, shape, strides) = place;
     let dtype = dtype_from_python(&dtype)?;

@@ -1,7 +1,7 @@
 //! How the tensors lie together in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
 
 use super::cursor::Step;
-use super::tensors::{Frame, Record};
+use super::tensors::{Frame, TensorRecord};
 use super::types::AMBIGUOUS;
 use crate::error::{Fault, Findings};
 use crate::format::shown;
@@ -10,7 +10,7 @@ use crate::tensor::checked_elements;
 
 /// Where a tensor lies in the file, and where its record stands in the header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct DataRange {
     pub(super) start: u64,
     /// Its bytes; while its size is not known, 0.
     pub(super) len: u64,
@@ -21,9 +21,9 @@ pub(super) struct Place {
     pub(super) broken: bool,
 }
 
-impl Place {
+impl DataRange {
     /// Of so many bytes, if the record says how many.
-    pub(super) fn new(start: u64, bytes: Option<u64>, record: &Record<'_>) -> Self {
+    pub(super) fn new(start: u64, bytes: Option<u64>, record: &TensorRecord<'_>) -> Self {
         // The limit on the header keeps every offset in it below 2^32.
         Self { start, len: bytes.unwrap_or_default(), record: record.at as u32, sized: bytes.is_some(), broken: false }
     }
@@ -37,8 +37,8 @@ impl Place {
 /// Numbers that forks gave to other types are believed only if the sizes agree with the places of the tensors that follow: if one tensor
 /// of such a type does not fit, none of its type is taken for what ggml means by the number.
 pub(super) fn doubt_ambiguous<'a>(
-    places: &mut [Place],
-    record: &impl Fn(&Place) -> Step<Record<'a>>,
+    places: &mut [DataRange],
+    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
     frame: &Frame,
 ) -> Step<()> {
     for id in AMBIGUOUS {
@@ -59,7 +59,7 @@ pub(super) fn doubt_ambiguous<'a>(
     Ok(())
 }
 
-fn is_doubtful(places: &[Place], of_type: &[usize], frame: &Frame) -> bool {
+fn is_doubtful(places: &[DataRange], of_type: &[usize], frame: &Frame) -> bool {
     let mut confirmed = false;
     for &i in of_type {
         let Some(place) = places.get(i) else { continue };
@@ -78,9 +78,9 @@ fn is_doubtful(places: &[Place], of_type: &[usize], frame: &Frame) -> bool {
 
 /// Checks that the places lie as the format asks, and gives those of unknown size the room up to the next.
 pub(super) fn check_places<'a>(
-    places: &mut [Place],
+    places: &mut [DataRange],
     data_start: u64,
-    record: &impl Fn(&Place) -> Step<Record<'a>>,
+    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
     frame: &Frame,
     findings: &mut Findings,
 ) -> Step<()> {
@@ -92,10 +92,10 @@ pub(super) fn check_places<'a>(
     let mut rest = places;
     while let Some((place, after)) = rest.split_first_mut() {
         let start = place.start;
-        let fault = |place: &Place, rule, cause: String, offset| -> Step<Fault> {
+        let fault = |place: &DataRange, rule, cause: String, offset| -> Step<Fault> {
             Ok(Fault::new(rule, cause).tensor(record(place)?.name()).offset(offset))
         };
-        let overlap = |place: &Place, with: Option<Place>, how: String| -> Step<Fault> {
+        let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> Step<Fault> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
             fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", shown(other)), start)
         };

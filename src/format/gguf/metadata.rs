@@ -13,7 +13,7 @@ use crate::rules;
 
 /// Where a key and its value stand in the header.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct KeyValue {
     key_start: u32,
     key_len: u32,
     /// The end of the value, which begins after the key and the 4 bytes of its type.
@@ -23,7 +23,7 @@ struct Entry {
 /// The keys of a header.
 #[derive(Debug, Clone)]
 pub(super) struct KeyTable {
-    entries: Vec<Entry>,
+    entries: Vec<KeyValue>,
     names: NameTable,
     form: Form,
 }
@@ -92,7 +92,7 @@ pub(super) const fn least_pair_bytes(form: Form) -> u64 {
     form.length_bytes() + 1 + 4 + 1
 }
 
-fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
+fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<KeyValue> {
     let at = cursor.position() as u64;
     let key = cursor.string("a key")?;
     let key_end = cursor.position();
@@ -132,7 +132,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Findings) -> Step<Entry> {
         }
     }
     // The limit on the header keeps every offset below 2^32.
-    Ok(Entry { key_start: key_start as u32, key_len: key.len() as u32, end: cursor.position() as u32 })
+    Ok(KeyValue { key_start: key_start as u32, key_len: key.len() as u32, end: cursor.position() as u32 })
 }
 
 /// The key-value pairs of a file, decoded one by one when they are asked for. It owns the bytes that they stand in.

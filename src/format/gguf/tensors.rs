@@ -2,7 +2,7 @@
 
 use super::MAX_DIMENSIONS;
 use super::cursor::{Cursor, Form, Step};
-use super::layout::{Place, check_places, doubt_ambiguous};
+use super::layout::{DataRange, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use crate::budget;
 use crate::error::{Fault, Findings};
@@ -27,7 +27,7 @@ pub(super) const fn least_record_bytes(form: Form) -> u64 {
 }
 
 /// One record as it stands in the header.
-pub(super) struct Record<'a> {
+pub(super) struct TensorRecord<'a> {
     pub(super) at: u64,
     name: &'a [u8],
     dims: [u64; MAX_DIMENSIONS],
@@ -38,7 +38,7 @@ pub(super) struct Record<'a> {
     offset_at: u64,
 }
 
-impl<'a> Record<'a> {
+impl<'a> TensorRecord<'a> {
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Step<Self> {
         let at = cursor.position() as u64;
         let name = cursor.string("the name of a tensor")?;
@@ -82,7 +82,7 @@ pub(super) fn read(
     let mut name_bytes = 0;
     // Nothing is kept before all records are at hand.
     for _ in 0..frame.count {
-        name_bytes += Record::read(cursor)?.name.len();
+        name_bytes += TensorRecord::read(cursor)?.name.len();
     }
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
@@ -93,7 +93,7 @@ pub(super) fn read(
     let mut places = checker.places(records.clone())?;
     let ambiguous = checker.ambiguous;
 
-    let record = |place: &Place| Record::read(&mut records.clone().at(place.record as usize));
+    let record = |place: &DataRange| TensorRecord::read(&mut records.clone().at(place.record as usize));
     sort(&mut places, &record, findings)?;
     if ambiguous {
         doubt_ambiguous(&mut places, &record, frame)?;
@@ -115,31 +115,32 @@ struct Checker<'c> {
 }
 
 impl Checker<'_> {
-    fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<Place>> {
+    fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<DataRange>> {
         let mut places = budget::list(self.frame.count as usize)?;
         for _ in 0..self.frame.count {
-            let record = Record::read(&mut cursor)?;
+            let record = TensorRecord::read(&mut cursor)?;
             match self.check(&record) {
                 Ok(place) => places.push(place),
                 Err(fault) => {
                     self.report(fault, &record)?;
                     let start = self.data_start.checked_add(record.offset);
                     // Where the tensor begins still counts for the others.
-                    places.extend(start.map(|start| Place { broken: true, ..Place::new(start, None, &record) }));
+                    places
+                        .extend(start.map(|start| DataRange { broken: true, ..DataRange::new(start, None, &record) }));
                 }
             }
         }
         Ok(places)
     }
 
-    fn report(&mut self, fault: impl Into<Box<Fault>>, record: &Record<'_>) -> Result<(), Box<Fault>> {
+    fn report(&mut self, fault: impl Into<Box<Fault>>, record: &TensorRecord<'_>) -> Result<(), Box<Fault>> {
         let mut fault = fault.into();
         fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
         self.findings.report(fault)
     }
 
     /// Where the tensor of a record lies, if every rule that concerns it alone is kept.
-    fn check(&mut self, record: &Record<'_>) -> Result<Place, Box<Fault>> {
+    fn check(&mut self, record: &TensorRecord<'_>) -> Result<DataRange, Box<Fault>> {
         self.check_name(record)?;
         let shape = record.shape();
         if checked_elements(shape).is_none() {
@@ -160,10 +161,10 @@ impl Checker<'_> {
         let len = bytes.unwrap_or_default();
         let padded = len.checked_next_multiple_of(self.frame.alignment);
         padded.and_then(|padded| start.checked_add(padded)).ok_or_else(|| overflow("with its padding, it"))?;
-        Ok(Place::new(start, bytes, record))
+        Ok(DataRange::new(start, bytes, record))
     }
 
-    fn check_name(&mut self, record: &Record<'_>) -> Result<(), Box<Fault>> {
+    fn check_name(&mut self, record: &TensorRecord<'_>) -> Result<(), Box<Fault>> {
         let at = record.at;
         let Ok(name) = std::str::from_utf8(record.name) else {
             return self.report(Fault::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at), record);
@@ -185,7 +186,7 @@ impl Checker<'_> {
     }
 
     /// The bytes of a tensor by its shape and type; none if they do not say.
-    fn check_type(&mut self, record: &Record<'_>) -> Result<Option<u64>, Fault> {
+    fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Fault> {
         let shape = record.shape();
         let overflow = |name: &str| {
             let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
@@ -217,7 +218,7 @@ impl Checker<'_> {
     }
 
     /// The table looks each name of an unknown type up in a list.
-    fn count_unknown(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+    fn count_unknown(&mut self, record: &TensorRecord<'_>) -> Result<(), Fault> {
         let most = self.options.limits.unknown_dtypes;
         if self.unknown_types.contains(&record.type_id) {
             return Ok(());
@@ -232,7 +233,11 @@ impl Checker<'_> {
 }
 
 /// Sorts the tensors by their places in the file.
-fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, findings: &mut Findings) -> Step<()> {
+fn sort<'a>(
+    places: &mut [DataRange],
+    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
+    findings: &mut Findings,
+) -> Step<()> {
     let mut pairs = places.iter().zip(places.iter().skip(1));
     if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
@@ -243,15 +248,15 @@ fn sort<'a>(places: &mut [Place], record: &impl Fn(&Place) -> Step<Record<'a>>, 
     }
     // The sort takes half as much again.
     budget::probe(size_of_val(places))?;
-    places.sort_by_key(Place::sort_key);
+    places.sort_by_key(DataRange::sort_key);
     Ok(())
 }
 
 /// The table of the tensors at `places`.
 fn build<'a>(
-    places: &[Place],
+    places: &[DataRange],
     name_bytes: usize,
-    record: &impl Fn(&Place) -> Step<Record<'a>>,
+    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
     frame: &Frame,
     findings: &mut Findings,
 ) -> Step<TensorTable> {
@@ -300,7 +305,7 @@ const fn unknown_rule(named: TensorType) -> &'static Rule {
 }
 
 /// Why the elements of a tensor can only be had as bytes.
-fn unknown_type(rule: &'static Rule, record: &Record<'_>, named: TensorType, room: u64) -> Fault {
+fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorType, room: u64) -> Fault {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
     let found = format!("{elements} elements in the {room} bytes up to the next tensor");

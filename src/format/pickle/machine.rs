@@ -9,7 +9,7 @@ use super::dtype::StorageType;
 use super::global::{GlobalId, GlobalUse, Known, Verdict, verdict};
 use super::memo::Memo;
 use super::object::{Object, ObjectId, Objects, Slice};
-use super::tensor::{StorageId, StorageRef, TensorRef, View};
+use super::tensor::{StorageId, StorageRef, StorageView, TensorRef};
 use super::text::{self, Integer};
 use super::{Limits, PersistentIds, Pickled, Step, keys};
 use crate::budget::{BLOCK_BYTES, Budget, Pace, Short, map_bytes, vec_bytes};
@@ -32,7 +32,7 @@ pub(super) struct Machine<'a> {
     pub(super) globals: Vec<GlobalUse>,
     global_ids: HashMap<(String, String), ObjectId>,
     pub(super) storages: Vec<StorageRef>,
-    pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<View>), StorageId>,
+    pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<StorageView>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
     /// Keys and locations of storages, each once.
     pub(super) texts: HashMap<Arc<str>, ()>,

@@ -33,7 +33,7 @@ pub use global::{GlobalId, GlobalUse, Known, Verdict};
 pub use leaves::{Leaf, Names, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use numpy::NumpyDType;
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
-pub use tensor::{Layout, StorageId, StorageRef, Strided, TensorId, TensorKind, TensorRef, View};
+pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
 
 use crate::budget::{self, Budget};
 use crate::error::{Error, Fault, Result};

@@ -6,7 +6,7 @@ use super::dtype::StorageType;
 use super::global::{Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
-use super::tensor::{StorageId, StorageRef, View};
+use super::tensor::{StorageId, StorageRef, StorageView};
 use super::text;
 use super::{PersistentIds, Step};
 use crate::budget::BLOCK_BYTES;
@@ -167,7 +167,7 @@ impl Machine<'_> {
         }
     }
 
-    fn view(&mut self, view: ObjectId, elements: u64) -> Step<View> {
+    fn view(&mut self, view: ObjectId, elements: u64) -> Step<StorageView> {
         let members: Option<[ObjectId; 3]> = match self.objects.get(view) {
             Object::Tuple(members) => members.first_chunk::<3>().filter(|_| members.len() == 3).copied(),
             _ => None,
@@ -184,7 +184,7 @@ impl Machine<'_> {
             let cause = format!("a view of {count} elements from {offset} on leaves its storage of {elements}");
             return Err(self.fault(rules::PICKLE_VIEW, cause));
         }
-        Ok(View { key, offset, elements: count })
+        Ok(StorageView { key, offset, elements: count })
     }
 
     /// A short text or number as a shared text.

@@ -41,7 +41,7 @@ pub struct StorageRef {
     /// How many elements the storage of this key has.
     pub elements: u64,
     /// The part of it that this is, in a legacy file. Tensors count from the start of the part, and must end within it.
-    pub view: Option<View>,
+    pub view: Option<StorageView>,
     /// The offset in the file of the instruction that names it first.
     pub position: u64,
 }
@@ -60,7 +60,7 @@ impl StorageRef {
 
 /// A part of a storage that counts as a storage.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct View {
+pub struct StorageView {
     /// The key of the view.
     pub key: Arc<str>,
     /// The first element.

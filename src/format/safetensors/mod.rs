@@ -9,7 +9,7 @@ mod reader;
 mod visitors;
 
 use reader::Reader;
-use visitors::Record;
+use visitors::TensorEntry;
 
 use crate::budget;
 use crate::dtype::DType;
@@ -153,7 +153,7 @@ fn check_name(name: &str) -> Option<Fault> {
 /// What one record of the header says about a tensor, if every rule that concerns it alone is kept.
 fn check_record<'a>(
     name: &'a str,
-    record: &'a Record<'a>,
+    record: &'a TensorEntry<'a>,
     shape: &'a [u64],
     data_start: u64,
 ) -> Result<TensorInfo<'a>, Box<Fault>> {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::Deserializer as _;
 use serde_json::error::Category;
 
-use super::visitors::{HeaderVisitor, Record};
+use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
 use crate::error::{Fault, Findings, Result};
@@ -23,7 +23,7 @@ const BYTES_PER_TENSOR: usize = 96;
 
 /// What is being read, to name the rule that a value of the wrong type breaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Expected {
     Header,
     Metadata,
     Entry,
@@ -33,7 +33,7 @@ pub(super) enum Place {
     End,
 }
 
-impl Place {
+impl Expected {
     /// The rule that a value of the wrong type breaks here, and what the value should be.
     const fn rule(self) -> (&'static Rule, &'static str) {
         match self {
@@ -69,7 +69,7 @@ pub(super) struct Reader<'o> {
     unknown_dtypes: Vec<String>,
     /// The number of the key at hand.
     pub(super) key: usize,
-    pub(super) place: Place,
+    pub(super) expected: Expected,
     /// The tensor in which reading failed.
     pub(super) failed: Option<String>,
     /// The rule that was broken there, unless it is JSON's own.
@@ -92,7 +92,7 @@ impl<'o> Reader<'o> {
             dims: Vec::new(),
             unknown_dtypes: Vec::new(),
             key: 0,
-            place: Place::Header,
+            expected: Expected::Header,
             failed: None,
             fault: None,
         })
@@ -103,7 +103,7 @@ impl<'o> Reader<'o> {
         probe(text)?;
         let mut json = serde_json::Deserializer::from_str(text);
         let outcome = json.deserialize_map(HeaderVisitor(self)).and_then(|()| {
-            self.place = Place::End;
+            self.expected = Expected::End;
             json.end()
         });
         self.locate(text);
@@ -165,7 +165,7 @@ impl<'o> Reader<'o> {
     }
 
     /// Adds a tensor. One that breaks a rule by itself still has a place in the data, if its offsets say one.
-    pub(super) fn add<E: serde::de::Error>(&mut self, name: &str, record: &Record<'_>) -> Result<(), E> {
+    pub(super) fn add<E: serde::de::Error>(&mut self, name: &str, record: &TensorEntry<'_>) -> Result<(), E> {
         if let Some(fault) = check_name(name) {
             self.report(fault.tensor(name))?;
         }
@@ -231,11 +231,11 @@ impl<'o> Reader<'o> {
         let message = error.to_string();
         let message =
             shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
-        let (rule, rightly) = self.place.rule();
+        let (rule, rightly) = self.expected.rule();
         if error.classify() == Category::Data {
             return Fault::new(rule, format!("{message}; {rightly}"));
         }
-        let (rule, cause) = if self.place == Place::End {
+        let (rule, cause) = if self.expected == Expected::End {
             (
                 rules::SAFETENSORS_AFTER_JSON,
                 "the header goes on after its JSON with other characters than spaces".to_owned(),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::reader::{Place, Reader};
+use super::reader::{Expected, Reader};
 use crate::budget;
 use crate::error::Fault;
 use crate::format::json::{Skipped, Text};
@@ -16,7 +16,7 @@ use crate::rules;
 const METADATA: &str = "__metadata__";
 /// The fields of one entry, as far as they were there; the dims are in [`Reader::dims`].
 #[derive(Default)]
-pub(super) struct Record<'de> {
+pub(super) struct TensorEntry<'de> {
     pub(super) dtype: Option<Cow<'de, str>>,
     pub(super) has_shape: bool,
     pub(super) offsets: Option<(u64, u64)>,
@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
             reader.key = number;
             number += 1;
             if name == METADATA {
-                reader.place = Place::Metadata;
+                reader.expected = Expected::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
                     let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
                     reader.report(fault)?;
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                     map.next_value_seed(MetadataVisitor(reader))?;
                 }
             } else {
-                reader.place = Place::Entry;
+                reader.expected = Expected::Entry;
                 let read = map.next_value_seed(EntryVisitor(reader, &name));
                 let added = read.and_then(|record| reader.add(&name, &record));
                 if let Err(error) = added {
@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                     return Err(error);
                 }
             }
-            reader.place = Place::Header;
+            reader.expected = Expected::Header;
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 struct EntryVisitor<'r, 'o, 'n>(&'r mut Reader<'o>, &'n str);
 
 impl<'de> DeserializeSeed<'de> for EntryVisitor<'_, '_, '_> {
-    type Value = Record<'de>;
+    type Value = TensorEntry<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -116,7 +116,7 @@ impl<'de> DeserializeSeed<'de> for EntryVisitor<'_, '_, '_> {
 }
 
 impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
-    type Value = Record<'de>;
+    type Value = TensorEntry<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -124,21 +124,21 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Self(reader, name) = self;
-        let mut record = Record::default();
+        let mut record = TensorEntry::default();
         while let Some(Text(field)) = map.next_key()? {
             let repeated = match &*field {
                 "dtype" => {
-                    reader.place = Place::Dtype;
+                    reader.expected = Expected::Dtype;
                     let Text(dtype) = map.next_value()?;
                     record.dtype.replace(dtype).is_some()
                 }
                 "shape" => {
-                    reader.place = Place::Shape;
+                    reader.expected = Expected::Shape;
                     record.reported |= map.next_value_seed(ShapeVisitor(reader, name))?;
                     std::mem::replace(&mut record.has_shape, true)
                 }
                 "data_offsets" => {
-                    reader.place = Place::Offsets;
+                    reader.expected = Expected::Offsets;
                     let Offsets(begin, end) = map.next_value()?;
                     record.offsets.replace((begin, end)).is_some()
                 }
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                     Fault::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
                 reader.report(fault.tensor(name))?;
             }
-            reader.place = Place::Entry;
+            reader.expected = Expected::Entry;
         }
         Ok(record)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Record;
+use super::EntryRecord;
 use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
 
@@ -110,7 +110,7 @@ impl Headers {
     }
 
     /// The entries, each checked against its header, and their names.
-    pub(super) fn finish(self, findings: &mut Findings) -> Result<(Vec<Record>, String)> {
+    pub(super) fn finish(self, findings: &mut Findings) -> Result<(Vec<EntryRecord>, String)> {
         let (names, directory) = (&self.names, self.directory);
         let mut records = budget::list(self.centrals.len())?;
         let (mut end, mut gaps) = (0, Gaps::default());
@@ -118,7 +118,7 @@ impl Headers {
         for (number, (central, header)) in self.iter().enumerate() {
             let name = name_of(central, names);
             if central.header_offset < end {
-                let before = records.last().map(|record: &Record| name_at(record, names)).unwrap_or_default();
+                let before = records.last().map(|record: &EntryRecord| name_at(record, names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
                 findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
@@ -138,7 +138,7 @@ impl Headers {
             end = data.end();
             gaps.descriptor = central.flags & SIZES_FOLLOW != 0;
             let &Central { name_start, name_len, method, crc32, size, header_offset, .. } = central;
-            records.push(Record { name_start, name_len, method, crc32, data, size, header_offset });
+            records.push(EntryRecord { name_start, name_len, method, crc32, data, size, header_offset });
         }
         gaps.between(end, directory, findings);
         Ok((records, self.names))
@@ -149,7 +149,7 @@ fn name_of<'a>(central: &Central, names: &'a str) -> &'a str {
     slice(names, central.name_start, central.name_len)
 }
 
-fn name_at<'a>(record: &Record, names: &'a str) -> &'a str {
+fn name_at<'a>(record: &EntryRecord, names: &'a str) -> &'a str {
     slice(names, record.name_start, record.name_len)
 }
 

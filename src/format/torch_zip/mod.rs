@@ -65,7 +65,7 @@ pub struct Entry<'a> {
 
 /// What is kept of an entry, beside its name in the arena.
 #[derive(Debug, Clone, Copy)]
-struct Record {
+struct EntryRecord {
     name_start: u32,
     name_len: u32,
     method: Method,
@@ -82,7 +82,7 @@ pub struct Archive {
     prefix_len: usize,
     /// The bytes of the name that the directory has first.
     first_name_len: usize,
-    records: Vec<Record>,
+    records: Vec<EntryRecord>,
     index: NameTable,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
@@ -112,7 +112,7 @@ impl Archive {
     /// The entry of this number.
     pub fn entry(&self, number: usize) -> Option<Entry<'_>> {
         let record = self.records.get(number)?;
-        let Record { method, data, size, crc32, header_offset, .. } = *record;
+        let EntryRecord { method, data, size, crc32, header_offset, .. } = *record;
         Some(Entry { number, name: self.name_of(record), method, data, size, crc32, header_offset })
     }
 
@@ -140,7 +140,7 @@ impl Archive {
         self.records.get(number).map(|record| self.name_of(record)).unwrap_or_default()
     }
 
-    fn name_of(&self, record: &Record) -> &str {
+    fn name_of(&self, record: &EntryRecord) -> &str {
         self.names.get(record.name_start as usize..(record.name_start + record.name_len) as usize).unwrap_or_default()
     }
 }
