@@ -151,7 +151,7 @@ clean: ## remove what was built; the environment and the models stay
 host = $(shell rustc -vV | sed -n 's/^host: //p')
 asan := target/sanitize/address
 tsan := target/sanitize/thread
-with_asan = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
+with_asan = LSAN_OPTIONS=suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
 # rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the

@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
     let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
     let [strict, lenient] = [true, false].map(|strict| {
         let options = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
-        let whole = memory::bounded(header.len(), || first_answer(header, file_len, &options));
+        let whole = memory::bounded(as_said(header, file_len), || first_answer(header, file_len, &options));
         check_outcome(&whole, header, file_len);
         check_pieces(&whole, header, file_len, &options);
         whole
@@ -42,6 +42,12 @@ pub fn check(input: &[u8]) {
         (Ok(_), Err(lenient)) => panic!("refused only when not strict: {lenient}"),
         _ => {}
     }
+}
+
+/// The bytes of the file, as long as it is said to be: memory is asked for all that is to be read next.
+fn as_said(header: &[u8], file_len: u64) -> usize {
+    let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
+    there.max(header.len())
 }
 
 fn rule(error: &Error) -> &'static str {
@@ -85,9 +91,7 @@ fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &
     }
     let first = header[..header.len() / 3].to_vec();
     let mut have = first.len();
-    // What is asked for is in the file, as long as it says to be.
-    let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
-    let pieces = memory::bounded(there, || {
+    let pieces = memory::bounded(as_said(header, file_len), || {
         let mut parser = gguf::Parser::new(first, file_len, options);
         loop {
             match parser.advance()? {
