@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, writable};
 use crate::convert::{Listed, dtype_from_python, encoding_from_python};
+use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 
 /// `data × scale of its block`, on all cores.
@@ -20,7 +21,7 @@ pub(crate) fn scale_blocks(
     let dtype = dtype_from_python(dtype)?;
     let scale =
         || max_weights::buffer::scale_blocks(data.tensor(), scales.tensor(), block, dtype, saturate, &interrupt);
-    Ok(Buffer::new(py.detach(scale)?))
+    Ok(Buffer::new(detached(py, scale)?))
 }
 
 /// The elements of packed blocks as a float dtype, on all cores.
@@ -38,7 +39,7 @@ pub(crate) fn dequantize(
     let mut out = out.map(writable).transpose()?.map(|(_, out)| out);
     let blocks = blocks.tensor();
     let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape.0, out.as_mut(), &interrupt);
-    Ok(Buffer::new(py.detach(decode)?))
+    Ok(Buffer::new(detached(py, decode)?))
 }
 
 /// Float32 values as packed blocks, on all cores.
@@ -46,11 +47,11 @@ pub(crate) fn dequantize(
 pub(crate) fn quantize(py: Python<'_>, values: &Buffer, encoding: &Bound<'_, PyAny>) -> Outcome<Buffer> {
     let encoding = encoding_from_python(encoding)?;
     let encode = || max_weights::buffer::quantize(values.tensor(), encoding, &interrupt);
-    Ok(Buffer::new(py.detach(encode)?))
+    Ok(Buffer::new(detached(py, encode)?))
 }
 
 /// Gives the memory of released large tensors back to the system; returns how many bytes that were.
 #[pyfunction]
 pub(crate) fn release_memory(py: Python<'_>) -> usize {
-    py.detach(max_weights::memory::release_memory)
+    detached(py, max_weights::memory::release_memory)
 }

@@ -17,6 +17,7 @@ use pyo3::{ffi, intern};
 
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, imported, index_from_python};
 use crate::dlpack::{self, Access, Version};
+use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::pickle;
 use crate::weights::WeightsNode;
@@ -84,7 +85,7 @@ impl Buffer {
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
         let tensor = imported_tensor(array)?;
-        Ok(Self { tensor: if copy == Some(true) { array.py().detach(|| tensor.copy(&interrupt))? } else { tensor } })
+        Ok(Self { tensor: if copy == Some(true) { detached(array.py(), || tensor.copy(&interrupt))? } else { tensor } })
     }
 
     /// A new tensor of zeros.
@@ -100,7 +101,7 @@ impl Buffer {
             require_cpu(device)?;
         }
         let dtype = dtype_from_python(dtype)?;
-        let tensor = py.detach(|| Tensor::zeros(dtype, &shape.0))?;
+        let tensor = detached(py, || Tensor::zeros(dtype, &shape.0))?;
         Ok(Self { tensor })
     }
 
@@ -245,7 +246,7 @@ impl Buffer {
     }
 
     fn copy(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: py.detach(|| self.tensor.copy(&interrupt))? })
+        Ok(Self { tensor: detached(py, || self.tensor.copy(&interrupt))? })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
@@ -276,24 +277,24 @@ impl Buffer {
             if found != dtype {
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
             }
-            py.detach(|| tensor.astype_into(&mut target, saturate, &interrupt))?;
+            detached(py, || tensor.astype_into(&mut target, saturate, &interrupt))?;
             return Ok(out);
         }
         if dtype == tensor.dtype() {
             return Ok(slf);
         }
-        let made = py.detach(|| tensor.astype(dtype, saturate, &interrupt))?;
+        let made = detached(py, || tensor.astype(dtype, saturate, &interrupt))?;
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
     fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
-        slf.py().detach(|| tensor.prefetch(&interrupt))?;
+        detached(slf.py(), || tensor.prefetch(&interrupt))?;
         Ok(slf.clone())
     }
 
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
-        Ok(Self { tensor: py.detach(|| self.tensor.contiguous(&interrupt))? })
+        Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
 
     #[pyo3(signature = (dtype, shape=None))]
@@ -400,7 +401,7 @@ impl Buffer {
         let version =
             if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
         if copy == Some(true) {
-            return Ok(dlpack::export_flagged(py, &py.detach(|| self.tensor.copy(&interrupt))?, version, true)?);
+            return Ok(dlpack::export_flagged(py, &detached(py, || self.tensor.copy(&interrupt))?, version, true)?);
         }
         Ok(dlpack::export(py, &self.tensor, version)?)
     }

@@ -1,5 +1,6 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
+use crate::ending::reattached;
 use max_weights::error::{Error, Fault};
 use max_weights::text;
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
@@ -96,7 +97,7 @@ fn with_attributes(error: PyErr, fault: &Fault) -> PyErr {
 /// What long work asks on the thread that called it: has Ctrl-C been pressed? The exception of the handler is left in place for `to_python`.
 /// Where Python is ending, the answer is the same: this thread will not get back to it.
 pub(crate) fn interrupt() -> Result<(), Error> {
-    Python::try_attach(|py| {
+    reattached(|py| {
         py.check_signals().map_err(|error| {
             error.restore(py);
             Error::Interrupted

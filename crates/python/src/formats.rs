@@ -4,6 +4,7 @@ use max_weights::checkpoint::Checkpoint;
 use max_weights::format::Kind;
 use pyo3::prelude::*;
 
+use crate::ending::detached;
 use crate::error::Outcome;
 use crate::objects::Objects;
 use crate::open::{Arguments, open, paths};
@@ -96,7 +97,7 @@ impl PytorchWeights {
 
     fn verify_checksums(slf: PyRef<'_, Self>, py: Python<'_>) -> Outcome<usize> {
         let checkpoint = slf.as_super().shared().checkpoint()?;
-        Ok(py.detach(|| checkpoint.verify_checksums())?)
+        Ok(detached(py, || checkpoint.verify_checksums())?)
     }
 
     fn objects(slf: PyRef<'_, Self>) -> Objects {

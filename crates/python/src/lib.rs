@@ -5,6 +5,7 @@ mod blocks;
 mod buffer;
 mod convert;
 mod dlpack;
+mod ending;
 mod error;
 mod formats;
 mod infos;
@@ -27,6 +28,7 @@ use pyo3::wrap_pyfunction as function;
 #[pyo3(name = "_core")]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::require_main_interpreter()?; // before anything is made that stays
+    ending::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RESERVED", weights::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::convert::Listed;
+use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::formats::root;
 use crate::weights::WeightsNode;
@@ -56,7 +57,7 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 
 pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
     let options = arguments.options()?;
-    Ok(py.detach(|| Checkpoint::open(paths, &options))?)
+    Ok(detached(py, || Checkpoint::open(paths, &options))?)
 }
 
 /// Opens files, of whatever format they turn out to be, as one tree of weights.

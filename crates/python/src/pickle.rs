@@ -21,6 +21,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python};
+use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::open::{Arguments, open};
 use crate::weights::{Shared, WeightsNode};
@@ -110,8 +111,8 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
             return Ok((core.getattr("_remap_buffer")?, arguments).into_pyobject(py)?);
         }
         // Out of a copy, which answers a truncated file with an error.
-        Some(_) => py.detach(|| tensor.copy(&interrupt))?,
-        None => py.detach(|| tensor.contiguous(&interrupt))?,
+        Some(_) => detached(py, || tensor.copy(&interrupt))?,
+        None => detached(py, || tensor.contiguous(&interrupt))?,
     };
     let bytes = PyBytes::new(py, tensor.bytes().unwrap_or_default());
     let arguments = (bytes, dtype, tensor.shape().to_vec()).into_pyobject(py)?;
@@ -124,7 +125,7 @@ fn is_written(py: Python<'_>, tensor: &Tensor) -> PyResult<bool> {
     let page: usize = py.import("mmap")?.getattr("PAGESIZE")?.extract()?;
     let (start, reach) = (tensor.storage().as_ptr() as usize, tensor.reach());
     let pages = (start + reach.start) / page..(start + reach.end).div_ceil(page);
-    Ok(!reach.is_empty() && !py.detach(|| are_of_a_file(pages)).unwrap_or(false))
+    Ok(!reach.is_empty() && !detached(py, || are_of_a_file(pages)).unwrap_or(false))
 }
 
 /// Whether what is present of these pages of this process, or swapped out, is a file's.
@@ -226,7 +227,7 @@ pub(crate) fn remap_buffer(
     let dtype = dtype_from_python(&dtype)?;
     let not_opened = || Error::Argument("a file that was not unpickled has no tensors".into());
     let file = file.get().file.as_ref().ok_or_else(not_opened)?;
-    let (storage, offset) = py.detach(|| mapped(file, reach, offset))?;
+    let (storage, offset) = detached(py, || mapped(file, reach, offset))?;
     let tensor = if dtype.bytes().is_some() {
         Tensor::strided_at(storage, offset, dtype, &shape.0, &strides.0)?
     } else {

@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python, imported};
 use crate::dlpack;
+use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::weights::WeightsNode;
 
@@ -27,7 +28,7 @@ impl WeightsNode {
     pub(crate) fn take<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.catalog().require(self.name())?;
-        let tensor = py.detach(|| checkpoint.tensor(number))?;
+        let tensor = detached(py, || checkpoint.tensor(number))?;
         let buffer = self.taken(py, &checkpoint, number, tensor)?;
         self.weight_data(py, self.name(), number, buffer)
     }
@@ -36,7 +37,7 @@ impl WeightsNode {
     fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, Buffer) -> PyResult<()>) -> Outcome<()> {
         let checkpoint = self.shared().checkpoint()?;
         let numbers = self.catalog().walk(self.name());
-        let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
+        let tensors = detached(py, || checkpoint.tensors(&numbers))?;
         for (i, (number, tensor)) in numbers.into_iter().zip(tensors).enumerate() {
             if i % SIGNAL_INTERVAL == 0 {
                 py.check_signals()?;
@@ -63,7 +64,7 @@ impl WeightsNode {
             let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
             return Err(self.at_weight(number, Error::Argument(cause)).into());
         }
-        let restored = py.detach(|| tensor.pairs_to_halves(heads, &interrupt));
+        let restored = detached(py, || tensor.pairs_to_halves(heads, &interrupt));
         Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
     }
 
@@ -122,7 +123,7 @@ pub(crate) fn data_of_all<'py>(
     let checkpoint = first.shared().checkpoint()?;
     let numbers = nodes.iter().map(|node| Ok(first.catalog().require(node.get().name())? as u32));
     let numbers = numbers.collect::<Result<Vec<u32>, Error>>()?;
-    let tensors = py.detach(|| checkpoint.tensors(&numbers))?;
+    let tensors = detached(py, || checkpoint.tensors(&numbers))?;
     let made = nodes.iter().zip(numbers).zip(tensors).map(|((node, number), tensor)| {
         let number = number as usize;
         let buffer = first.taken(py, &checkpoint, number, tensor)?;

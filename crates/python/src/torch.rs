@@ -25,6 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::dlpack;
+use crate::ending::detached;
 use crate::error::{Failure, Outcome};
 use crate::objects::array_bytes;
 use crate::open::Arguments;
@@ -72,7 +73,7 @@ impl TorchFile {
     fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
         let arguments = Arguments::new(backend, true, None);
         let options = arguments.options()?.unnamed();
-        let file = Self { checkpoint: py.detach(|| Checkpoint::open(&[path], &options))? };
+        let file = Self { checkpoint: detached(py, || Checkpoint::open(&[path], &options))? };
         file.torch()?;
         Ok(file)
     }
@@ -89,7 +90,7 @@ impl TorchFile {
             }
         }
         let keys = first_of_each_key(torch)?;
-        let taken = py.detach(|| if data { take(&file.checkpoint, torch, &keys) } else { Ok(Vec::new()) })?;
+        let taken = detached(py, || if data { take(&file.checkpoint, torch, &keys) } else { Ok(Vec::new()) })?;
         let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new() };
         build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
         build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);

@@ -1,0 +1,76 @@
+//! The end of Python, for threads that are at work then.
+//!
+//! Before 3.14, Python ends a thread that comes back for the GIL too late by unwinding its stack, and where that meets Rust, the process
+//! aborts. So when Python is about to end, threads that are on their way back are let through, and those that come later wait for the end of
+//! the process: what Python 3.14 has all of them do.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// The thread that ends Python, once it is about to.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
+/// Threads on their way back. What it says in a forked child is too much, if others were on their way then.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+/// How long Python's end waits for them, a millisecond at a time.
+const PATIENCE: usize = 200;
+
+/// Does `work` without the GIL.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl Send + FnOnce() -> T) -> T {
+    let done = py.detach(|| {
+        let done = work();
+        set_out();
+        done
+    });
+    arrive();
+    done
+}
+
+/// Does `work` with the GIL, on a thread that has let it go; none if there is no Python any more.
+pub(crate) fn reattached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    set_out();
+    Python::try_attach(|py| {
+        arrive();
+        work(py)
+    })
+    .or_else(|| {
+        arrive();
+        None
+    })
+}
+
+fn set_out() {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst); // either this thread sees that Python ends, or its end sees this thread
+    if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
+        arrive();
+        loop {
+            thread::park();
+        }
+    }
+}
+
+fn arrive() {
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[pyfunction]
+fn let_through(py: Python<'_>) {
+    let _ = ENDING.set(thread::current().id());
+    fence(Ordering::SeqCst);
+    for _ in 0..PATIENCE {
+        if RETURNING.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        py.detach(|| thread::sleep(Duration::from_millis(1)));
+    }
+}
+
+/// Has Python call this when it is about to end.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let let_through = pyo3::wrap_pyfunction!(let_through, module)?;
+    module.py().import("atexit")?.call_method1("register", (let_through,)).map(drop)
+}
