@@ -138,11 +138,10 @@ pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>
     Ok(collected)
 }
 
-/// So many zeros.
+/// So many zeros. From the system they come as untouched pages, which an extra pass over them would cost.
 pub fn zeroed(len: usize) -> Result<Vec<u8>, Short> {
-    let mut block = list(len)?;
-    block.resize(len, 0);
-    Ok(block)
+    probe(len)?;
+    Ok(vec![0; len])
 }
 
 /// A copy of a text.
