@@ -30,6 +30,11 @@ pub fn bounded<T>(input: usize, read: impl FnOnce() -> T) -> T {
 
 /// As above, for a run that takes tensors: it counts their bytes, and releases all of them before it returns.
 pub fn bounded_taking<T>(input: usize, read: impl FnOnce(&mut usize) -> T) -> T {
+    bounded_files(input, 1, read)
+}
+
+/// As above, for a set of `files` of `input` bytes each: what may be made is counted for each of them.
+pub fn bounded_files<T>(input: usize, files: usize, read: impl FnOnce(&mut usize) -> T) -> T {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     release_memory();
     ALLOCATOR.reset_peak_usage();
@@ -40,6 +45,7 @@ pub fn bounded_taking<T>(input: usize, read: impl FnOnce(&mut usize) -> T) -> T 
     let limit = input
         .saturating_mul(BYTES_PER_INPUT_BYTE)
         .saturating_add(BYTES_BESIDE)
+        .saturating_mul(files)
         .saturating_add(taken.saturating_mul(BYTES_PER_TAKEN_BYTE));
     assert!(
         most <= limit,

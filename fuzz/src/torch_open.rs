@@ -15,7 +15,7 @@ use max_weights::tensor::{Element, TensorInfo, View};
 use max_weights::workers::uninterrupted;
 
 use super::folder::in_folder;
-use super::open::{check_catalog, check_error, open};
+use super::open::{check_catalog, check_error, check_twice, open};
 use super::{check_message, memory};
 
 /// Elements of a tensor that are looked at; an expanded one can have any number.
@@ -41,6 +41,9 @@ pub fn check(input: &[u8]) {
         assert_eq!(outcomes[0], outcomes[1], "mapped and read");
         assert_eq!(outcomes[2], outcomes[3], "mapped and read");
         assert!(outcomes[0].is_none() || outcomes[0] == outcomes[2], "refused only when not strict");
+        if outcomes[2].is_some() {
+            memory::bounded_files(input.len(), 2, |_| check_twice(path));
+        }
     });
 }
 

@@ -36,6 +36,8 @@ pub(super) fn zip(file: &SourceFile, options: &Options, unnamed: bool) -> Result
     }
     limits.memory = Some(budget.left().saturating_sub(bytes.len()));
     let mut pickled = pickle::read(&bytes, entry.data.start(), &limits, PersistentIds::Zip)?;
+    // The values of the first are still there.
+    limits.memory = Some(pickled.budget.left());
     let stray = stray_globals(&bytes, &pickled, entry.data.start(), &limits);
     if pickled.consumed < bytes.len() {
         findings.push(trailing(&pickled, bytes.len(), &stray, entry.data.start()));

@@ -10,7 +10,7 @@ use max_weights::quant::{Encoding, dequantize, elements, swap_bytes};
 use max_weights::tensor::{Element, TensorInfo};
 
 use super::super::folder::in_folder;
-use super::super::open::{check_catalog, check_error, open};
+use super::super::open::{check_catalog, check_error, check_twice, open};
 use super::super::{check_message, memory};
 
 /// A file that opens gives, by either backend, the bytes that it has at the places of its tensors, in the order of this machine; blocks
@@ -30,6 +30,9 @@ pub fn check(input: &[u8]) {
         assert_eq!(verdicts[0], verdicts[1], "mapped and read");
         assert_eq!(verdicts[2], verdicts[3], "mapped and read");
         assert!(verdicts[0].is_none() || verdicts[0] == verdicts[2], "refused only when not strict");
+        if verdicts[2].is_some() {
+            memory::bounded_files(input.len(), 2, |_| check_twice(path));
+        }
     });
 }
 
