@@ -163,7 +163,9 @@ mod tests {
             let parts = block.parts([0, 1, 700, 299]).enumerate();
             let threads: Vec<_> = parts.map(|(number, part)| scope.spawn(move || part.fill(number as u8))).collect();
             // The end of the scope would do, but ThreadSanitizer does not see it.
-            threads.into_iter().for_each(|thread| thread.join().expect("filled"));
+            for thread in threads {
+                thread.join().expect("filled");
+            }
         });
         let expected: Vec<u8> = [(1, 1), (2, 700), (3, 299)].into_iter().flat_map(|(n, len)| vec![n; len]).collect();
         assert_eq!(block.freeze().slice(0, 1000).expect("host memory"), expected);
