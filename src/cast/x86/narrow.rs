@@ -1,8 +1,9 @@
-//! bf16 and f16 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: by way of f32, as `formats` does it, they take
-//! 1.4 to 2.3 times as long.
+//! bf16, f16 and f32 to the eight-bit formats with AVX-512 VBMI, sixty-four elements at once: as `formats` does it, sixteen at once, the
+//! first two take 1.4 to 2.3 times as long, and f32 up to 1.2 times.
 //!
 //! A bf16 is a byte of exponent and seven bits of fraction. What the fraction rounds to is looked up: in one table for the normal values of
-//! the target, and in one for each exponent of its denormals. An f16 is rounded in lanes of sixteen bits.
+//! the target, and in one for each exponent of its denormals. An f32 is first cut to a bf16 whose last bit also stands for all that was cut
+//! ("rounded to odd"), which loses nothing that a second rounding to so few bits could need. An f16 is rounded in lanes of sixteen bits.
 
 #![allow(unsafe_code)] // vector intrinsics and raw pointers into slices
 
@@ -26,6 +27,10 @@ pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
         (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<E4m3Fn<true>>>,
         (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<E5m2<false>>>,
         (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<E5m2<true>>>,
+        (DType::Float32, DType::Float8E4M3Fn, false) => convert::<FromF32<E4m3Fn<false>>>,
+        (DType::Float32, DType::Float8E4M3Fn, true) => convert::<FromF32<E4m3Fn<true>>>,
+        (DType::Float32, DType::Float8E5M2, false) => convert::<FromF32<E5m2<false>>>,
+        (DType::Float32, DType::Float8E5M2, true) => convert::<FromF32<E5m2<true>>>,
         (DType::Float16, DType::Float8E4M3Fn, false) => convert::<F16ToE4m3Fn<false>>,
         (DType::Float16, DType::Float8E4M3Fn, true) => convert::<F16ToE4m3Fn<true>>,
         (DType::Float16, DType::Float8E5M2, false) => convert::<F16ToE5m2<false>>,
@@ -36,15 +41,19 @@ pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
 
 /// A pair of formats.
 trait Narrow {
-    /// The codes of sixty-four words.
+    /// Bytes of one element of the source.
+    const BYTES: usize = 2;
+    /// The codes of the sixty-four elements at `src`.
     ///
     /// # Safety
-    /// Only where AVX-512 F, BW and VBMI are enabled.
-    unsafe fn codes(first: __m512i, second: __m512i) -> __m512i;
+    /// Only where AVX-512 F, BW and VBMI are enabled; `STEP * BYTES` bytes must be readable.
+    unsafe fn codes(src: *const u8) -> __m512i;
 }
 
 /// By tables.
 struct FromBf16<T>(PhantomData<T>);
+/// By the same tables, after rounding to odd.
+struct FromF32<T>(PhantomData<T>);
 /// By significand and exponent.
 struct F16ToE4m3Fn<const SATURATE: bool>;
 /// The upper byte of f16, rounded.
@@ -75,6 +84,15 @@ unsafe fn low_bytes(first: __m512i, second: __m512i) -> __m512i {
 
 static EVEN_BYTES: [u8; 64] = every_second_byte(0);
 static ODD_BYTES: [u8; 64] = every_second_byte(1);
+static ODD_WORDS: [u16; 32] = {
+    let mut indices = [0; 32];
+    let mut i = 0;
+    while i < indices.len() {
+        indices[i] = 2 * i as u16 + 1;
+        i += 1;
+    }
+    indices
+};
 
 const fn every_second_byte(first: u8) -> [u8; 64] {
     let mut indices = [0; 64];
@@ -162,42 +180,78 @@ unsafe fn lookup(table: &'static [u8; 128], mask: __mmask64, lower: __m512i) -> 
 
 impl<T: Target> Narrow for FromBf16<T> {
     #[inline(always)]
-    unsafe fn codes(first: __m512i, second: __m512i) -> __m512i {
-        // SAFETY: arithmetic on registers and constant tables; the caller has enabled the instructions.
-        unsafe {
-            let (upper, lower) = planes(first, second);
-            let byte = |value: u8| _mm512_set1_epi8(value as i8);
-            // The exponent's last bit is the first of the lower byte.
-            let doubled = _mm512_add_epi8(upper, upper);
-            let exponent = _mm512_mask_add_epi8(doubled, _mm512_movepi8_mask(lower), doubled, byte(1));
+    unsafe fn codes(src: *const u8) -> __m512i {
+        // SAFETY: the caller's promises.
+        unsafe { bf16_codes::<T>(load(src), load(src.add(64))) }
+    }
+}
 
-            // The fraction, with the implicit bit, which is the first step of the exponent.
-            let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::SMALLEST)));
-            let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::SMALLEST - below));
-            let normal = lookup(&rounded[0], normal, lower);
-            let first = _mm512_or_si512(lookup(&rounded[1], at(1), lower), lookup(&rounded[2], at(2), lower));
-            let third = lookup(&rounded[3], at(3), lower);
-            // One bit less is kept, so there is one exponent less.
-            let last = if T::KEPT == 3 { lookup(&rounded[4], at(4), lower) } else { _mm512_setzero_si512() };
-            let denormal = or3(first, third, last);
+impl<T: Target> Narrow for FromF32<T> {
+    const BYTES: usize = 4;
 
-            let above = _mm512_subs_epu8(exponent, byte(T::SMALLEST));
-            let mut steps = _mm512_adds_epu8(above, above);
+    #[inline(always)]
+    unsafe fn codes(src: *const u8) -> __m512i {
+        // SAFETY: the caller's promises.
+        unsafe { bf16_codes::<T>(round_to_odd(src), round_to_odd(src.add(128))) }
+    }
+}
+
+#[inline(always)]
+unsafe fn load(src: *const u8) -> __m512i {
+    // SAFETY: the caller's promise that 64 bytes are readable.
+    unsafe { _mm512_loadu_si512(src.cast()) }
+}
+
+/// Thirty-two f32 as bf16, the last bit set if anything is cut.
+#[inline(always)]
+unsafe fn round_to_odd(src: *const u8) -> __m512i {
+    // SAFETY: the caller's promise that 128 bytes are readable, and arithmetic on registers.
+    unsafe {
+        let odd = |value| {
+            let cut = _mm512_test_epi32_mask(value, _mm512_set1_epi32(0xffff));
+            _mm512_mask_or_epi32(value, cut, value, _mm512_set1_epi32(1 << 16))
+        };
+        _mm512_permutex2var_epi16(odd(load(src)), load(ODD_WORDS.as_ptr().cast()), odd(load(src.add(64))))
+    }
+}
+
+/// The codes of sixty-four bf16.
+#[inline(always)]
+unsafe fn bf16_codes<T: Target>(first: __m512i, second: __m512i) -> __m512i {
+    // SAFETY: arithmetic on registers and constant tables; the caller has enabled the instructions.
+    unsafe {
+        let (upper, lower) = planes(first, second);
+        let byte = |value: u8| _mm512_set1_epi8(value as i8);
+        // The exponent's last bit is the first of the lower byte.
+        let doubled = _mm512_add_epi8(upper, upper);
+        let exponent = _mm512_mask_add_epi8(doubled, _mm512_movepi8_mask(lower), doubled, byte(1));
+
+        // The fraction, with the implicit bit, which is the first step of the exponent.
+        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::SMALLEST)));
+        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::SMALLEST - below));
+        let normal = lookup(&rounded[0], normal, lower);
+        let first = _mm512_or_si512(lookup(&rounded[1], at(1), lower), lookup(&rounded[2], at(2), lower));
+        let third = lookup(&rounded[3], at(3), lower);
+        // One bit less is kept, so there is one exponent less.
+        let last = if T::KEPT == 3 { lookup(&rounded[4], at(4), lower) } else { _mm512_setzero_si512() };
+        let denormal = or3(first, third, last);
+
+        let above = _mm512_subs_epu8(exponent, byte(T::SMALLEST));
+        let mut steps = _mm512_adds_epu8(above, above);
+        steps = _mm512_adds_epu8(steps, steps);
+        if T::KEPT == 3 {
             steps = _mm512_adds_epu8(steps, steps);
-            if T::KEPT == 3 {
-                steps = _mm512_adds_epu8(steps, steps);
-            }
-            let code = _mm512_adds_epu8(_mm512_or_si512(normal, denormal), steps);
-            let mut code = _mm512_min_epu8(code, byte(T::LARGEST + u8::from(!T::SATURATE)));
-
-            if T::SATURATE || T::IEEE {
-                let infinite = _mm512_cmpeq_epi8_mask(exponent, byte(0xff));
-                let nan = _mm512_mask_test_epi8_mask(infinite, lower, byte(0x7f));
-                code = _mm512_mask_mov_epi8(code, nan, lookup(const { &T::NANS }, nan, lower));
-            }
-            // The sign: code | (upper & 0x80).
-            _mm512_ternarylogic_epi32::<0xf8>(code, upper, byte(0x80))
         }
+        let code = _mm512_adds_epu8(_mm512_or_si512(normal, denormal), steps);
+        let mut code = _mm512_min_epu8(code, byte(T::LARGEST + u8::from(!T::SATURATE)));
+
+        if T::SATURATE || T::IEEE {
+            let infinite = _mm512_cmpeq_epi8_mask(exponent, byte(0xff));
+            let nan = _mm512_mask_test_epi8_mask(infinite, lower, byte(0x7f));
+            code = _mm512_mask_mov_epi8(code, nan, lookup(const { &T::NANS }, nan, lower));
+        }
+        // The sign: code | (upper & 0x80).
+        _mm512_ternarylogic_epi32::<0xf8>(code, upper, byte(0x80))
     }
 }
 
@@ -209,17 +263,17 @@ unsafe fn or3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
 
 impl<const SATURATE: bool> Narrow for F16ToE4m3Fn<SATURATE> {
     #[inline(always)]
-    unsafe fn codes(first: __m512i, second: __m512i) -> __m512i {
-        // SAFETY: arithmetic on registers; the caller has enabled the instructions.
-        unsafe { low_bytes(f16_to_e4m3fn::<SATURATE>(first), f16_to_e4m3fn::<SATURATE>(second)) }
+    unsafe fn codes(src: *const u8) -> __m512i {
+        // SAFETY: the caller's promises.
+        unsafe { low_bytes(f16_to_e4m3fn::<SATURATE>(load(src)), f16_to_e4m3fn::<SATURATE>(load(src.add(64)))) }
     }
 }
 
 impl<const SATURATE: bool> Narrow for F16ToE5m2<SATURATE> {
     #[inline(always)]
-    unsafe fn codes(first: __m512i, second: __m512i) -> __m512i {
-        // SAFETY: arithmetic on registers; the caller has enabled the instructions.
-        unsafe { low_bytes(f16_to_e5m2::<SATURATE>(first), f16_to_e5m2::<SATURATE>(second)) }
+    unsafe fn codes(src: *const u8) -> __m512i {
+        // SAFETY: the caller's promises.
+        unsafe { low_bytes(f16_to_e5m2::<SATURATE>(load(src)), f16_to_e5m2::<SATURATE>(load(src.add(64)))) }
     }
 }
 
@@ -298,21 +352,21 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
     let head = if stream { (dst.addr().wrapping_neg() % STEP).min(elements) } else { 0 };
     let count = (elements - head) / STEP;
     let done = head + count * STEP;
-    // SAFETY: head, steps and rest lie one after the other and end at `elements`, two bytes each at `src` and one at `dst`; after the head,
+    // SAFETY: head, steps and rest lie one after the other and end at `elements`, `BYTES` each at `src` and one at `dst`; after the head,
     // `dst` is aligned to 64.
     unsafe {
         partial_step::<N>(src, dst, head);
         if stream {
             for start in (0..count).step_by(STEPS_TO_FENCE) {
                 let at = head + start * STEP;
-                steps::<N, true>(src.add(2 * at), dst.add(at), STEPS_TO_FENCE.min(count - start));
+                steps::<N, true>(src.add(N::BYTES * at), dst.add(at), STEPS_TO_FENCE.min(count - start));
                 // Streamed stores become visible to other threads in order only after a fence.
                 _mm_sfence();
             }
         } else {
             steps::<N, false>(src, dst, count);
         }
-        partial_step::<N>(src.add(2 * done), dst.add(done), elements - done);
+        partial_step::<N>(src.add(N::BYTES * done), dst.add(done), elements - done);
     }
 }
 
@@ -322,10 +376,9 @@ unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stre
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn steps<N: Narrow, const STREAM: bool>(src: *const u8, dst: *mut u8, count: usize) {
     for index in 0..count {
-        // SAFETY: the caller's promise: a step reads 128 bytes and writes 64.
+        // SAFETY: the caller's promise: a step reads `STEP * BYTES` bytes and writes 64.
         unsafe {
-            let from = src.add(2 * index * STEP);
-            let codes = N::codes(_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(64).cast()));
+            let codes = N::codes(src.add(N::BYTES * index * STEP));
             let to = dst.add(index * STEP).cast();
             if STREAM {
                 _mm512_stream_si512(to, codes);
@@ -346,11 +399,11 @@ unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize)
     if elements == 0 {
         return;
     }
-    let mut from = [0u8; 2 * STEP];
+    let mut from = [0u8; 4 * STEP];
     let mut to = [0u8; STEP];
-    // SAFETY: fewer than 64 elements are copied, and both arrays hold as many.
+    // SAFETY: fewer than 64 elements of at most four bytes are copied, and both arrays hold as many.
     unsafe {
-        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), 2 * elements);
+        std::ptr::copy_nonoverlapping(src, from.as_mut_ptr(), N::BYTES * elements);
         steps::<N, false>(from.as_ptr(), to.as_mut_ptr(), 1);
         std::ptr::copy_nonoverlapping(to.as_ptr(), dst, elements);
     }
