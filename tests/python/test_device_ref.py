@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from max_weights.driver import Device
-from max_weights.graph.device import DeviceRef
+from max_weights.devices import DeviceRef
 
 
 def test_type_and_number_decide_equality() -> None:
