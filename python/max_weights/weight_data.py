@@ -118,7 +118,7 @@ class WeightData:
             TypeError: the data speaks no DLPack.
             BufferError: the data is on a device, or of a type, that has no `Buffer`.
         """
-        from max_weights.driver import Buffer
+        from max_weights._core import Buffer
 
         data: Any = self.data
         if isinstance(data, Buffer):
