@@ -334,7 +334,7 @@ def test_an_interrupt_at_each_line_leaves_all_or_nothing(before: bool, alignment
         except KeyboardInterrupt:
             interrupted += 1
             after = state(model)
-            whole = [w._loaded for w in model.raw_state_dict().values()]
+            whole = [w.value for w in model.raw_state_dict().values()]
             if after != unchanged:  # only once everything was handed over
                 assert all(any(value is g for g in [*given.values(), given["q"].data]) for value in whole)
                 assert all(w.name == name for name, w in model.raw_state_dict().items())

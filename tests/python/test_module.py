@@ -77,7 +77,7 @@ def test_a_module_that_moves_takes_its_values_to_its_new_name() -> None:
 def test_the_walk_is_breadth_first_each_module_once_by_its_first_path() -> None:
     shared = Linear(1, 1)
     model = Holder(deep=Holder(one=Holder(two=shared)), late=shared)
-    assert [path for path, _ in model.named_modules()] == ["", "deep", "late", "deep.one"]
+    assert [prefix for prefix, _ in model.named_modules()] == ["", "deep.", "late.", "deep.one."]
     assert list(model.raw_state_dict()) == ["late.weight"]
     assert [path for path, _ in recursive_named_layers(model.deep, "x")] == ["x", "x.one", "x.one.two"]
 
