@@ -22,6 +22,7 @@ FACADES = [
     "graph.weights.load",
     "graph.weights.weights",
     "nn.layer",
+    "nn.layer.layer",
     "pipelines.nn",
     "pipelines.nn.layer",
 ]

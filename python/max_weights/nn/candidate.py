@@ -71,7 +71,7 @@ class Candidate:
             self._look_at_buffer(data)
         # An array cannot come from a NumPy that was never imported.
         elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
-            self._look_at_array(numpy.asarray(data))
+            self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
         elif isinstance(data, (LazyCast, NoData)):
             self.memory = None
             self.is_contiguous = self.is_aligned = True

@@ -101,8 +101,6 @@ def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
 
     That is `holder` itself, changed, or another tuple. None, if there is no module of this path.
     """
-    if not path:
-        return module if isinstance(holder, ModuleNode) else None
     if isinstance(holder, ModuleNode):
         for attribute, value in vars(holder).items():
             new = _replaced_below(attribute, value, path, module)
@@ -125,7 +123,7 @@ def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
 
 def _replaced_below(component: str, value: Any, path: str, module: ModuleNode) -> Any:
     if path == component:
-        return replaced(value, "", module)
+        return module if isinstance(value, ModuleNode) else None
     if path.startswith(f"{component}."):
         return replaced(value, path[len(component) + 1 :], module)
     return None
