@@ -5,7 +5,7 @@
 mod cast_support;
 
 use cast_support::Noise;
-use max_weights::cast::{BlockScaled, CastOptions, Level, Stores, cast_by_oracle, scale_block_rows_at, scale_blocks};
+use max_weights::cast::{BlockScaled, CastOptions, Level, cast_by_oracle, scale_block_rows_at, scale_blocks};
 use max_weights::dtype::DType;
 
 /// The definition: each element and its scale as f32, multiplied, rounded by the oracle.
@@ -106,8 +106,8 @@ fn assert_equals_definition(matrix: &BlockScaled<'_>, out_dtype: DType) {
     for saturate in [false, true] {
         let expected = by_definition(matrix, out_dtype, CastOptions { saturate, ..CastOptions::default() });
         for level in Level::available() {
-            for stores in [Stores::Cached, Stores::Streamed] {
-                let options = CastOptions { saturate, stores };
+            for stream in [false, true] {
+                let options = CastOptions { saturate, stream };
                 let mut actual = vec![0; expected.len()];
                 scale_block_rows_at(level, matrix, 0..matrix.rows, &mut actual, out_dtype, options).expect("a matrix");
                 let BlockScaled { dtype, scales_dtype, rows, cols, block, .. } = matrix;

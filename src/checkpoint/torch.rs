@@ -54,8 +54,8 @@ fn zip_contents(
     drop(bytes);
     pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
-    let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
-    let (header, mut torch) = finish(pickled, frame, &limits, unnamed)?;
+    let frame = File { big_endian: layout.big_endian, places: &places };
+    let (header, mut torch) = finish(pickled, frame, layout.version, &limits, unnamed)?;
     torch.stray_globals = stray;
     Ok((header, torch))
 }
@@ -103,20 +103,27 @@ pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> R
         let whole = Span::within(source.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
         Some(Place::stored(whole))
     };
-    let frame = File { big_endian: false, version: None, places: &places };
-    let (header, torch) = finish(pickled, frame, &pickle_limits(&options.limits), unnamed)?;
+    let frame = File { big_endian: false, places: &places };
+    let (header, torch) = finish(pickled, frame, None, &pickle_limits(&options.limits), unnamed)?;
     Ok((Header { findings, ..header }, torch))
 }
 
-fn finish(pickled: Pickled, frame: File<'_>, limits: &pickle::Limits, unnamed: bool) -> Result<(Header, Torch)> {
+/// `version` is that of the archive.
+fn finish(
+    pickled: Pickled,
+    frame: File<'_>,
+    version: Option<u64>,
+    limits: &pickle::Limits,
+    unnamed: bool,
+) -> Result<(Header, Torch)> {
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
-    metadata.extend(frame.version.map(|version| ("version".to_owned(), version.to_string())));
+    metadata.extend(version.map(|version| ("version".to_owned(), version.to_string())));
     if unnamed {
         let header = Header { metadata, ..Header::default() };
-        return Ok((header, torch::unnamed(pickled, frame)?));
+        return Ok((header, Torch::new(pickled, frame)?));
     }
-    let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
+    let (tensors, torch) = torch::build(pickled, frame, limits)?;
     Ok((Header { tensors, metadata, ..Header::default() }, torch))
 }
 

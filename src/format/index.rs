@@ -10,7 +10,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use crate::budget::{self, Pace, Short};
 use crate::error::{Fault, Result};
-use crate::format::json::{Skipped, Text, probe};
+use crate::format::json::{self, Skipped, Text};
 use crate::format::{Limits, Parse, Progress, shown};
 use crate::names::{NameIndex, compare};
 use crate::rules;
@@ -146,18 +146,14 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
         let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8");
         fault.offset(error.valid_up_to() as u64).format()
     })?;
-    probe(text)?;
+    json::probe(text)?;
     let mut reader = Reader::default();
-    let mut json = serde_json::Deserializer::from_str(text);
-    let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = deserializer.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| deserializer.end());
     if let Err(error) = read {
-        let offset = byte_offset(bytes, error.line(), error.column());
-        let fault = reader.fault.take().unwrap_or_else(|| {
-            let message = error.to_string(); // quotes the text that it stumbled over, which may be megabytes
-            let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
-            Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", message.replace("\\\"", "\"")))
-        });
-        return Err(budget::error_of(fault.offset(offset).into()));
+        let no_index = || Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", json::message(&error)));
+        let fault = reader.fault.take().unwrap_or_else(no_index);
+        return Err(budget::error_of(fault.offset(json::offset(text, &error)).into()));
     }
     if !reader.has_weight_map {
         return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
@@ -168,13 +164,6 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
         return Err(fault.format());
     }
     Ok(index)
-}
-
-/// The offset of a line and column, both counted from one, as serde_json counts them.
-fn byte_offset(bytes: &[u8], line: usize, column: usize) -> u64 {
-    let start =
-        bytes.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
-    (start + column.saturating_sub(1)).min(bytes.len()) as u64
 }
 
 /// A shard's name must be a relative path that stays below the index, on every system.

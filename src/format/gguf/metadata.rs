@@ -63,12 +63,6 @@ impl KeyTable {
         self.names.find(key, |i| self.key(header, i))
     }
 
-    fn value_type(&self, header: &[u8], i: usize) -> Option<ValueType> {
-        let entry = self.entries.get(i)?;
-        let at = entry.key_start as usize + entry.key_len as usize;
-        Cursor::within(header, at, self.form).value_type().ok()
-    }
-
     fn value<'a>(&self, header: &'a [u8], i: usize) -> Option<Value<'a>> {
         let entry = self.entries.get(i)?;
         let at = entry.key_start as usize + entry.key_len as usize;
@@ -176,11 +170,6 @@ impl Metadata {
     /// True if there is a value of this key.
     pub fn contains(&self, key: &str) -> bool {
         self.table.find(&self.header, key).is_some()
-    }
-
-    /// The type of the value of `key`.
-    pub fn value_type(&self, key: &str) -> Option<ValueType> {
-        self.table.value_type(&self.header, self.table.find(&self.header, key)?)
     }
 
     /// The value of `key`.

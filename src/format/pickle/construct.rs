@@ -146,14 +146,12 @@ impl Machine<'_> {
 
     fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> Step<Option<Object>> {
         let from = match (kind, list) {
-            (_, []) => return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None }))),
             // The default is a class, which is not called here either.
-            (DictKind::DefaultDict, [_]) => None,
-            (DictKind::DefaultDict, [_, from]) | (_, [from]) => Some(*from),
+            (_, []) | (DictKind::DefaultDict, [_]) => {
+                return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
+            }
+            (DictKind::DefaultDict, [_, from]) | (_, [from]) => *from,
             _ => return Ok(None),
-        };
-        let Some(from) = from else {
-            return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
         };
         let count = match self.objects.get(from) {
             Object::Dict(dict) => dict.entries.len(),

@@ -40,14 +40,8 @@ pub struct Leaf {
     pub tensor: Option<TensorId>,
 }
 
-/// What came of naming the values of a pickle.
-#[derive(Debug, Clone, Default)]
-pub struct Names {
-    /// Every leaf, in the order of the file. No two have one name.
-    pub leaves: Vec<Leaf>,
-}
-
-/// Names every tensor of a pickle, and every other value that is not a container of named ones.
+/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, no two of
+/// one name.
 ///
 /// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
 ///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry stands in brackets: `[3]`.
@@ -61,7 +55,7 @@ pub struct Names {
 ///
 /// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
 /// gets a number: `a.b#2`.
-pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
+pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
     let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
     let walk = Walk {
         objects: &pickled.objects,
@@ -191,7 +185,7 @@ impl Walk<'_> {
     }
 
     fn leaf(&mut self, object: ObjectId, is_root: bool) -> Step<()> {
-        let tensor = self.tensor_of(object);
+        let tensor = self.objects.tensor(object);
         let name = match (is_root, tensor) {
             (true, Some(_)) => ROOT_TENSOR.to_owned(),
             (true, None) => ROOT_OBJECT.to_owned(),
@@ -215,22 +209,6 @@ impl Walk<'_> {
 
     fn too_many(&self) -> Box<Fault> {
         too_many(self.pickled, self.limits).into()
-    }
-
-    fn tensor_of(&self, id: ObjectId) -> Option<TensorId> {
-        let inner = |id| match self.objects.get(id) {
-            Object::Tensor(tensor) => Some(*tensor),
-            _ => None,
-        };
-        match self.objects.get(id) {
-            Object::Tensor(tensor) => Some(*tensor),
-            Object::Subclass { tensor, .. } => inner(*tensor),
-            Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
-                Object::Subclass { tensor, .. } => inner(*tensor),
-                _ => inner(*tensor),
-            },
-            _ => None,
-        }
     }
 
     /// The place of the first tensor: what a limit on the way to it concerns.
@@ -447,7 +425,7 @@ fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, bu
 }
 
 /// Makes the names differ, or says which tensors have the same.
-fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
+fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {
         let mut taken: HashSet<&str> = HashSet::new();
@@ -486,5 +464,5 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
             leaf.name = name;
         }
     }
-    Ok(Names { leaves })
+    Ok(leaves)
 }

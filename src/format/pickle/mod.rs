@@ -30,7 +30,7 @@ mod text;
 
 pub use dtype::StorageType;
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
-pub use leaves::{Leaf, Names, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
+pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use numpy::NumpyDType;
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};

@@ -143,11 +143,7 @@ impl Machine<'_> {
 
     /// `BUILD` of an array: version, shape, dtype, order of the indices, and the elements.
     pub(super) fn build_numpy_array(&mut self, target: ObjectId, state: ObjectId) -> Step<()> {
-        let members: Option<[ObjectId; 5]> = match self.objects.get(state) {
-            Object::Tuple(members) => members.first_chunk().filter(|_| members.len() == 5).copied(),
-            _ => None,
-        };
-        let Some([_, shape, dtype, fortran, content]) = members else {
+        let Some([_, shape, dtype, fortran, content]) = self.objects.tuple(state) else {
             return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy array is not a tuple of five"));
         };
         let Object::Bool(fortran) = *self.objects.get(fortran) else {
@@ -191,11 +187,6 @@ impl Machine<'_> {
         }
         let encoded = self.encode(id, true)?;
         Ok(encoded.and_then(|id| self.objects.bytes_slice(id)))
-    }
-
-    /// The value of a NumPy integer that fits.
-    pub(super) fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
-        self.objects.numpy_integer(id)
     }
 }
 

@@ -113,7 +113,7 @@ impl Machine<'_> {
     pub(super) fn size(&self, id: ObjectId, what: &str) -> Step<u64> {
         let value = match self.objects.get(id) {
             Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
-            Object::NumpyScalar { .. } => match self.numpy_integer(id) {
+            Object::NumpyScalar { .. } => match self.objects.numpy_integer(id) {
                 Some(value) => u64::try_from(value).map_err(|_| value),
                 None => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is not an integer"))),
             },

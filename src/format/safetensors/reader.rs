@@ -12,7 +12,7 @@ use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
 use crate::error::{Fault, Findings, Result};
-use crate::format::json::probe;
+use crate::format::json;
 use crate::format::name_table::first_duplicate;
 use crate::format::{Options, shown};
 use crate::rules::{self, Rule};
@@ -100,11 +100,11 @@ impl<'o> Reader<'o> {
 
     /// Reads the whole header.
     pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
-        probe(text)?;
-        let mut json = serde_json::Deserializer::from_str(text);
-        let outcome = json.deserialize_map(HeaderVisitor(self)).and_then(|()| {
+        json::probe(text)?;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
             self.expected = Expected::End;
-            json.end()
+            deserializer.end()
         });
         self.locate(text);
         outcome.map_err(|error| self.explain(text, &error).into())
@@ -228,9 +228,7 @@ impl<'o> Reader<'o> {
     }
 
     fn explain_json(&self, text: &str, error: &serde_json::Error) -> Fault {
-        let message = error.to_string();
-        let message =
-            shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
+        let message = json::message(error);
         let (rule, rightly) = self.expected.rule();
         if error.classify() == Category::Data {
             return Fault::new(rule, format!("{message}; {rightly}"));
@@ -243,7 +241,7 @@ impl<'o> Reader<'o> {
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
-        Fault::new(rule, cause).offset(json_offset(text, error))
+        Fault::new(rule, cause).offset(LENGTH_BYTES + json::offset(text, error))
     }
 }
 
@@ -258,12 +256,6 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
     }
     unknown.push(dtype.to_owned());
     Ok(())
-}
-
-/// The offset in the file of the character that serde_json stumbled over.
-fn json_offset(text: &str, error: &serde_json::Error) -> u64 {
-    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-    LENGTH_BYTES + (before + error.column()).saturating_sub(1) as u64
 }
 
 /// The offset in the file of the key of this number.

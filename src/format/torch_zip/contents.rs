@@ -62,30 +62,19 @@ impl Entry<'_> {
 
     /// The entry's bytes from those in the file, inflated if need be.
     pub fn contents(&self, stored: Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        if self.method == Method::Stored { Ok(stored) } else { self.inflate(&stored, interrupt) }
+        if self.method == Method::Stored {
+            return Ok(stored);
+        }
+        inflate(&stored, self.size, interrupt).map_err(|error| match error {
+            Error::Format(fault) => self.about(*fault).format(),
+            other => other,
+        })
     }
 
     /// What [`Entry::contents`] needs at once.
     pub fn contents_bytes(&self) -> usize {
         let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
-    }
-
-    /// The bytes of a deflated entry. `compressed` are the bytes in the file; those of a stored entry are what they are.
-    pub fn inflate(&self, compressed: &[u8], interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        self.named(inflate(compressed, self.size, interrupt))
-    }
-
-    /// As [`Entry::inflate`], into a block of `size` bytes that the caller has.
-    pub fn inflate_into(&self, compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        self.named(inflate_into(compressed, output, interrupt))
-    }
-
-    fn named<T>(&self, outcome: Result<T>) -> Result<T> {
-        outcome.map_err(|error| match error {
-            Error::Format(fault) => self.about(*fault).format(),
-            other => other,
-        })
     }
 
     fn about(&self, fault: Fault) -> Fault {
