@@ -44,13 +44,13 @@ impl KeyTable {
 
     /// Two readers would disagree about a key that is given twice.
     fn check_duplicates(&self, header: &[u8], findings: &mut Findings) -> Step<()> {
-        let Some((former, latter)) = self.names.first_pair(|i| self.key(header, i), |a, b| a == b) else {
-            return Ok(());
-        };
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
-        let key = shown(self.key(header, latter));
-        let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-        Ok(findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?)
+        for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
+            let key = shown(self.key(header, latter));
+            let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
+            findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
+        }
+        Ok(())
     }
 
     fn key<'a>(&self, header: &'a [u8], i: usize) -> &'a str {

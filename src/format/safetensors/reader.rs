@@ -13,7 +13,7 @@ use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
 use crate::error::{Fault, Findings, Result};
 use crate::format::json;
-use crate::format::name_table::first_duplicate;
+use crate::format::name_table::duplicates;
 use crate::format::{Options, shown};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
@@ -110,21 +110,27 @@ impl<'o> Reader<'o> {
         outcome.map_err(|error| self.explain(text, &error).into())
     }
 
-    /// Two parsers would disagree about a name that is given twice.
+    /// Two parsers would disagree about names that are given twice.
     pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Fault>> {
-        if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
-            let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
+        let twice = duplicates(self.table.len(), |i| self.table.name(i))?;
+        let mut offsets = Vec::new();
+        if !twice.is_empty() {
+            offsets = budget::list(self.table.len() + 1)?;
+            offsets.extend(Keys::new(text).take(offsets.capacity()));
+        }
+        for (former, latter) in twice {
+            let offset = |tensor| offsets.get(self.key_of_tensor(tensor)).copied().unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
             let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
             let fault = fault.tensor(self.table.name(latter)).offset(offset(latter));
             self.findings.report(fault)?;
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
-        if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
+        let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
+        for (_, latter) in duplicates(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
             let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
-            let offset = self.metadata_key.and_then(|key| key_offset(text, key));
-            self.findings.report(fault.offset(offset.unwrap_or(LENGTH_BYTES)))?;
+            self.findings.report(fault.offset(of_metadata))?;
         }
         Ok(())
     }

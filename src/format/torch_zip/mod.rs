@@ -242,11 +242,11 @@ impl<'o> Parser<'o> {
         let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
         let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
         archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
-        if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), |a, b| a == b) {
+        for (first, second) in archive.index.pairs(|number| archive.name(number), |a, b| a == b)? {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
             let cause = format!("it is there twice, first at byte {}", offset(first));
             let (name, at) = (archive.name(second), offset(second));
-            return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
+            self.findings.go_on(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
         }
         archive.note_strangers(&mut self.findings);
         Ok(Some(archive))
