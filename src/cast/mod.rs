@@ -14,7 +14,7 @@ mod table;
 mod x86;
 
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
-pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at, scale_blocks};
+pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};

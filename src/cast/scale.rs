@@ -30,12 +30,7 @@ pub struct BlockScaled<'a> {
     pub block: (usize, usize),
 }
 
-/// Dequantises the whole matrix into `out`, elements of `out_dtype`.
-pub fn scale_blocks(matrix: &BlockScaled<'_>, out: &mut [u8], out_dtype: DType, options: CastOptions) -> Result<()> {
-    scale_block_rows(matrix, 0..matrix.rows, out, out_dtype, options)
-}
-
-/// Dequantises some rows into `out`, which has room for these rows alone: so that several threads can each do a part.
+/// Dequantises some rows into `out`, elements of `out_dtype`, which has room for these rows alone: so that several threads can each do a part.
 pub fn scale_block_rows(
     matrix: &BlockScaled<'_>,
     rows: Range<usize>,

@@ -144,7 +144,7 @@ impl Checkpoint {
         let mut count = 0;
         for (number, file) in self.files.iter().enumerate() {
             let (Some(file), Some(torch)) = (file.as_deref(), self.catalog.torch(number as u32)) else { continue };
-            for (_, place) in torch.checksums() {
+            for place in torch.checksums() {
                 verify(file, torch, place, &self.options.format.interrupt)
                     .map_err(|error| error.at_path(file.path()))?;
                 count += 1;
@@ -155,7 +155,7 @@ impl Checkpoint {
 }
 
 fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut checksum = torch_zip::Crc32::default();
+    let mut checksum = crc32fast::Hasher::new();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = source.read_span(place.span, interrupt, |_| Ok(()))?;
@@ -171,5 +171,5 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
             interrupt()?;
         }
     }
-    torch.check_crc32(place.span, place.crc32, checksum.value())
+    torch.check_crc32(place.span, place.crc32, checksum.finalize())
 }

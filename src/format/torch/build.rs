@@ -82,7 +82,7 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let (element, shape) = element(strided, &mut pairs);
     let empty = strided.shape.contains(&0);
     let storage = torch.pickled.storage(strided.storage);
-    let place = match torch.place(strided.storage) {
+    let place = match torch.place(strided.storage.index()) {
         Ok(place) => place,
         Err(_) if empty => Place::stored(Span::within(0, 0, 0)?),
         Err(Error::Format(fault)) => return Err(fault.tensor(name).format()),

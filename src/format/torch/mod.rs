@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef};
+use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageRef};
 use crate::format::torch_zip;
 use crate::rules;
 use crate::tensor::Span;
@@ -85,13 +85,8 @@ impl Deflated {
 }
 
 impl Torch {
-    /// Where a storage lies, or an error that names it.
-    pub fn place(&self, id: StorageId) -> Result<Place> {
-        self.place_of(id.index())
-    }
-
-    /// As [`Torch::place`], by the position in [`Pickled::storages`].
-    pub fn place_of(&self, number: usize) -> Result<Place> {
+    /// Where a storage lies, by its position in [`Pickled::storages`], or an error that names it.
+    pub fn place(&self, number: usize) -> Result<Place> {
         let place = self.places.get(number).copied().flatten();
         place.ok_or_else(|| match self.pickled.storages.get(number) {
             Some(storage) => missing(storage).format(),
@@ -126,16 +121,13 @@ impl Torch {
         Err(torch_zip::wrong_crc32(&name, actual, said, span.start()).format())
     }
 
-    /// The storages of the file that have a checksum, each once, with their keys.
-    pub fn checksums(&self) -> impl Iterator<Item = (&str, Place)> {
+    /// The storages of the file that have a checksum, each once.
+    pub fn checksums(&self) -> impl Iterator<Item = Place> {
         let mut seen = HashSet::new();
-        let storages = self.pickled.storages.iter().zip(&self.places);
-        let known = storages.filter_map(|(storage, place)| Some((&*storage.key, (*place)?)));
-        known.filter(move |(_, place)| place.crc32 != 0 && seen.insert(place.span.start()))
+        let known = self.places.iter().copied().flatten();
+        known.filter(move |place| place.crc32 != 0 && seen.insert(place.span.start()))
     }
-}
 
-impl Torch {
     /// A file without names for its tensors: what a loader needs that builds the values as they are nested.
     pub fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
