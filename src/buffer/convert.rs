@@ -123,13 +123,15 @@ pub fn scale_blocks(
     saturate: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
-    let (matrices, rows, cols) = matrices(data)?;
-    let (scale_matrices, scale_rows, scale_cols) = matrices_of_scales(scales)?;
+    let (matrices, rows, cols) = as_matrices(data)?;
+    let found = as_matrices(scales).map_err(|_| {
+        Error::Argument(format!("the scales are a matrix, one for each block; they have shape {:?}", scales.shape))
+    })?;
     if block.0 == 0 || block.1 == 0 {
         return Err(Error::Argument(format!("a block of {} x {} elements is empty", block.0, block.1)));
     }
     let expected = (matrices, rows.div_ceil(block.0), cols.div_ceil(block.1));
-    if (scale_matrices, scale_rows, scale_cols) != expected {
+    if found != expected {
         return Err(Error::Argument(format!(
             "data of shape {:?} in blocks of {} x {} has scales of shape {:?}; they have {:?}",
             data.shape,
@@ -172,15 +174,9 @@ pub fn scale_blocks(
 }
 
 /// Number of matrices, rows, columns.
-fn matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
+fn as_matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
     match &*data.shape {
         [front @ .., rows, cols] => Ok((front.iter().product::<i64>() as usize, *rows as usize, *cols as usize)),
         shape => Err(Error::Argument(format!("block scales are for matrices; the data has shape {shape:?}"))),
     }
-}
-
-fn matrices_of_scales(scales: &Buffer) -> Result<(usize, usize, usize)> {
-    matrices(scales).map_err(|_| {
-        Error::Argument(format!("the scales are a matrix, one for each block; they have shape {:?}", scales.shape))
-    })
 }

@@ -201,19 +201,20 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Re
 
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::new();
-    let mut missing = vec![false; paths.len()];
+    let mut absent = vec![false; paths.len()];
     let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options, findings)?,
             Err(Error::MissingFile { .. }) => {
-                missing[number] = true;
+                absent[number] = true;
                 contents.add_nothing(paths[number].clone());
             }
             Err(error) => return Err(error),
         }
     }
-    disagreements.missing_shards(&paths, &index, &missing);
+    disagreements.missing_shards(&paths, &index, &absent);
+    // What is broken, too, where errors are collected.
     let missing: Vec<bool> = contents.sources.iter().map(Option::is_none).collect();
     NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();

@@ -118,6 +118,9 @@ impl Placement {
 
 impl Catalog {
     /// Where weight number `number` lies; or why no array of the file stands for it.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
     pub fn placement(&self, number: usize) -> Result<Placement> {
         let info = self.table().get(number);
         let (dtype, swap) = match info.element {

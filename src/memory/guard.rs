@@ -5,8 +5,8 @@
 
 use std::io;
 
-/// Reads `lens` bytes at each address of `from`, one run after the other, into `out`. An error of kind `UnexpectedEof` means that some of the
-/// memory is no longer there.
+/// Copies runs of bytes, each an address and a length, one after the other into `out`, which has the length of all. An error of kind
+/// `UnexpectedEof` means that some of the memory is no longer there.
 ///
 /// # Safety
 /// Each run must lie in a mapping that stays mapped during the call (its pages may have lost their file).

@@ -33,7 +33,7 @@ impl Pages {
         let whole = len.checked_next_multiple_of(if len < HUGE_PAGE { 4096 } else { HUGE_PAGE })?;
         let spare = if len < HUGE_PAGE { 0 } else { HUGE_PAGE };
         let map = MmapMut::map_anon(whole.checked_add(spare)?).ok()?;
-        let first = if spare == 0 { 0 } else { map.as_ptr().align_offset(HUGE_PAGE) };
+        let first = if spare == 0 { 0 } else { map.as_ptr().addr().wrapping_neg() % HUGE_PAGE };
         #[cfg(target_os = "linux")]
         if spare > 0 {
             // Advice: where the system has no huge pages, small ones do.

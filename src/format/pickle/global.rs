@@ -5,16 +5,7 @@ use super::dtype::StorageType;
 use super::object::DictKind;
 use crate::tensor::TorchDType;
 
-/// The number of a global.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GlobalId(pub(super) u32);
-
-impl GlobalId {
-    /// The position in [`super::Pickled::globals`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+number!(GlobalId, "globals");
 
 /// A class or function that a pickle names. Nothing is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]

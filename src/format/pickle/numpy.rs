@@ -1,7 +1,8 @@
 //! NumPy's scalars, arrays and dtypes, as plain values.
 
 use super::Step;
-use super::global::{GlobalId, Known, Verdict};
+use super::construct::Call;
+use super::global::{Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId, Slice};
 use crate::format::shown_shape;
@@ -56,13 +57,8 @@ impl NumpyDType {
 }
 
 impl Machine<'_> {
-    pub(super) fn make_numpy(
-        &mut self,
-        known: Known,
-        global: GlobalId,
-        list: &[ObjectId],
-        arguments: ObjectId,
-    ) -> Step<Option<ObjectId>> {
+    pub(super) fn make_numpy(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
+        let &Call { known, global, list, arguments } = call;
         let object = match (known, list) {
             (Known::NumpyDType, [code, ..]) => match self.objects.text(*code).and_then(NumpyDType::from_code) {
                 Some(dtype) => Object::NumpyDType(dtype),

@@ -36,12 +36,10 @@ impl Machine<'_> {
         let kind = members.first().copied();
         let kind = kind.map(|kind| self.key_text(kind)).transpose()?.flatten().unwrap_or_default();
         match (&*kind, &members[..], self.persistent) {
-            ("storage", [_, class, key, location, elements], PersistentIds::Zip) => {
-                let id = self.storage_ref(*class, *key, *location, *elements, None)?;
-                self.make(Object::Storage(id))
-            }
-            ("storage", [_, class, key, location, elements, view], PersistentIds::Legacy) => {
-                let id = self.storage_ref(*class, *key, *location, *elements, Some(*view))?;
+            ("storage", [_, class, key, location, elements, view @ ..], frame)
+                if view.len() == usize::from(frame == PersistentIds::Legacy) =>
+            {
+                let id = self.storage_ref(*class, *key, *location, *elements, view.first().copied())?;
                 self.make(Object::Storage(id))
             }
             // The class of a module with its source, which is neither compared nor shown.
