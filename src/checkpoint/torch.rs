@@ -72,9 +72,11 @@ fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limi
     for _ in 0..STRAY_PICKLES {
         let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) else { break };
         let (globals, outcome) = pickle::globals(rest, at + start as u64, limits, PersistentIds::Zip);
-        let new = globals.into_iter().filter(|global| !pickled.globals.iter().any(|have| have.is_same(global)));
-        let new: Vec<GlobalUse> = new.filter(|global| !found.iter().any(|have| have.is_same(global))).collect();
-        found.extend(new);
+        for global in globals {
+            if !pickled.globals.iter().chain(&found).any(|have| have.is_same(&global)) {
+                found.push(global);
+            }
+        }
         match outcome {
             Ok(len) => start += len,
             Err(_) => break,

@@ -3,10 +3,11 @@
 //! Fresh pages are the hidden cost of every copy: the system clears each page when it is first touched, which takes longer than writing to it.
 //! Huge pages make that cheaper, and a block that was used before has none to clear.
 
+use std::num::NonZero;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
+use once_cell::race::OnceNonZeroUsize;
 
 use super::limit::memory_limit;
 use super::pool::{HasSize, Pool};
@@ -68,15 +69,9 @@ impl HasSize for Pages {
 
 /// How much released blocks may keep. Limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
-    static MOST: AtomicUsize = AtomicUsize::new(0);
-    match MOST.load(Ordering::Relaxed) {
-        0 => {
-            let most = KEPT_MOST.min(memory_limit() / KEPT_SHARE).max(1);
-            MOST.store(most, Ordering::Relaxed);
-            most
-        }
-        most => most,
-    }
+    static MOST: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let most = || NonZero::new(KEPT_MOST.min(memory_limit() / KEPT_SHARE)).unwrap_or(NonZero::<usize>::MIN);
+    MOST.get_or_init(most).get()
 }
 
 /// Gives the memory of released blocks back to the system; returns how many bytes that were.
