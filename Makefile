@@ -118,6 +118,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	ruff check
 	ruff format --check
 	mypy
+	lint-imports
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
 	python tools/check_links.py
 

@@ -7,14 +7,14 @@
 No framework is imported before its door is opened, NumPy included.
 """
 
-from max_weights._lazy import exports
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights import driver, graph, nn
-    from max_weights._core import Buffer, GGUFWeights, PytorchWeights, SafetensorWeights, __version__, release_memory
-    from max_weights.blocks import dequantize, quantize, scale_blocks
-    from max_weights.driver.virtual import virtual_devices
+    from max_weights import driver, graph, jax, nn, numpy, sharding, torch
+    from max_weights._core import __version__, release_memory
+    from max_weights.buffer import Buffer
+    from max_weights.devices import DeviceRef, virtual_devices
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
         ClosedError,
@@ -26,12 +26,18 @@ if TYPE_CHECKING:
         WeightNotFoundError,
         WeightsError,
     )
-    from max_weights.graph.device import DeviceRef
-    from max_weights.graph.weights.format import WeightsFormat, weights_format
-    from max_weights.graph.weights.load import load_weights
-    from max_weights.graph.weights.protocol import Weights
-    from max_weights.graph.weights.weight_data import WeightData
+    from max_weights.quantization import dequantize, quantize, scale_blocks
     from max_weights.versions import show_versions
+    from max_weights.weight_data import WeightData
+    from max_weights.weights import (
+        GGUFWeights,
+        PytorchWeights,
+        SafetensorWeights,
+        Weights,
+        WeightsFormat,
+        load_weights,
+        weights_format,
+    )
 
 __all__ = [
     "Buffer",
@@ -56,48 +62,70 @@ __all__ = [
     "driver",
     "finfo",
     "graph",
+    "jax",
     "load_weights",
     "nn",
+    "numpy",
     "quantize",
     "release_memory",
     "scale_blocks",
+    "sharding",
     "show_versions",
+    "torch",
     "virtual_devices",
     "weights_format",
 ]
 
-__getattr__, __dir__ = exports(
-    __name__,
-    {
-        "Buffer": "max_weights._core",
-        "ClosedError": "max_weights.errors",
-        "DType": "max_weights.dtype",
-        "DeviceError": "max_weights.errors",
-        "DeviceRef": "max_weights.graph.device",
-        "FileChangedError": "max_weights.errors",
-        "FormatError": "max_weights.errors",
-        "GGUFWeights": "max_weights._core",
-        "MissingFileError": "max_weights.errors",
-        "PytorchWeights": "max_weights._core",
-        "SafetensorWeights": "max_weights._core",
-        "UnsupportedError": "max_weights.errors",
-        "WeightData": "max_weights.graph.weights.weight_data",
-        "WeightNotFoundError": "max_weights.errors",
-        "Weights": "max_weights.graph.weights.protocol",
-        "WeightsError": "max_weights.errors",
-        "WeightsFormat": "max_weights.graph.weights.format",
-        "__version__": "max_weights._core",
-        "dequantize": "max_weights.blocks",
-        "driver": "max_weights.driver",
-        "finfo": "max_weights.dtype",
-        "graph": "max_weights.graph",
-        "load_weights": "max_weights.graph.weights.load",
-        "nn": "max_weights.nn",
-        "quantize": "max_weights.blocks",
-        "release_memory": "max_weights._core",
-        "scale_blocks": "max_weights.blocks",
-        "show_versions": "max_weights.versions",
-        "virtual_devices": "max_weights.driver.virtual",
-        "weights_format": "max_weights.graph.weights.format",
-    },
-)
+# Where each name lives: it is imported when it is first used, so that `import max_weights` costs next to nothing. The
+# imports above say the same to people and type checkers; a test compares the two.
+_HOMES = {
+    "Buffer": "max_weights.buffer",
+    "ClosedError": "max_weights.errors",
+    "DType": "max_weights.dtype",
+    "DeviceError": "max_weights.errors",
+    "DeviceRef": "max_weights.devices",
+    "FileChangedError": "max_weights.errors",
+    "FormatError": "max_weights.errors",
+    "GGUFWeights": "max_weights.weights",
+    "MissingFileError": "max_weights.errors",
+    "PytorchWeights": "max_weights.weights",
+    "SafetensorWeights": "max_weights.weights",
+    "UnsupportedError": "max_weights.errors",
+    "WeightData": "max_weights.weight_data",
+    "WeightNotFoundError": "max_weights.errors",
+    "Weights": "max_weights.weights",
+    "WeightsError": "max_weights.errors",
+    "WeightsFormat": "max_weights.weights",
+    "__version__": "max_weights._core",
+    "dequantize": "max_weights.quantization",
+    "driver": "max_weights.driver",
+    "finfo": "max_weights.dtype",
+    "graph": "max_weights.graph",
+    "jax": "max_weights.jax",
+    "load_weights": "max_weights.weights",
+    "nn": "max_weights.nn",
+    "numpy": "max_weights.numpy",
+    "quantize": "max_weights.quantization",
+    "release_memory": "max_weights._core",
+    "scale_blocks": "max_weights.quantization",
+    "sharding": "max_weights.sharding",
+    "show_versions": "max_weights.versions",
+    "torch": "max_weights.torch",
+    "virtual_devices": "max_weights.devices",
+    "weights_format": "max_weights.weights",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __import__(home)
+    module = sys.modules[home]
+    value: object = module if home == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value  # found directly from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*_HOMES, *globals()})

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, final, overload
 import numpy as np
 from typing_extensions import disjoint_base
 
-from max_weights.driver.device import Device
-from max_weights.driver.tensor import DLPackArray
+from max_weights.buffer import DLPackArray
+from max_weights.devices import Device, DeviceRef
+from max_weights.dim import Dim
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import Dim
-from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.weight import Weight
-from max_weights.graph.weights.weight_data import WeightData
+from max_weights.quantization import QuantizationEncoding
+from max_weights.weight_data import WeightData
 
 _Index = int | slice | None
 _Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import jax
 
 from max_weights._core import buffers
-from max_weights.graph.weights.load import load_weights
+from max_weights.weights import load_weights
 
 
 def load_file(filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, jax.Array]:

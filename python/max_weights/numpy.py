@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from max_weights._core import buffers
-from max_weights.graph.weights.load import load_weights
+from max_weights.weights import load_weights
 
 
 def load_file(

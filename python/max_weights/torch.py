@@ -11,7 +11,7 @@ from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, TorchFile, export_dlpack, printable
 from max_weights.errors import UnsupportedError
-from max_weights.graph.weights.load import load_weights
+from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     MapLocation = (
@@ -227,7 +227,7 @@ class Builder:
 
     def numpy_array(self, data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Any:
         """An array of NumPy."""
-        from max_weights.driver.doors import pickled_array
+        from max_weights.buffer import pickled_array
 
         return pickled_array(data, dtype, shape, fortran)
 

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
+from max_weights.devices import DeviceRef
 from max_weights.driver import Device
-from max_weights.graph.device import DeviceRef
 
 
 def test_type_and_number_decide_equality() -> None:

@@ -11,48 +11,19 @@ import pytest
 import max_weights
 
 PACKAGE = Path(max_weights.__file__).parent
-LAZY_PACKAGES = [
-    "max_weights",
-    "max_weights.graph",
-    "max_weights.graph.ops",
-    "max_weights.graph.weights",
-    "max_weights.nn",
-]
-OPS = {f"graph.ops.{path.stem}" for path in (PACKAGE / "graph" / "ops").glob("[a-z]*.py")}
-# Lower may not import higher. What is not listed stands on top and may import everything.
-LAYERS = [
-    {"_lazy", "errors", "graph.record"},
-    {"dtype", "driver.device", "driver.tensor"},
-    {"_core"},
-    {"driver.virtual", "driver.doors", "driver", "graph.dim", "graph.device", "graph.quantization"},
-    {"graph.shape", "graph.place"},
-    {"graph.pieces"},
-    {"graph.shape_only", "graph.sharding_rules"},
-    {"graph.sharding"},
-    {"graph.type", "graph.stack", "graph.promote", "graph.infer", "graph.listing"},
-    # Values have operators, and operations take values: these belong together.
-    {"graph.operators", "graph.value", "graph.ops", *OPS},
-    {"graph.weights.weight_data", "graph.weights.format"},
-    {"graph.shard_data"},
-    {"graph.weight", "graph.weight_shard"},
-    {"graph.weights.declared"},
-    {"graph.graph"},
-    {"graph.weights.lazy_cast"},
-    {"graph.weights.hub"},
-    {"graph.weights.protocol", "graph.weights.allocate", "graph.weights.load"},
-    {"blocks"},
-    {"graph.weights", "graph"},
-    {"nn.hooks", "nn.near_names"},
-    {"nn.walk", "nn.load_report"},
-    {"nn.places", "nn.named_weights", "nn.values", "nn.plain", "nn.census"},
-    {"nn.convert", "nn.placement", "nn.load_state", "nn.tree", "nn.summary"},
-    {"nn.load_file"},
-    {"nn.module"},
-    {"nn.layer_list", "nn.layer_v2"},
-    {"nn.sequential"},
-    {"nn.layer", "nn"},
-    {"pipelines.nn.layer"},
-    {"pipelines.nn", "pipelines"},
+# The dotted paths of MAX.
+FACADES = [
+    "driver",
+    "graph.dim",
+    "graph.quantization",
+    "graph.shape",
+    "graph.weights",
+    "graph.weights.format",
+    "graph.weights.load",
+    "graph.weights.weights",
+    "nn.layer",
+    "pipelines.nn",
+    "pipelines.nn.layer",
 ]
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "rich", "typer", "safetensors"}
 
@@ -100,33 +71,28 @@ print(sorted({FRAMEWORKS!r} & set(sys.modules)))"""
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", LAZY_PACKAGES)
-def test_lazy_names_are_those_that_type_checkers_see(name: str) -> None:
-    package = importlib.import_module(name)
-    tree = modules()[name.removeprefix("max_weights").lstrip(".")]
-    block = next(node for node in tree.body if is_type_checking(node))
+def test_lazy_names_are_those_that_type_checkers_see() -> None:
+    block = next(node for node in modules()[""].body if is_type_checking(node))
     declared = {
         alias.name: node.module for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert sorted(declared) == sorted(package.__all__)
-    assert set(package.__all__) <= set(dir(package))
+    assert sorted(declared) == sorted(max_weights.__all__)
+    assert set(max_weights.__all__) <= set(dir(max_weights))
     for exported, home in declared.items():
-        value = getattr(package, exported)
+        value = getattr(max_weights, exported)
         module = importlib.import_module(str(home))
         assert value is getattr(module, exported, None) or value is importlib.import_module(f"{home}.{exported}")
     with pytest.raises(AttributeError, match="no_such_name"):
-        package.no_such_name  # noqa: B018
+        max_weights.no_such_name  # noqa: B018
 
 
-def test_imports_run_one_way() -> None:
-    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
-    for name, tree in modules().items():
-        for imported in imports(tree, only_at_import=False):
-            if imported.startswith("max_weights."):
-                target = imported.removeprefix("max_weights.")
-                assert rank.get(target, -1) <= rank.get(name, len(LAYERS)), (
-                    f"{name} imports {target}, which stands above it"
-                )
+@pytest.mark.parametrize("name", FACADES)
+def test_facades_hold_re_exports_and_nothing_else(name: str) -> None:
+    (docstring, *rest) = modules()[name].body
+    assert isinstance(docstring, ast.Expr)
+    assert all(isinstance(node, ast.ImportFrom | ast.Assign) for node in rest), name
+    exported = {alias.asname or alias.name for node in rest if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert exported == set(importlib.import_module(f"max_weights.{name}").__all__)
 
 
 def test_frameworks_are_imported_inside_functions_or_in_their_own_module() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from max_weights.graph import Dim, Segment, Shape, ShardingStrategy, Weight
-from max_weights.graph.sharding import ShapeOnly, concat
+from max_weights.sharding.strategies import ShapeOnly, concat
 
 S = ShardingStrategy
 Make = Callable[[int], ShardingStrategy]

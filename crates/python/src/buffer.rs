@@ -68,7 +68,7 @@ fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
 
 /// The function `name` of the Python side's doors to the frameworks.
 fn door<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
-    imported(py, cell, "max_weights.driver.doors", name)
+    imported(py, cell, "max_weights.buffer", name)
 }
 
 #[pymethods]
@@ -161,7 +161,7 @@ impl Buffer {
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.tensor.device();
-        imported(py, &CLASS, "max_weights.driver.device", "Device")?.call1((device.label(), device.id()))
+        imported(py, &CLASS, "max_weights.devices", "Device")?.call1((device.label(), device.id()))
     }
 
     #[getter]
@@ -541,7 +541,7 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(device.py(), &FUNCTION, "max_weights.driver.device", "require_cpu")?.call1((device,)).map(drop)
+    imported(device.py(), &FUNCTION, "max_weights.devices", "require_cpu")?.call1((device,)).map(drop)
 }
 
 /// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would

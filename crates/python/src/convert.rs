@@ -66,7 +66,7 @@ pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> P
 /// The member of the Python enum for a packed encoding.
 pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(py, &CLASS, "max_weights.graph.quantization", "QuantizationEncoding")?.call1((encoding.name(),))
+    imported(py, &CLASS, "max_weights.quantization", "QuantizationEncoding")?.call1((encoding.name(),))
 }
 
 /// The packed encoding that a member of the Python enum, or its number in ggml, stands for.

@@ -312,7 +312,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
 /// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
 fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
     static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(producer.py(), &DOOR, "max_weights.driver.doors", "writable_unsaid")?.call1((producer,))?.extract()
+    imported(producer.py(), &DOOR, "max_weights.buffer", "writable_unsaid")?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {

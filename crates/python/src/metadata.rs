@@ -151,7 +151,7 @@ impl<'py> Making<'py> {
         if let Some(dtype) = array.element().dtype() {
             self.ask(array.bytes().len().saturating_mul(2).saturating_add(ARRAY_BYTES))?;
             let bytes = PyBytes::new(py, array.bytes());
-            let door = imported(py, &DOOR, "max_weights.driver.doors", "numbers")?;
+            let door = imported(py, &DOOR, "max_weights.buffer", "numbers")?;
             return door.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
         }
         self.ask(array.len().saturating_mul(ELEMENT_BYTES))?;

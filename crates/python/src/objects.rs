@@ -194,7 +194,7 @@ impl<'py> Maker<'py> for Inert {
             }
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let door = imported(py, &DOOR, "max_weights.driver.doors", "pickled_array")?;
+                let door = imported(py, &DOOR, "max_weights.buffer", "pickled_array")?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),

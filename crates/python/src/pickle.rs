@@ -56,7 +56,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         // A tree of the same files with their own names goes along, and is renamed where it arrives.
         let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
         let file = WeightsNode::at(Arc::new(file), String::new()).into_python(py)?;
-        let function = py.import("max_weights.graph.weights.rename")?.getattr("reopen_renamed")?;
+        let function = py.import("max_weights.renaming")?.getattr("reopen_renamed")?;
         return Ok((function, (file, scheme, node.name())).into_pyobject(py)?);
     }
     let paths = checkpoint.opened().to_vec();

@@ -90,7 +90,7 @@ impl WeightsNode {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = PyTuple::new(py, buffer.tensor().shape())?;
-        let class = imported(py, &CLASS, "max_weights.graph.weights.weight_data", "WeightData")?;
+        let class = imported(py, &CLASS, "max_weights.weight_data", "WeightData")?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
             let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);

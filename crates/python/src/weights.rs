@@ -317,7 +317,7 @@ impl WeightsNode {
 
     fn renamed<'py>(slf: &Bound<'py, Self>, scheme: &str) -> PyResult<Bound<'py, PyAny>> {
         static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.rename", "renamed")?;
+        let function = imported(slf.py(), &FUNCTION, "max_weights.renaming", "renamed")?;
         function.call1((slf, scheme))
     }
 
@@ -340,14 +340,14 @@ impl WeightsNode {
         device: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.allocate", "allocate")?;
+        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate")?;
         function.call1((slf, dtype, shape, quantization_encoding, device))
     }
 
     #[pyo3(signature = (dtype=None))]
     fn allocate_as_bytes<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.graph.weights.allocate", "allocate_as_bytes")?;
+        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate_as_bytes")?;
         function.call1((slf, dtype))
     }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import Buffer, WeightInfo, WeightsNode
     from max_weights.cli.statistics import Chunks
-    from max_weights.graph.quantization import QuantizationEncoding
+    from max_weights.quantization import QuantizationEncoding
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -102,7 +102,7 @@ def parts(tensor: Buffer) -> Iterator[Buffer]:
 
 def decoded(node: WeightsNode, encoding: QuantizationEncoding) -> Chunks:
     """The values of packed blocks, some of them at a time."""
-    from max_weights.blocks import dequantize
+    from max_weights.quantization import dequantize
 
     packed = node.data().to_buffer().contiguous()
     blocks = packed.view(DType.uint8, [packed.nbytes // encoding.block_size, encoding.block_size])

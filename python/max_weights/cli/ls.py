@@ -22,8 +22,8 @@ from rich.theme import Theme
 
 from max_weights._core import files, printable, tree
 from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
-from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.weights.load import load_weights
+from max_weights.quantization import QuantizationEncoding
+from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from max_weights._core import WeightInfo, WeightInfos, WeightsNode

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from max_weights._core import PytorchWeights, files, printable, torch_globals
 from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, fail, plural
-from max_weights.graph.weights.load import load_weights
+from max_weights.weights import load_weights
 
 COLOURS = {"known": "green", "unknown": "yellow", "dangerous": "red"}
 

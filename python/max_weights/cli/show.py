@@ -16,7 +16,7 @@ from max_weights.cli.chunks import chunks_of, decoded
 from max_weights.cli.statistics import Statistics, statistics
 from max_weights.cli.terminal import CHECKPOINT, console, errors_in_one_line, plain, plural, size, warn
 from max_weights.dtype import DType
-from max_weights.graph.weights.load import load_weights
+from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from max_weights._core import WeightInfo, WeightsNode

@@ -1,10 +1,7 @@
-"""Tensors and devices: `Buffer` (also as `Tensor`), `Device`, `CPU`, `DLPackArray`."""
+"""Tensors and devices under the dotted path of MAX."""
 
-from max_weights._core import Buffer
-from max_weights.driver.device import CPU, Device
-from max_weights.driver.tensor import DLPackArray
-from max_weights.driver.virtual import virtual_devices
-
-Tensor = Buffer
+from max_weights.buffer import Buffer, DLPackArray
+from max_weights.buffer import Buffer as Tensor
+from max_weights.devices import CPU, Device, virtual_devices
 
 __all__ = ["CPU", "Buffer", "DLPackArray", "Device", "Tensor", "virtual_devices"]

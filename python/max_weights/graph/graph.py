@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
 from max_weights.errors import UnsupportedError
-from max_weights.graph.place import problem, user_place
+from max_weights.graph.call_site import problem, user_place
+from max_weights.graph.declared import Declarations, DeclaredWeights
 from max_weights.graph.stack import current, enter, leave
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import Node, TensorValue
-from max_weights.graph.weights.declared import Declarations, DeclaredWeights
 
 if TYPE_CHECKING:
     import os

@@ -10,9 +10,9 @@ import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from max_weights.graph.dim import Dim, DimLike, StaticDim, factors_of, to_dim
-from max_weights.graph.place import listed, problem
-from max_weights.graph.shape import Shape
+from max_weights.dim import Dim, DimLike, StaticDim, factors_of, to_dim
+from max_weights.graph.call_site import problem
+from max_weights.shape import Shape, listed
 
 
 def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> int:

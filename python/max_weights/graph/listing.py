@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
-from max_weights.graph.dim import Dim
-from max_weights.graph.place import listed
+from max_weights.dim import Dim
+from max_weights.shape import listed
 
 if TYPE_CHECKING:
     from max_weights.graph.graph import Graph

@@ -9,8 +9,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from max_weights.graph.dim import Dim
-from max_weights.graph.shape import Shape
+from max_weights.dim import Dim
+from max_weights.shape import Shape
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValue, TensorValueLike

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from max_weights.dtype import DType, finfo
-from max_weights.graph.place import problem
+from max_weights.graph.call_site import problem
 
 # A float holds every value of those named beside it.
 _WIDER_FLOATS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from max_weights.graph.place import problem
+from max_weights.graph.call_site import problem
 
 if TYPE_CHECKING:
     from max_weights.graph.graph import Graph

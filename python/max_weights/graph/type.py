@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import GenericAlias
 from typing import Any, ClassVar, NoReturn
 
+from max_weights.devices import DeviceRef
+from max_weights.dim import Dim
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import Dim
-from max_weights.graph.shape import Shape, ShapeLike
+from max_weights.shape import Shape, ShapeLike
 
 __all__ = ["TensorType", "Type"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from max_weights.devices import DeviceRef
+from max_weights.dim import Dim, DimLike
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import Dim, DimLike
 from max_weights.graph.operators import Operators
-from max_weights.graph.shape import Shape, ShapeLike
 from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
+from max_weights.shape import Shape, ShapeLike
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from max_weights.graph.graph import Graph
-    from max_weights.graph.pieces import Pieces
+    from max_weights.sharding.pieces import Pieces
 
 __all__ = ["Node", "TensorValue", "TensorValueLike", "Value"]
 

@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights.devices import DeviceRef
+from max_weights.dim import DimLike
 from max_weights.dtype import DType
 from max_weights.errors import GraphError
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import DimLike
-from max_weights.graph.place import user_place
-from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.shape import Shape
+from max_weights.graph.call_site import user_place
 from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.quantization import QuantizationEncoding
+from max_weights.shape import Shape
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from max_weights.graph.sharding import ShardingStrategy
+    from max_weights.sharding.strategies import ShardingStrategy
 
 __all__ = ["Weight"]
 

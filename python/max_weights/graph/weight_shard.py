@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from max_weights._core import shown
+from max_weights.devices import DeviceRef
+from max_weights.dim import DimLike
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import DimLike
-from max_weights.graph.pieces import Pieces
-from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.shape import Shape
-from max_weights.graph.shard_data import take
 from max_weights.graph.weight import Weight
+from max_weights.quantization import QuantizationEncoding
+from max_weights.shape import Shape
+from max_weights.sharding.data import take
+from max_weights.sharding.pieces import Pieces
 
 __all__ = ["WeightShard", "shards"]
 

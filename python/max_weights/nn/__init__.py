@@ -1,15 +1,11 @@
 """Models: `Module`, `Layer`, `LayerList`, hooks, and state dicts."""
 
-from max_weights._lazy import exports
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from max_weights.nn.hooks import Layer, add_layer_hook, clear_hooks
-    from max_weights.nn.layer_list import LayerList
-    from max_weights.nn.layer_v2 import LayerV2
-    from max_weights.nn.load_report import LoadReport
-    from max_weights.nn.module import Module, recursive_named_layers
-    from max_weights.nn.sequential import Sequential
+from max_weights.nn.hooks import Layer, add_layer_hook, clear_hooks
+from max_weights.nn.layer_list import LayerList
+from max_weights.nn.layer_v2 import LayerV2
+from max_weights.nn.load_report import LoadReport
+from max_weights.nn.module import Module, recursive_named_layers
+from max_weights.nn.sequential import Sequential
 
 __all__ = [
     "Layer",
@@ -22,18 +18,3 @@ __all__ = [
     "clear_hooks",
     "recursive_named_layers",
 ]
-
-__getattr__, __dir__ = exports(
-    __name__,
-    {
-        "Layer": "max_weights.nn.hooks",
-        "LayerList": "max_weights.nn.layer_list",
-        "LayerV2": "max_weights.nn.layer_v2",
-        "LoadReport": "max_weights.nn.load_report",
-        "Module": "max_weights.nn.module",
-        "Sequential": "max_weights.nn.sequential",
-        "add_layer_hook": "max_weights.nn.hooks",
-        "clear_hooks": "max_weights.nn.hooks",
-        "recursive_named_layers": "max_weights.nn.module",
-    },
-)

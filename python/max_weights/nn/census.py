@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from max_weights.graph.shape import Shape
 from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
+from max_weights.shape import Shape
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from max_weights._core import Buffer
-from max_weights.driver.virtual import devices_are_virtual
+from max_weights.allocation import LazyCast
+from max_weights.devices import devices_are_virtual
 from max_weights.dtype import DType
-from max_weights.graph.weights.lazy_cast import LazyCast
-from max_weights.graph.weights.weight_data import WeightData
 from max_weights.nn.values import Misfit, Value
+from max_weights.weight_data import WeightData
 
 
 def converted(given: Any, dtype: DType) -> Any:

@@ -10,8 +10,8 @@ from max_weights.nn.module import Module
 
 if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
-    from max_weights.graph.weights.protocol import Weights
     from max_weights.nn.load_report import LoadReport
+    from max_weights.weights import Weights
 
 __all__ = ["LayerV2"]
 

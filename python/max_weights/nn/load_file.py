@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.graph.weights.load import load_weights
 from max_weights.nn.convert import decoded
 from max_weights.nn.load_state import as_mapping, load
+from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights.graph.weight import Weight
-    from max_weights.graph.weights.protocol import WeightsAdapter
     from max_weights.nn.load_report import LoadReport
     from max_weights.nn.walk import ModuleNode
+    from max_weights.weights import WeightsAdapter
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str] | str | None
 

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
-from max_weights.graph.place import listed
-from max_weights.graph.shape import Shape
 from max_weights.nn.load_report import LoadReport, misfit
 from max_weights.nn.named_weights import NamedWeights, hand_over
 from max_weights.nn.plain import plain
 from max_weights.nn.values import Misfit, Value, matches, static_shape
+from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
-    from max_weights.graph.quantization import QuantizationEncoding
     from max_weights.graph.weight import Weight
-    from max_weights.graph.weights.protocol import Weights
     from max_weights.nn.walk import ModuleNode
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.weights import Weights
 
 _log = logging.getLogger("max_weights.nn")
 

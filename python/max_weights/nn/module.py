@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from max_weights.dtype import DType
-    from max_weights.graph.weights.protocol import Weights, WeightsAdapter
     from max_weights.nn.load_report import LoadReport
+    from max_weights.weights import Weights, WeightsAdapter
 
 __all__ = ["Module", "recursive_named_layers"]
 

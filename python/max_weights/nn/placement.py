@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from max_weights.devices import DeviceRef
 from max_weights.errors import ArgumentError
-from max_weights.graph.device import DeviceRef
 from max_weights.nn.named_weights import NamedWeights
 from max_weights.nn.walk import ModuleNode
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer
 from max_weights.dtype import DType
-from max_weights.graph.shape import Shape
-from max_weights.graph.weights.weight_data import WeightData
+from max_weights.shape import Shape
+from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights.graph.weight import Weight

@@ -11,16 +11,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import Buffer, WeightsNode
-from max_weights.driver.doors import as_buffer
-from max_weights.driver.virtual import NoData
+from max_weights.allocation import LazyCast
+from max_weights.buffer import as_buffer
+from max_weights.devices import NoData
 from max_weights.dtype import DType
-from max_weights.graph.shape import matches as matches
-from max_weights.graph.weights.lazy_cast import LazyCast
-from max_weights.graph.weights.weight_data import WeightData
+from max_weights.shape import matches as matches
+from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
-    from max_weights.graph.quantization import QuantizationEncoding
-    from max_weights.graph.shape import Shape
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.shape import Shape
 
 # Memory that is made here is aligned to this, in bytes.
 _OWN_ALIGN = 64

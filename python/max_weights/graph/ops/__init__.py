@@ -1,94 +1,90 @@
 """The operations of a graph: each takes values, records itself in the current graph, and gives its results."""
 
-from max_weights._lazy import exports
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from max_weights.graph.ops.comparison import (
-        equal,
-        greater,
-        greater_equal,
-        less,
-        less_equal,
-        logical_and,
-        logical_not,
-        logical_or,
-        logical_xor,
-        not_equal,
-        where,
-    )
-    from max_weights.graph.ops.creation import (
-        constant,
-        range,
-    )
-    from max_weights.graph.ops.effects import (
-        call,
-        print,
-        transfer_to,
-    )
-    from max_weights.graph.ops.elementwise import (
-        abs,
-        add,
-        cast,
-        cos,
-        div,
-        erf,
-        exp,
-        floor,
-        floordiv,
-        gelu,
-        log,
-        mod,
-        mul,
-        neg,
-        pow,
-        relu,
-        rsqrt,
-        sigmoid,
-        silu,
-        sin,
-        sqrt,
-        sub,
-        tanh,
-    )
-    from max_weights.graph.ops.indexing import (
-        gather,
-        slice_tensor,
-    )
-    from max_weights.graph.ops.joining import (
-        concat,
-        split,
-        stack,
-    )
-    from max_weights.graph.ops.linear import (
-        matmul,
-        outer,
-    )
-    from max_weights.graph.ops.normalization import (
-        layer_norm,
-        logsoftmax,
-        rms_norm,
-        softmax,
-    )
-    from max_weights.graph.ops.reductions import (
-        argmax,
-        argmin,
-        max,
-        mean,
-        min,
-        sum,
-    )
-    from max_weights.graph.ops.shaping import (
-        broadcast_to,
-        flatten,
-        permute,
-        rebind,
-        reshape,
-        squeeze,
-        tile,
-        transpose,
-        unsqueeze,
-    )
+from max_weights.graph.ops.comparison import (
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    where,
+)
+from max_weights.graph.ops.creation import (
+    constant,
+    range,
+)
+from max_weights.graph.ops.effects import (
+    call,
+    print,
+    transfer_to,
+)
+from max_weights.graph.ops.elementwise import (
+    abs,
+    add,
+    cast,
+    cos,
+    div,
+    erf,
+    exp,
+    floor,
+    floordiv,
+    gelu,
+    log,
+    mod,
+    mul,
+    neg,
+    pow,
+    relu,
+    rsqrt,
+    sigmoid,
+    silu,
+    sin,
+    sqrt,
+    sub,
+    tanh,
+)
+from max_weights.graph.ops.indexing import (
+    gather,
+    slice_tensor,
+)
+from max_weights.graph.ops.joining import (
+    concat,
+    split,
+    stack,
+)
+from max_weights.graph.ops.linear import (
+    matmul,
+    outer,
+)
+from max_weights.graph.ops.normalization import (
+    layer_norm,
+    logsoftmax,
+    rms_norm,
+    softmax,
+)
+from max_weights.graph.ops.reductions import (
+    argmax,
+    argmin,
+    max,
+    mean,
+    min,
+    sum,
+)
+from max_weights.graph.ops.shaping import (
+    broadcast_to,
+    flatten,
+    permute,
+    rebind,
+    reshape,
+    squeeze,
+    tile,
+    transpose,
+    unsqueeze,
+)
 
 __all__ = [
     "abs",
@@ -157,74 +153,3 @@ __all__ = [
     "unsqueeze",
     "where",
 ]
-
-__getattr__, __dir__ = exports(
-    __name__,
-    {
-        "abs": "max_weights.graph.ops.elementwise",
-        "add": "max_weights.graph.ops.elementwise",
-        "argmax": "max_weights.graph.ops.reductions",
-        "argmin": "max_weights.graph.ops.reductions",
-        "broadcast_to": "max_weights.graph.ops.shaping",
-        "call": "max_weights.graph.ops.effects",
-        "cast": "max_weights.graph.ops.elementwise",
-        "concat": "max_weights.graph.ops.joining",
-        "constant": "max_weights.graph.ops.creation",
-        "cos": "max_weights.graph.ops.elementwise",
-        "div": "max_weights.graph.ops.elementwise",
-        "equal": "max_weights.graph.ops.comparison",
-        "erf": "max_weights.graph.ops.elementwise",
-        "exp": "max_weights.graph.ops.elementwise",
-        "flatten": "max_weights.graph.ops.shaping",
-        "floor": "max_weights.graph.ops.elementwise",
-        "floordiv": "max_weights.graph.ops.elementwise",
-        "gather": "max_weights.graph.ops.indexing",
-        "gelu": "max_weights.graph.ops.elementwise",
-        "greater": "max_weights.graph.ops.comparison",
-        "greater_equal": "max_weights.graph.ops.comparison",
-        "layer_norm": "max_weights.graph.ops.normalization",
-        "less": "max_weights.graph.ops.comparison",
-        "less_equal": "max_weights.graph.ops.comparison",
-        "log": "max_weights.graph.ops.elementwise",
-        "logical_and": "max_weights.graph.ops.comparison",
-        "logical_not": "max_weights.graph.ops.comparison",
-        "logical_or": "max_weights.graph.ops.comparison",
-        "logical_xor": "max_weights.graph.ops.comparison",
-        "logsoftmax": "max_weights.graph.ops.normalization",
-        "matmul": "max_weights.graph.ops.linear",
-        "max": "max_weights.graph.ops.reductions",
-        "mean": "max_weights.graph.ops.reductions",
-        "min": "max_weights.graph.ops.reductions",
-        "mod": "max_weights.graph.ops.elementwise",
-        "mul": "max_weights.graph.ops.elementwise",
-        "neg": "max_weights.graph.ops.elementwise",
-        "not_equal": "max_weights.graph.ops.comparison",
-        "outer": "max_weights.graph.ops.linear",
-        "permute": "max_weights.graph.ops.shaping",
-        "pow": "max_weights.graph.ops.elementwise",
-        "print": "max_weights.graph.ops.effects",
-        "range": "max_weights.graph.ops.creation",
-        "rebind": "max_weights.graph.ops.shaping",
-        "relu": "max_weights.graph.ops.elementwise",
-        "reshape": "max_weights.graph.ops.shaping",
-        "rms_norm": "max_weights.graph.ops.normalization",
-        "rsqrt": "max_weights.graph.ops.elementwise",
-        "sigmoid": "max_weights.graph.ops.elementwise",
-        "silu": "max_weights.graph.ops.elementwise",
-        "sin": "max_weights.graph.ops.elementwise",
-        "slice_tensor": "max_weights.graph.ops.indexing",
-        "softmax": "max_weights.graph.ops.normalization",
-        "split": "max_weights.graph.ops.joining",
-        "sqrt": "max_weights.graph.ops.elementwise",
-        "squeeze": "max_weights.graph.ops.shaping",
-        "stack": "max_weights.graph.ops.joining",
-        "sub": "max_weights.graph.ops.elementwise",
-        "sum": "max_weights.graph.ops.reductions",
-        "tanh": "max_weights.graph.ops.elementwise",
-        "tile": "max_weights.graph.ops.shaping",
-        "transfer_to": "max_weights.graph.ops.effects",
-        "transpose": "max_weights.graph.ops.shaping",
-        "unsqueeze": "max_weights.graph.ops.shaping",
-        "where": "max_weights.graph.ops.comparison",
-    },
-)

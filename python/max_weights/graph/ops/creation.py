@@ -6,12 +6,12 @@ import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
+from max_weights.devices import DeviceRef
+from max_weights.dim import Dim, DimLike, StaticDim, to_dim
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import Dim, DimLike, StaticDim, to_dim
+from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_array, is_scalar
 from max_weights.graph.ops.operands import CPU, array, converted, operand, record, scalar
-from max_weights.graph.place import problem
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 
@@ -43,7 +43,7 @@ def constant(value: Any, dtype: DType | str | None = None, device: DeviceRef | s
         return array("constant", elements, wanted, place)
     if hasattr(value, "__dlpack__"):
         from max_weights._core import Buffer
-        from max_weights.driver.doors import to_numpy
+        from max_weights.buffer import to_numpy
 
         return array("constant", to_numpy(Buffer.from_dlpack(value)), wanted, place)
     raise TypeError(f"constant: {type(value).__name__} is neither a number nor an array")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from max_weights.devices import DeviceRef
 from max_weights.errors import UnsupportedError
-from max_weights.graph.device import DeviceRef
 from max_weights.graph.ops.operands import operand, record
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType

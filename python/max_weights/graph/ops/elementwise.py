@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
-from max_weights.graph.place import problem
 from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import operator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import max_weights.graph.infer as infer
-from max_weights.graph.dim import Dim, StaticDim, to_dim
+from max_weights.dim import Dim, StaticDim, to_dim
+from max_weights.graph.call_site import problem, user_place
 from max_weights.graph.operators import is_array
 from max_weights.graph.ops.operands import like, operand, record, require_one_device
-from max_weights.graph.place import listed, problem, user_place
-from max_weights.graph.shape import Shape
 from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 import max_weights.graph.infer as infer
-from max_weights.graph.dim import DimLike, to_dim
+from max_weights.dim import DimLike, to_dim
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import like, operand, operands, record
-from max_weights.graph.place import listed, problem
-from max_weights.graph.shape_only import ShapeOnly
-from max_weights.graph.shape_only import concat as join_slices
 from max_weights.graph.stack import current
 from max_weights.graph.value import TensorValue
+from max_weights.shape import listed
+from max_weights.sharding.shape_only import ShapeOnly
+from max_weights.sharding.shape_only import concat as join_slices
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import operand, operands, record, require_float, require_one_device
-from max_weights.graph.place import listed, problem
 from max_weights.graph.value import TensorValue
+from max_weights.shape import listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from max_weights.devices import DeviceRef
+from max_weights.dim import Dim, StaticDim
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.dim import Dim, StaticDim
+from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_array, is_scalar
-from max_weights.graph.place import problem
 from max_weights.graph.promote import fit_scalar, promote
-from max_weights.graph.shape import Shape, ShapeLike
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, ShapeLike
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.elementwise import arithmetic
 from max_weights.graph.ops.operands import converted, like, operand, record, require_number
-from max_weights.graph.place import listed, problem
 from max_weights.graph.value import TensorValue
+from max_weights.shape import listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

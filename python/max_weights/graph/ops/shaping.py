@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
-from max_weights.graph.dim import DimLike, StaticDim, to_dim
+from max_weights.dim import DimLike, StaticDim, to_dim
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import like, operand, record
-from max_weights.graph.place import listed, problem
-from max_weights.graph.shape import Shape, ShapeLike
 from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, ShapeLike, listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike

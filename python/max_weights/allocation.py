@@ -1,4 +1,4 @@
-"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph."""
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted at its first use."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.shape import Shape, matches
 from max_weights.graph.weight import Weight
-from max_weights.graph.weights.lazy_cast import LazyCast
+from max_weights.shape import Shape, matches
 
 if TYPE_CHECKING:
-    from max_weights._core import WeightsNode
-    from max_weights.graph.quantization import QuantizationEncoding
+    from max_weights._core import Buffer, WeightsNode
+    from max_weights.dtype import DType
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.shape import Shape
+    from max_weights.weight_data import WeightData
 
 # What the package aligns memory of its own to, in bytes.
 _BLOCK_ALIGN = 64
@@ -81,3 +83,43 @@ def _alignment(data: Any) -> int:
     """The largest power of two, up to 64, that the data's address is a multiple of."""
     address = data._data_ptr()
     return min(_BLOCK_ALIGN, address & -address) if address else _BLOCK_ALIGN
+
+
+class LazyCast:
+    """The data of a weight as another dtype; converted at the first use, and kept."""
+
+    __slots__ = ("_buffer", "_source", "dtype")
+
+    def __init__(self, source: WeightData, dtype: DType) -> None:
+        """Convert nothing yet."""
+        self._source: WeightData | None = source
+        self._buffer: Buffer | None = None
+        self.dtype = dtype
+
+    @property
+    def shape(self) -> Shape | tuple[int, ...]:
+        """The shape, known without converting."""
+        source = self._source
+        return self.to_buffer().shape if source is None else source.logical_shape
+
+    def to_buffer(self) -> Buffer:
+        """The converted data; two threads that come first at once may both convert, with the same result."""
+        source = self._source
+        if self._buffer is None and source is not None:
+            self._buffer = source.astype(self.dtype).to_buffer()
+            self._source = None  # the original's memory is no longer needed
+        assert self._buffer is not None
+        return self._buffer
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.to_buffer().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.to_buffer().__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.to_buffer().__array__(dtype, copy)
+
+    def __repr__(self) -> str:
+        state = "not converted yet" if self._buffer is None else "converted"
+        return f"LazyCast({self.dtype!s}, {list(map(str, self.shape))}, {state})"

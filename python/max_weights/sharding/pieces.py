@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from max_weights.graph.dim import Dim
-from max_weights.graph.record import Record
-from max_weights.graph.shape import Shape
+from max_weights.dim import Dim
+from max_weights.record import Record
+from max_weights.shape import Shape
 
 __all__ = ["Box", "Pieces", "Range", "Size", "static"]
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
-from max_weights.driver.virtual import NoData, devices_are_virtual
+from max_weights.devices import NoData, devices_are_virtual
+from max_weights.dim import DimLike
 from max_weights.dtype import DType
-from max_weights.graph.dim import DimLike
-from max_weights.graph.shape import Shape
+from max_weights.shape import Shape
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from max_weights._core import Buffer
-    from max_weights.driver.tensor import DLPackArray
+    from max_weights.buffer import DLPackArray
     from max_weights.errors import UnsupportedError
-    from max_weights.graph.quantization import QuantizationEncoding
+    from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["WeightData"]
 
@@ -118,7 +118,7 @@ class WeightData:
             TypeError: the data speaks no DLPack.
             BufferError: the data is on a device, or of a type, that has no `Buffer`.
         """
-        from max_weights.driver import Buffer
+        from max_weights._core import Buffer
 
         data: Any = self.data
         if isinstance(data, Buffer):

@@ -7,7 +7,7 @@ an error, where NumPy's reading would kill the process.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from max_weights._core import Buffer, WeightsNode
 from max_weights.dtype import DType
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["Buffer", "DLPackArray"]
+
+
+@runtime_checkable
+class DLPackArray(Protocol):
+    """Anything that can hand its memory over by DLPack: NumPy, torch, jax and cupy arrays, `Buffer`, `WeightData`."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        """A capsule that holds the tensor."""
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        """The DLPack device type and the number of the device."""
+
 
 _PACKED = (DType.float4_e2m1fn, DType.float6_e2m3fn, DType.float6_e3m2fn)
 

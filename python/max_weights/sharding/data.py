@@ -11,13 +11,12 @@ import sys
 from typing import Any, Protocol
 
 from max_weights._core import Buffer, WeightsNode, shown
-from max_weights.driver.doors import as_buffer
+from max_weights.buffer import as_buffer
 from max_weights.dtype import DType
-from max_weights.graph.pieces import Pieces
-from max_weights.graph.place import listed
-from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.shape import Shape, matches
-from max_weights.graph.weights.weight_data import WeightData
+from max_weights.quantization import QuantizationEncoding
+from max_weights.shape import Shape, listed, matches
+from max_weights.sharding.pieces import Pieces
+from max_weights.weight_data import WeightData
 
 __all__ = ["take"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from max_weights._core import printable
@@ -34,8 +33,3 @@ def problem(op: str, cause: str) -> GraphError:
     error = GraphError(f"{op}: {cause} (at {printable(place)})")
     error.op, error.place = op, place
     return error
-
-
-def listed(dims: Iterable[object]) -> str:
-    """A shape as people write it: `[n, 5]`."""
-    return f"[{', '.join(map(str, dims))}]"

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
+from max_weights.devices import DeviceRef
 from max_weights.errors import WeightNotFoundError
-from max_weights.graph.device import DeviceRef
-from max_weights.graph.place import listed, problem
+from max_weights.graph.call_site import problem
 from max_weights.graph.weight import Weight
+from max_weights.shape import listed
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from max_weights.dim import Dim
     from max_weights.dtype import DType
-    from max_weights.graph.dim import Dim
-    from max_weights.graph.quantization import QuantizationEncoding
+    from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["Declarations", "DeclaredWeights"]
 

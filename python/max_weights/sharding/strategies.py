@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from max_weights._core import shown
-from max_weights.graph.dim import StaticDim
-from max_weights.graph.pieces import Pieces, Size
-from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.graph.shape import Shape
-from max_weights.graph.shape_only import ShapeOnly, concat, pieces_of
-from max_weights.graph.sharding_rules import Evenly, GateUp, Heads, Rule, Segment, Segmented, StackedQKV, count
+from max_weights.dim import StaticDim
+from max_weights.quantization import QuantizationEncoding
+from max_weights.shape import Shape
+from max_weights.sharding.pieces import Pieces, Size
+from max_weights.sharding.rules import Evenly, GateUp, Heads, Rule, Segment, Segmented, StackedQKV, count
+from max_weights.sharding.shape_only import ShapeOnly, concat, pieces_of
 
 if TYPE_CHECKING:
-    from max_weights.graph.dim import DimLike
+    from max_weights.dim import DimLike
     from max_weights.graph.value import TensorValue
 
 __all__ = ["Segment", "ShapeOnly", "ShardingStrategy", "concat"]

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from max_weights.graph.record import Record
+from max_weights.record import Record
 
 __all__ = ["Evenly", "GateUp", "Heads", "Rule", "Segment", "Segmented", "StackedQKV", "even"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from max_weights.graph.dim import StaticDim
-from max_weights.graph.pieces import Pieces, Size, static
-from max_weights.graph.shape import Shape
+from max_weights.dim import StaticDim
+from max_weights.shape import Shape
+from max_weights.sharding.pieces import Pieces, Size, static
 
 __all__ = ["ShapeOnly", "concat", "pieces_of"]
 
@@ -69,7 +69,7 @@ class ShapeOnly:
 
 _HELP = (
     "It may use `.shape`, `.rank`, slices of step 1 such as `weight[2:4, ...]`, and `ops.concat` of such slices "
-    "(also max_weights.graph.sharding.concat)"
+    "(also max_weights.sharding.strategies.concat)"
 )
 
 

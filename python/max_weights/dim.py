@@ -1,0 +1,361 @@
+"""`Dim`: one dimension of a shape, static (`3`), symbolic (`n`) or algebraic (`n + 1`).
+
+An algebraic dimension is a polynomial with integer coefficients over symbols and floor divisions, kept as its sum of
+products. Two polynomials are the same exactly when their sums are, so `n + 1 + 2 == n + 3` and `n - n == 0` need no
+rules of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factors_of", "to_dim"]
+
+_LARGEST = 2**63 - 1
+
+# Weights repeat few sizes, and a dimension cannot change: share the objects, as many as a large model has.
+_INTERNED: dict[int, StaticDim] = {}
+_MOST_INTERNED = 4096
+
+
+class Dim:
+    """One dimension of a shape.
+
+    `Dim(3)` is a `StaticDim`, `Dim("n")` a `SymbolicDim`, and `+ - * //` of them give an `AlgebraicDim` where a symbol
+    is left. Dimensions are immutable; a static one equals its int, a symbolic one its name.
+
+    Args:
+        value: An int of 0 to 2**63 - 1 (NumPy's too), an identifier, or a `Dim`, which is given back as it is.
+            ValueError for an int out of range or a text that is no identifier, TypeError for anything else, floats and
+            bools included.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: DimLike) -> Self:
+        """The dimension, of the subclass that fits the value."""
+        dim = to_dim(value)
+        if not isinstance(dim, cls):
+            raise TypeError(f"{value!r} makes a {type(dim).__name__}, not a {cls.__name__}")
+        return dim
+
+    def __add__(self, other: DimLike) -> Dim:
+        terms = _terms(other)
+        return NotImplemented if terms is None else _from_terms(_sum(_terms_of(self), terms))
+
+    def __radd__(self, other: DimLike) -> Dim:
+        terms = _int_terms(other)
+        return NotImplemented if terms is None else _from_terms(_sum(terms, _terms_of(self)))
+
+    def __sub__(self, other: DimLike) -> Dim:
+        terms = _terms(other)
+        return NotImplemented if terms is None else _from_terms(_sum(_terms_of(self), terms, -1))
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        terms = _int_terms(other)
+        return NotImplemented if terms is None else _from_terms(_sum(terms, _terms_of(self), -1))
+
+    def __mul__(self, other: DimLike) -> Dim:
+        terms = _terms(other)
+        return NotImplemented if terms is None else _from_terms(_product(_terms_of(self), terms))
+
+    def __rmul__(self, other: DimLike) -> Dim:
+        terms = _int_terms(other)
+        return NotImplemented if terms is None else _from_terms(_product(terms, _terms_of(self)))
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        terms = _terms(other)
+        return NotImplemented if terms is None else _quotient(_terms_of(self), terms)
+
+    def __rfloordiv__(self, other: DimLike) -> Dim:
+        terms = _int_terms(other)
+        return NotImplemented if terms is None else _quotient(terms, _terms_of(self))
+
+    def __neg__(self) -> Dim:
+        return _from_terms(_sum({}, _terms_of(self), -1))
+
+    def __int__(self) -> int:
+        raise TypeError(f"the dimension {self} is not static, so it has no int")
+
+
+@final
+class StaticDim(Dim):
+    """A dimension of known size; usable wherever an int is."""
+
+    __slots__ = ("_size",)
+    __match_args__ = ("dim",)
+    _size: int
+
+    @property
+    def dim(self) -> int:
+        """The size."""
+        return self._size
+
+    def __int__(self) -> int:
+        return self._size
+
+    def __index__(self) -> int:
+        return self._size
+
+    def __bool__(self) -> bool:
+        return self._size != 0
+
+    def __eq__(self, other: object) -> bool:
+        size = _int_of(other)
+        return NotImplemented if size is None else self._size == size
+
+    def __hash__(self) -> int:
+        return hash(self._size)
+
+    def __lt__(self, other: SupportsIndex) -> bool:
+        size = _int_of(other)
+        return NotImplemented if size is None else self._size < size
+
+    def __le__(self, other: SupportsIndex) -> bool:
+        size = _int_of(other)
+        return NotImplemented if size is None else self._size <= size
+
+    def __gt__(self, other: SupportsIndex) -> bool:
+        size = _int_of(other)
+        return NotImplemented if size is None else self._size > size
+
+    def __ge__(self, other: SupportsIndex) -> bool:
+        size = _int_of(other)
+        return NotImplemented if size is None else self._size >= size
+
+    def __repr__(self) -> str:
+        return f"Dim({self._size})"
+
+    def __str__(self) -> str:
+        return str(self._size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dim, (self._size,)
+
+
+@final
+class SymbolicDim(Dim):
+    """A dimension known only by its name."""
+
+    __slots__ = ("_name",)
+    __match_args__ = ("name",)
+    _name: str
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._name
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SymbolicDim):
+            return self._name == other._name
+        if isinstance(other, str):
+            return self._name == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __repr__(self) -> str:
+        return f"Dim({self._name!r})"
+
+    def __str__(self) -> str:
+        return self._name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dim, (self._name,)
+
+
+@final
+class AlgebraicDim(Dim):
+    """A dimension computed from symbolic ones, such as `Dim("n") + 1`; made by arithmetic only."""
+
+    __slots__ = ("_sum",)
+    _sum: _Sum
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, AlgebraicDim):
+            return self._sum == other._sum
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._sum.items()))
+
+    def __repr__(self) -> str:
+        return _show(self._sum, repr)
+
+    def __str__(self) -> str:
+        return _show(self._sum, str)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_terms, (dict(self._sum),)
+
+
+DimLike: TypeAlias = int | str | Dim | SupportsIndex
+
+# A product of atoms in the order of their text, repeated for powers; empty for the constant. An atom is a symbol, or a
+# floor division as its two sides.
+_Atom: TypeAlias = SymbolicDim | tuple[Dim, Dim]
+_Product: TypeAlias = tuple[_Atom, ...]
+# Products with their coefficients, none of which is 0.
+_Sum: TypeAlias = Mapping[_Product, int]
+
+
+def to_dim(value: DimLike) -> Dim:
+    """The same as `Dim(value)`, for the inside of loops."""
+    if type(value) is int:
+        known = _INTERNED.get(value)
+        return _static(value) if known is None else known
+    if isinstance(value, Dim):
+        return value
+    if isinstance(value, str):
+        if not value.isidentifier():
+            raise ValueError(f"the name of a dimension is an identifier, such as 'n' or 'batch_size'; found {value!r}")
+        symbolic = object.__new__(SymbolicDim)
+        symbolic._name = str(value)
+        return symbolic
+    size = _int_of(value)
+    if size is None:
+        raise TypeError(f"a dimension is an int or a name, not {value!r} of type {type(value).__name__}")
+    return to_dim(size)
+
+
+def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
+    """A dimension as an int times dimensions that are no products; a sum is one of them, without its common divisor."""
+    terms = _terms_of(dim)
+    if len(terms) == 1:
+        ((product, coefficient),) = terms.items()
+        return coefficient, [atom if isinstance(atom, Dim) else _from_terms({(atom,): 1}) for atom in product]
+    if not terms:
+        return 0, []
+    common = math.gcd(*terms.values())
+    return common, [_from_terms({product: coefficient // common for product, coefficient in terms.items()})]
+
+
+def _static(size: int) -> StaticDim:
+    if size < 0:
+        raise ValueError(f"a dimension is not negative; found {size}")
+    if size > _LARGEST:
+        raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
+    dim = object.__new__(StaticDim)
+    dim._size = size
+    if len(_INTERNED) < _MOST_INTERNED:
+        _INTERNED[size] = dim
+    return dim
+
+
+def _int_of(value: object) -> int | None:
+    """The int that a value stands for; none for bools, which are ints only by inheritance, and for anything else."""
+    if isinstance(value, StaticDim):
+        return value._size
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _int_terms(value: object) -> _Sum | None:
+    # The left side of a reflected operation: a text there means the operation of texts, as in "-" * Dim(3).
+    size = _int_of(value)
+    if size is None:
+        return None
+    return {(): size} if size else {}
+
+
+def _terms(value: object) -> _Sum | None:
+    if isinstance(value, str):
+        value = to_dim(value)
+    if isinstance(value, Dim):
+        return _terms_of(value)
+    return _int_terms(value)
+
+
+def _terms_of(dim: Dim) -> _Sum:
+    if isinstance(dim, AlgebraicDim):
+        return dim._sum
+    if isinstance(dim, SymbolicDim):
+        return {(dim,): 1}
+    return {(): int(dim)} if int(dim) else {}
+
+
+def _from_terms(terms: _Sum) -> Dim:
+    if not terms.keys() - {()}:
+        return to_dim(terms.get((), 0))
+    if len(terms) == 1:
+        ((product, coefficient),) = terms.items()
+        if coefficient == 1 and len(product) == 1 and isinstance(product[0], SymbolicDim):
+            return product[0]
+    dim = object.__new__(AlgebraicDim)
+    dim._sum = terms
+    return dim
+
+
+def _sum(left: _Sum, right: _Sum, sign: int = 1) -> _Sum:
+    total = dict(left)
+    for product, coefficient in right.items():
+        total[product] = total.get(product, 0) + sign * coefficient
+    return {product: coefficient for product, coefficient in total.items() if coefficient}
+
+
+def _product(left: _Sum, right: _Sum) -> _Sum:
+    total: dict[_Product, int] = {}
+    for left_product, left_coefficient in left.items():
+        for right_product, right_coefficient in right.items():
+            product = tuple(sorted(left_product + right_product, key=_text))
+            total[product] = total.get(product, 0) + left_coefficient * right_coefficient
+    return {product: coefficient for product, coefficient in total.items() if coefficient}
+
+
+def _quotient(left: _Sum, right: _Sum) -> Dim:
+    if not right:
+        raise ZeroDivisionError(f"{_show(left, str)} // 0: a dimension divided by zero")
+    if left == right:
+        return to_dim(1)
+    divisor = right.get((), 0) if not right.keys() - {()} else None
+    if divisor is None:
+        rest, whole = left, {}
+    elif divisor < 0:
+        raise ValueError(f"a dimension is divided by a positive number; found {divisor}")
+    else:
+        # What the divisor divides may leave the floor: (4n + m) // 4 == n + m // 4.
+        whole = {product: coefficient // divisor for product, coefficient in left.items() if not coefficient % divisor}
+        rest = {product: coefficient for product, coefficient in left.items() if coefficient % divisor}
+        if not rest.keys() - {()}:
+            floor = rest.get((), 0) // divisor
+            return _from_terms(_sum(whole, {(): floor} if floor else {}))
+    if not rest:
+        return _from_terms(whole)
+    return _from_terms(_sum(whole, {((_from_terms(rest), _from_terms(right)),): 1}))
+
+
+def _text(atom: _Atom, show: Callable[[Dim], str] = str) -> str:
+    if isinstance(atom, Dim):
+        return show(atom)
+    left, right = (f"({show(side)})" if isinstance(side, AlgebraicDim) else show(side) for side in atom)
+    return f"{left} // {right}"
+
+
+def _show(terms: _Sum, show: Callable[[Dim], str]) -> str:
+    shown = ""
+    # Higher powers first, the constant last.
+    for product, coefficient in sorted(terms.items(), key=lambda term: (-len(term[0]), [*map(_text, term[0])])):
+        factors = [str(abs(coefficient))] if abs(coefficient) != 1 or not product else []
+        for atom in product:
+            text = _text(atom, show)
+            factors.append(
+                text if isinstance(atom, Dim) or len(product) == len(terms) == abs(coefficient) == 1 else f"({text})"
+            )
+        if shown:
+            shown += " - " if coefficient < 0 else " + "
+        elif coefficient < 0:
+            shown += "-"
+        shown += "*".join(factors)
+    return shown or "0"

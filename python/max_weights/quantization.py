@@ -1,0 +1,239 @@
+"""How elements are packed in blocks: encodings, and packing and unpacking on all cores."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from max_weights import _core
+from max_weights._core import Buffer
+from max_weights.buffer import as_buffer
+from max_weights.dtype import DType
+from max_weights.record import Record
+
+__all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding", "dequantize", "quantize", "scale_blocks"]
+
+
+class BlockParameters(Record):
+    """The size of one block of a quantized weight."""
+
+    __slots__ = ("elements_per_block", "block_size")  # noqa: RUF023 (the order of the arguments)
+
+    elements_per_block: int
+    """How many elements a block holds."""
+    block_size: int
+    """How many bytes a block takes."""
+
+    def __init__(self, elements_per_block: int, block_size: int) -> None:
+        self._set(elements_per_block, block_size)
+
+
+class QuantizationEncoding(enum.Enum):
+    """How the elements of a weight are packed: one of ggml's block formats, or GPTQ.
+
+    `QuantizationEncoding("q4_k")` finds `QuantizationEncoding.Q4_K`, in any case. `name` is in lower case (`q4_k`),
+    `value` in upper case (`Q4_K`).
+    """
+
+    Q4_0 = "Q4_0"
+    Q4_1 = "Q4_1"
+    Q5_0 = "Q5_0"
+    Q5_1 = "Q5_1"
+    Q8_0 = "Q8_0"
+    Q8_1 = "Q8_1"
+    Q2_K = "Q2_K"
+    Q3_K = "Q3_K"
+    Q4_K = "Q4_K"
+    Q5_K = "Q5_K"
+    Q6_K = "Q6_K"
+    Q8_K = "Q8_K"
+    IQ2_XXS = "IQ2_XXS"
+    IQ2_XS = "IQ2_XS"
+    IQ3_XXS = "IQ3_XXS"
+    IQ1_S = "IQ1_S"
+    IQ4_NL = "IQ4_NL"
+    IQ3_S = "IQ3_S"
+    IQ2_S = "IQ2_S"
+    IQ4_XS = "IQ4_XS"
+    IQ1_M = "IQ1_M"
+    TQ1_0 = "TQ1_0"
+    TQ2_0 = "TQ2_0"
+    MXFP4 = "MXFP4"
+    NVFP4 = "NVFP4"
+    Q1_0 = "Q1_0"
+    Q2_0 = "Q2_0"
+    GPTQ = "GPTQ"
+
+    @classmethod
+    def _missing_(cls, value: object) -> QuantizationEncoding:
+        if isinstance(value, str):
+            member = cls._value2member_map_.get(value.upper())
+            if isinstance(member, cls):
+                return member
+        raise ValueError(f"{value!r} is not a quantization encoding; choose one of {', '.join(cls._member_map_)}")
+
+    @enum.property
+    def name(self) -> str:
+        """The name in lower case, such as `q4_k`."""
+        return self._value_.lower()
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether this is one of ggml's block formats."""
+        return self._value_ in _GGML
+
+    @property
+    def ggml_type(self) -> int:
+        """The number of the type in GGUF files. ValueError for GPTQ."""
+        return self._row()[0]
+
+    @property
+    def block_parameters(self) -> BlockParameters:
+        """Elements and bytes of a block. ValueError for GPTQ, which stores whole tensors and no blocks."""
+        return self._row()[1]
+
+    @property
+    def elements_per_block(self) -> int:
+        """How many elements a block holds. ValueError for GPTQ."""
+        return self.block_parameters.elements_per_block
+
+    @property
+    def block_size(self) -> int:
+        """How many bytes a block takes. ValueError for GPTQ."""
+        return self.block_parameters.block_size
+
+    def _row(self) -> tuple[int, BlockParameters]:
+        row = _GGML.get(self._value_)
+        if row is None:
+            raise ValueError(
+                f"{self._value_} is none of ggml's block formats: its scales and zero points are tensors of their own, "
+                "so it has no blocks and no ggml type"
+            )
+        return row
+
+
+# The number in GGUF files, and the block.
+_GGML = {
+    "Q4_0": (2, BlockParameters(32, 18)),
+    "Q4_1": (3, BlockParameters(32, 20)),
+    "Q5_0": (6, BlockParameters(32, 22)),
+    "Q5_1": (7, BlockParameters(32, 24)),
+    "Q8_0": (8, BlockParameters(32, 34)),
+    "Q8_1": (9, BlockParameters(32, 36)),
+    "Q2_K": (10, BlockParameters(256, 84)),
+    "Q3_K": (11, BlockParameters(256, 110)),
+    "Q4_K": (12, BlockParameters(256, 144)),
+    "Q5_K": (13, BlockParameters(256, 176)),
+    "Q6_K": (14, BlockParameters(256, 210)),
+    "Q8_K": (15, BlockParameters(256, 292)),
+    "IQ2_XXS": (16, BlockParameters(256, 66)),
+    "IQ2_XS": (17, BlockParameters(256, 74)),
+    "IQ3_XXS": (18, BlockParameters(256, 98)),
+    "IQ1_S": (19, BlockParameters(256, 50)),
+    "IQ4_NL": (20, BlockParameters(32, 18)),
+    "IQ3_S": (21, BlockParameters(256, 110)),
+    "IQ2_S": (22, BlockParameters(256, 82)),
+    "IQ4_XS": (23, BlockParameters(256, 136)),
+    "IQ1_M": (29, BlockParameters(256, 56)),
+    "TQ1_0": (34, BlockParameters(256, 54)),
+    "TQ2_0": (35, BlockParameters(256, 66)),
+    "MXFP4": (39, BlockParameters(32, 17)),
+    "NVFP4": (40, BlockParameters(64, 36)),
+    "Q1_0": (41, BlockParameters(128, 18)),
+    "Q2_0": (42, BlockParameters(64, 18)),
+}
+
+
+class QuantizationConfig(Record):
+    """How a checkpoint was quantized as a whole, as its configuration file says."""
+
+    __slots__ = ("quant_method", "bits", "group_size", "desc_act", "sym")  # noqa: RUF023 (the order of the arguments)
+
+    quant_method: str
+    """The method, such as `gptq`."""
+    bits: int
+    """Bits of one packed element."""
+    group_size: int
+    """How many elements share a scale; -1 for a whole column."""
+    desc_act: bool
+    """Whether columns were quantized in the order of falling activation (`act-order`)."""
+    sym: bool
+    """Whether the quantization is symmetric around zero."""
+
+    def __init__(
+        self, quant_method: str, bits: int, group_size: int, desc_act: bool = False, sym: bool = False
+    ) -> None:
+        self._set(quant_method, bits, group_size, desc_act, sym)
+
+
+def scale_blocks(
+    data: Any,
+    scales: Any,
+    block: tuple[int, int] = (128, 128),
+    *,
+    dtype: DType | str = DType.bfloat16,
+    saturate: bool = False,
+) -> Buffer:
+    """`data × scale of its block`, computed in float32 and rounded once.
+
+    Serves fp8 with float32 scales for 128 x 128 blocks, MXFP4 (fp4 pairs, float8_e8m0fnu scales, `block=(1, 32)`),
+    NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), int8 with a scale for each row. Runs on all cores.
+
+    Args:
+        data: The elements, shape [..., rows, cols]: a Buffer, a weight, an array, or any DLPack tensor.
+        scales: One for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of a row
+            or
+            column may be ragged.
+        block: Rows and columns of a block.
+        dtype: Of the result: a floating-point type.
+        saturate: Give the largest finite value instead of infinity or NaN.
+
+    Raises:
+        ValueError: the shapes of data and scales do not belong together.
+        UnsupportedError: a dtype that float32 does not hold exactly.
+    """
+    return _core.scale_blocks(as_buffer(data), as_buffer(scales), block=block, dtype=dtype, saturate=saturate)
+
+
+def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
+    """Values as packed blocks, byte for byte as gguf-py packs them.
+
+    Args:
+        data: The values, of any dtype that converts to float32, shape [..., cols]; cols is a multiple of the encoding's
+            elements per block. A Buffer, a weight, an array, or any DLPack tensor.
+        encoding: Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0: those that need no search.
+
+    Returns:
+        The blocks: uint8, shape [..., cols / elements per block * bytes per block].
+
+    Raises:
+        UnsupportedError: an encoding that can be decoded, but not made.
+        ValueError: a row is not whole blocks.
+    """
+    return _core.quantize(as_buffer(data).astype(DType.float32), QuantizationEncoding(encoding))
+
+
+def dequantize(
+    blocks: Any, encoding: QuantizationEncoding | str, dtype: DType | str = DType.float32, *, out: Any = None
+) -> Buffer:
+    """The values of packed blocks, bit for bit as gguf-py computes them, on all cores.
+
+    A range of rows is decoded without the rest: `dequantize(weight.data().data[10:20], encoding)`.
+
+    Args:
+        blocks: Whole blocks, uint8, shape [..., bytes]: a Buffer, a weight, an array, or any DLPack tensor.
+        encoding: How they are packed.
+        dtype: float32; or float16 or bfloat16, rounded once from it.
+        out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
+
+    Returns:
+        The values, shape [..., bytes / bytes per block * elements per block].
+
+    Raises:
+        UnsupportedError: another dtype; decode to float32, then cast.
+        ValueError: the bytes are not whole blocks, or `out` does not fit.
+    """
+    encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
+    *rows, row = buffer.shape
+    shape = [*rows, row // encoding.block_size * encoding.elements_per_block]
+    return _core.dequantize(buffer, encoding, dtype, shape, out=out)

@@ -1,0 +1,123 @@
+"""`Shape`: the dimensions of a tensor, as a list that only ever holds `Dim`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex, TypeAlias, overload
+
+from max_weights.dim import Dim, DimLike, StaticDim, to_dim
+
+__all__ = ["Shape", "ShapeLike", "matches"]
+
+ShapeLike: TypeAlias = Iterable[DimLike]
+
+
+class Shape(list[Dim]):
+    """The dimensions of a tensor, outermost first; empty for a scalar.
+
+    Everything that enters the list, at any door, becomes a `Dim`. It equals a list or tuple of the same ints and names:
+    `Shape([2, "n"]) == (2, "n")`.
+
+    Args:
+        dims: Ints (NumPy's too), names of symbolic dimensions, or `Dim`.
+    """
+
+    def __init__(self, dims: ShapeLike = ()) -> None:
+        super().__init__(_to_dims(dims))
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self)
+
+    @property
+    def static_dims(self) -> list[int]:
+        """The sizes of the static dimensions, in their order; the others are left out."""
+        return [dim.dim for dim in self if isinstance(dim, StaticDim)]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is static."""
+        return all(isinstance(dim, StaticDim) for dim in self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, tuple):
+            other = list(other)
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        if isinstance(other, tuple):
+            other = list(other)
+        return super().__ne__(other)
+
+    __hash__ = None
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Dim: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Shape: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Dim | Shape:
+        if isinstance(index, slice):
+            return Shape(super().__getitem__(index))
+        return super().__getitem__(index)
+
+    # Wider than the list's own: what is assigned or added need not be a Dim yet.
+    def __setitem__(self, index: SupportsIndex | slice, value: Any, /) -> None:
+        if isinstance(index, slice):
+            super().__setitem__(index, _to_dims(value))
+        else:
+            super().__setitem__(index, to_dim(value))
+
+    def append(self, dim: DimLike, /) -> None:
+        """Adds a dimension at the end."""
+        super().append(to_dim(dim))
+
+    def insert(self, index: SupportsIndex, dim: DimLike, /) -> None:
+        """Adds a dimension before the one at `index`."""
+        super().insert(index, to_dim(dim))
+
+    def extend(self, dims: ShapeLike, /) -> None:
+        """Adds dimensions at the end."""
+        super().extend(_to_dims(dims))
+
+    def copy(self) -> Shape:
+        """Another Shape of the same dimensions."""
+        return Shape(self)
+
+    def __add__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]
+        if not isinstance(other, (list, tuple)):
+            return NotImplemented
+        return Shape([*self, *other])
+
+    def __radd__(self, other: ShapeLike, /) -> Shape:
+        if not isinstance(other, (list, tuple)):
+            return NotImplemented
+        return Shape([*other, *self])
+
+    def __iadd__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]
+        self.extend(other)
+        return self
+
+    def __mul__(self, times: SupportsIndex, /) -> Shape:
+        return Shape(super().__mul__(times))
+
+    def __rmul__(self, times: SupportsIndex, /) -> Shape:
+        return Shape(super().__rmul__(times))
+
+
+def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
+    """Whether a shape is what was declared; symbolic dimensions match anything."""
+    return len(declared) == len(found) and all(
+        not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
+    )
+
+
+def _to_dims(dims: ShapeLike) -> list[Dim]:
+    if isinstance(dims, (str, bytes)):
+        raise TypeError(f"a shape is a list of dimensions; for one dimension named {dims!r} write [{dims!r}]")
+    return [to_dim(dim) for dim in dims]
+
+
+def listed(dims: Iterable[object]) -> str:
+    """A shape as people write it: `[n, 5]`."""
+    return f"[{', '.join(map(str, dims))}]"

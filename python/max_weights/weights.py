@@ -1,0 +1,198 @@
+"""Weights of checkpoints by hierarchical names: `load_weights`, `Weights`, and the classes of the formats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from max_weights._core import RESERVED, GGUFWeights, PytorchWeights, SafetensorWeights, open_weights, printable
+from max_weights.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Literal
+
+    from max_weights._core import WeightsNode
+    from max_weights.buffer import DLPackArray
+    from max_weights.devices import DeviceRef
+    from max_weights.dim import Dim
+    from max_weights.dtype import DType
+    from max_weights.graph.weight import Weight
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.weight_data import WeightData
+
+__all__ = [
+    "RESERVED",
+    "GGUFWeights",
+    "PytorchWeights",
+    "SafetensorWeights",
+    "Weights",
+    "WeightsAdapter",
+    "WeightsFormat",
+    "load_weights",
+    "weights_format",
+]
+
+
+@runtime_checkable
+class Weights(Protocol):
+    """One node of a tree of weights.
+
+    `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a
+    component, and nothing is looked up before a method is called. A node may be a weight, a prefix of others, both, or
+    neither.
+    """
+
+    @property
+    def name(self) -> str:
+        """The full name of this node; empty at the root."""
+        ...
+
+    @property
+    def allocated_weights(self) -> dict[str, DLPackArray]:
+        """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
+        ...
+
+    if TYPE_CHECKING:  # not a member at run time: isinstance() would look for a method of that name
+
+        def __getattr__(self, attr: str) -> Weights:
+            """The child of that name."""
+            ...
+
+    def __getitem__(self, key: int | str) -> Weights:
+        """The child of that index or name; dots are allowed."""
+        ...
+
+    def exists(self) -> bool:
+        """True if there is a weight of exactly this name."""
+        ...
+
+    def items(self) -> Iterator[tuple[str, Weights]]:
+        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+        ...
+
+    def data(self) -> WeightData:
+        """The weight's tensor, without a copy where the file allows it.
+
+        Raises:
+            WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
+        """
+        ...
+
+    def allocate(
+        self,
+        dtype: DType | None = None,
+        shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | None = None,
+        device: DeviceRef | None = None,
+    ) -> Weight:
+        """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`.
+
+        Args:
+            dtype: Converts the value to this dtype; default: the dtype of the file.
+            shape: Must equal the weight's shape, except where a dimension is symbolic.
+            quantization_encoding: Must be the encoding of the file.
+            device: Where the weight is wanted; default: the CPU.
+
+        Raises:
+            WeightNotFoundError: there is no such weight.
+            ValueError: the shape or the encoding is another one.
+        """
+        ...
+
+
+WeightsAdapter = Callable[..., "Mapping[str, Any]"]
+"""Turns the weights of a checkpoint into a state dict: called with a mapping of names to weights, and keyword
+arguments of its own.
+"""
+
+
+class WeightsFormat(str, Enum):  # noqa: UP042 (StrEnum would change what str() says)
+    """The formats of checkpoint files."""
+
+    gguf = "gguf"
+    safetensors = "safetensors"
+    pytorch = "pytorch"
+
+
+_SUFFIXES = {
+    ".gguf": WeightsFormat.gguf,
+    ".safetensors": WeightsFormat.safetensors,
+    ".bin": WeightsFormat.pytorch,
+    ".pt": WeightsFormat.pytorch,
+    ".pth": WeightsFormat.pytorch,
+}
+
+_NAMED = 5
+
+
+def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> WeightsFormat:
+    """The format that the suffixes of the paths say, in any case; no file is opened.
+
+    Args:
+        paths: One path, or several that belong to one checkpoint. ArgumentError (a ValueError) if there are none, if a
+            suffix is unknown, or if they disagree.
+    """
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    if not names:
+        raise ArgumentError("there is no path to tell the format of the weights from")
+    by_format: dict[WeightsFormat, list[str]] = {}
+    unknown = []
+    for name in names:
+        found = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+        if found is None:
+            unknown.append(name)
+        else:
+            by_format.setdefault(found, []).append(name)
+    if unknown:
+        raise ArgumentError(f"no known suffix ({', '.join(_SUFFIXES)}): {_listed(unknown)}")
+    if len(by_format) > 1:
+        parts = "; ".join(f"{kind.value}: {_listed(found)}" for kind, found in by_format.items())
+        raise ArgumentError(f"the files of one checkpoint have one format, but these have {len(by_format)}: {parts}")
+    (kind,) = by_format
+    return kind
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(printable, names[:_NAMED])) + more
+
+
+def load_weights(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    backend: Literal["auto", "mmap", "read"] = "auto",
+    strict: bool = True,
+    max_header_bytes: int | None = None,
+) -> WeightsNode:
+    """Open a checkpoint as one tree of weights. Reads headers only.
+
+    Args:
+        paths: A file, a directory (its index, else its set of shards, else its single file), an index
+            (`*.index.json`), a list of files that belong to one checkpoint, or the name of a model in the local
+            Hugging Face cache (`ORG/MODEL` or `ORG/MODEL@REVISION`; the network is never used). The format is
+            decided by the first bytes of a file, not by its name.
+        backend: `mmap` maps the files, `read` reads each tensor into memory of its own when it is taken; `auto` maps,
+            and reads where the system refuses to map.
+        strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
+            unindexed one, one in two shards, another total size), and what other readers let pass, such as empty
+            names. Otherwise what can be opened is, and the disagreements are listed in `warnings`.
+
+        max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
+
+    Raises:
+        MissingFileError: a path does not exist; a FileNotFoundError and a ValueError.
+        ValueError: no paths.
+        FormatError: a file breaks the rules of its format; a ValueError that says where and what to do.
+        UnsupportedError: a format that this version cannot read.
+    """
+    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not files:
+        raise ValueError("no checkpoint files were given: paths is empty")
+    if len(files) == 1 and isinstance(files[0], str) and not os.path.lexists(files[0]):
+        from max_weights.hub import find_in_cache
+
+        files = [find_in_cache(files[0]) or files[0]]
+    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
