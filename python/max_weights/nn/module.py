@@ -171,13 +171,14 @@ class Module(ModuleNode):
 
         The values are kept as they are, never copied (but for `copy_if_misaligned`); of a `WeightData` its data. The
         weights are named by their full names from then on. A packed weight takes the shape of the value in bytes;
-        `original_dtype_and_shape` keeps what was declared.
+        `original_dtype_and_shape` keeps what was declared, or what a GPTQ value was before it was taken as bytes.
 
         Args:
             state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that speak DLPack, `WeightData`. Or the
                 weights of a checkpoint, or of a node in it, with names from there on; of them, only what the model
                 has is looked at.
             override_quantization_encoding: Take the encodings of the values, where they differ from those declared.
+                Bytes that do not say how they are packed are what the weight says they are.
             weight_alignment: Bytes that every value must be aligned to; it becomes the weights' `align`. Default: the
                 `align` of the weight, else what its dtype asks for.
             strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
@@ -206,6 +207,7 @@ class Module(ModuleNode):
         adapter: WeightsAdapter | None = None,
         strict: bool = True,
         copy_if_misaligned: bool = True,
+        override_quantization_encoding: bool = False,
     ) -> LoadReport:
         """Load a checkpoint: open it, rename, convert, and give every weight its value, or none.
 
@@ -221,6 +223,8 @@ class Module(ModuleNode):
             adapter: Called with a dict of names (renamed ones) to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.
+            override_quantization_encoding: Take the encodings of the file, where they differ from those declared: the
+                files of llama.cpp mix several.
 
         Raises:
             MissingFileError: there is no such path.
@@ -228,7 +232,7 @@ class Module(ModuleNode):
         """
         from max_weights.nn.load_file import load_file
 
-        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned)
+        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
         """Say where every weight below is wanted, and how it is split.

@@ -99,14 +99,15 @@ def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -
         loaded: Weights whose values and names alone change.
         changed: Weights of which more changes.
     """
-    values = [(weight, weight.value, weight.name) for weight in loaded]
-    snapshots = [(weight, weight.snapshot()) for weight in changed]
+    loaded, changed = list(loaded), list(changed)
+    values, names = [weight.value for weight in loaded], [weight.name for weight in loaded]
+    snapshots = [weight.snapshot() for weight in changed]
     try:
         yield
     except BaseException:
-        for weight, value, name in values:
+        for weight, value, name in zip(loaded, values, names, strict=True):
             weight.load(value, name)
-        for weight, snapshot in snapshots:
+        for weight, snapshot in zip(changed, snapshots, strict=True):
             weight.restore(snapshot)
         raise
 
