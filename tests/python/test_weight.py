@@ -35,7 +35,7 @@ def test_repr(weight: Weight) -> None:
     assert repr(packed) == "Weight(q, DType.uint8, [Dim(6), Dim(144)], gpu:1, QuantizationEncoding.Q4_K)"
 
 
-def test_everything_but_the_origin_can_be_changed(weight: Weight) -> None:
+def test_everything_can_be_changed_the_origin_for_itself_alone(weight: Weight) -> None:
     strategy = object()
     weight.name, weight.dtype, weight.shape, weight.device = "v", DType.uint8, [6, "n"], DeviceRef.GPU(1)
     weight.align, weight.quantization_encoding = 32, QuantizationEncoding.Q4_0
@@ -43,8 +43,9 @@ def test_everything_but_the_origin_can_be_changed(weight: Weight) -> None:
     assert repr(weight) == "Weight(v, DType.uint8, [Dim(6), Dim('n')], gpu:1, QuantizationEncoding.Q4_0)"
     assert (weight.align, weight.shard_idx, weight.sharding_strategy) == (32, 2, strategy)
     assert weight.original_dtype_and_shape == (DType.float32, (6, 4))
-    with pytest.raises(AttributeError):
-        weight.original_dtype_and_shape = (DType.uint8, Shape())  # type: ignore[misc]
+    weight.original_dtype_and_shape = DType.int32, [6, 1]
+    assert weight.original_dtype_and_shape == (DType.int32, Shape([6, 1]))
+    assert (weight.dtype, weight.shape) == (DType.uint8, [6, "n"])
 
 
 def test_the_origin_is_not_reached_through_the_shape(weight: Weight) -> None:

@@ -44,6 +44,7 @@ class Shardable(Protocol):
 
     def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
         """The shards, one for each device."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Module(ModuleNode):
         """
         if not isinstance(module, ModuleNode):
             raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
+        self._pass_placement_on([module])  # where it will stand may be a plain list, which passes on nothing
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
