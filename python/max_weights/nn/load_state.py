@@ -59,8 +59,8 @@ def load(
     missing = tuple(name for name in absent if values[name] is _ABSENT)
     for name in missing:
         del values[name]
-    known = {*given} if ignore_unexpected else named.known()
-    unexpected = tuple(name for name in given if name not in known)
+    known = named.known()
+    unexpected = () if ignore_unexpected else tuple(name for name in given if name not in known)
     report = LoadReport(missing, unexpected)
     _take_tensors(values)
     stored: dict[str, Any] = {}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from max_weights._core import shown
-from max_weights.devices import DeviceRef
-from max_weights.errors import ArgumentError, UnsupportedError, WeightNotFoundError
+from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph.weight import Weight
 from max_weights.nn.load_state import load
-from max_weights.nn.named_weights import NamedWeights, all_or_none, layer_weights, state_dict, suggestions
+from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
 from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
 
 if TYPE_CHECKING:
@@ -20,15 +18,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
     from max_weights.nn.load_state import LoadReport
     from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter
 
 __all__ = ["LayerV2", "Module", "Shardable", "recursive_named_layers"]
-
-# The attribute of a module in which `to` notes what was wanted.
-_PLACEMENT = "_placement"
 
 
 @runtime_checkable
@@ -45,14 +41,6 @@ class Shardable(Protocol):
     def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
         """The shards, one for each device."""
         ...
-
-
-@dataclass(frozen=True)
-class _Placement:
-    """What `Module.to` was called with."""
-
-    devices: tuple[DeviceRef, ...]
-    strategy: Any
 
 
 class Module(ModuleNode):
@@ -249,26 +237,7 @@ class Module(ModuleNode):
         Raises:
             ValueError: no device, several without a strategy, or another number than the strategy's.
         """
-        found = tuple(DeviceRef.from_device(device) for device in devices)
-        if not found:
-            raise ArgumentError(f"{type(self).__name__}.to() needs a device, such as DeviceRef.CPU()")
-        if len(found) > 1 and sharding_strategy is None:
-            raise ArgumentError(
-                f"weights are on one device, or split over several by a sharding_strategy; {len(found)} devices were "
-                "given and no strategy"
-            )
-        number = getattr(sharding_strategy, "num_devices", len(found))
-        if number != len(found):
-            raise ArgumentError(f"the sharding_strategy is for {number} devices, and {len(found)} were given")
-        weights = NamedWeights(self).weights.values()
-        with all_or_none(changed=weights):
-            for weight in weights:
-                if weight.device != found[0]:
-                    weight.device = found[0]
-                if sharding_strategy is not None:
-                    weight.sharding_strategy = sharding_strategy
-            for module in Walk(self).modules:
-                vars(module)[_PLACEMENT] = _Placement(found, sharding_strategy)
+        place(self, devices, sharding_strategy)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._pass_placement_on([value])
@@ -276,11 +245,12 @@ class Module(ModuleNode):
 
     def _pass_placement_on(self, values: list[Any]) -> None:
         """Say to the modules among what is about to be attached where this one is wanted."""
-        placement = vars(self).get(_PLACEMENT)
-        if placement is not None:
-            for _, module in modules_in(values):
-                if _PLACEMENT not in vars(module):
-                    module.to(*placement.devices, sharding_strategy=placement.strategy)
+        wanted = placement(self)
+        if wanted is None:
+            return
+        for _, module in modules_in(values):
+            if placement(module) is None:
+                module.to(*wanted.devices, sharding_strategy=wanted.strategy)
 
     def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Any:
         """This layer's computation as a subgraph that is called once per layer; this version cannot build one.
