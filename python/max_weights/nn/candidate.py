@@ -63,11 +63,12 @@ class Candidate:
         # An array cannot come from a NumPy that was never imported.
         elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
             self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
-        elif isinstance(data, (LazyCast, NoData)):
+        elif isinstance(data, LazyCast):
+            self.dtype, self.shape, self.memory = data.dtype, Shape(data.shape), None
+            self.is_contiguous = self.is_aligned = True
+        elif isinstance(data, NoData) and self.is_weight_data:
             self.memory = None
             self.is_contiguous = self.is_aligned = True
-            if isinstance(data, LazyCast):  # a NoData says nothing
-                self.dtype, self.shape = data.dtype, Shape(data.shape)
         else:
             self.memory = _by_dlpack(data)
             self._look_at_buffer(self.memory)
