@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
-from max_weights.devices import NoData, devices_are_virtual
+from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
 from max_weights.shape import Shape, listed
@@ -161,7 +161,7 @@ class WeightData:
             return self
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
-        if devices_are_virtual():
+        if is_virtual_device_mode():
             return WeightData(NoData(self.name), self.name, dtype, self.shape, self.quantization_encoding)
         if self.quantization_encoding is not None and self.quantization_encoding.is_gguf:
             return self._decoded(self.quantization_encoding, dtype, saturate, out)
