@@ -27,9 +27,8 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "near_names", "open_weights", "printable", "quantize", "release_memory",
-    "scale_blocks",
-    "shown", "torch_globals", "tree",
+    "dequantize", "export_dlpack", "files", "hand_over", "near_names", "open_weights", "printable", "quantize",
+    "release_memory", "scale_blocks", "shown", "torch_globals", "tree",
 ]
 # fmt: on
 
@@ -585,6 +584,7 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""
 
+def hand_over(**objects: Any) -> None: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def printable(text: object) -> str:
     """The text with an escape for each character that could steer a terminal or mislead the eye."""

@@ -11,14 +11,14 @@ use max_weights::tensor::extent;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
-use crate::convert::{Listed, dtype_from_python, dtype_to_python, imported, index_from_python};
+use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack::{self, Access, Version};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
+use crate::handed;
 use crate::pickle;
 use crate::weights::WeightsNode;
 
@@ -26,7 +26,7 @@ use crate::weights::WeightsNode;
 const MAX_RANK: usize = 64;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
-#[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
+#[pyclass(frozen, sequence, module = "max_weights.buffer", from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Buffer {
     tensor: Tensor,
@@ -66,18 +66,12 @@ fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
     Ok(dlpack::import(producer, Access::Read)?)
 }
 
-/// The function `name` of the Python side's doors to the frameworks.
-fn door<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
-    imported(py, cell, "max_weights.buffer", name)
-}
-
 #[pymethods]
 impl Buffer {
     /// The tensor of an array, sharing its memory.
     #[classmethod]
     fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(class.py(), &DOOR, "from_numpy")?.call1((array,))
+        handed::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
     /// The tensor of any DLPack producer, sharing its memory.
@@ -159,9 +153,8 @@ impl Buffer {
 
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.tensor.device();
-        imported(py, &CLASS, "max_weights.devices", "Device")?.call1((device.label(), device.id()))
+        handed::DEVICE.get(py)?.call1((device.label(), device.id()))
     }
 
     #[getter]
@@ -226,8 +219,7 @@ impl Buffer {
     }
 
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "to_numpy")?.call1((slf,))
+        handed::TO_NUMPY.get(slf.py())?.call1((slf,))
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
@@ -236,8 +228,7 @@ impl Buffer {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "array")?.call1((slf, dtype, copy))
+        handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
     fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
@@ -339,8 +330,7 @@ impl Buffer {
     }
 
     fn __setitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "assign")?.call1((slf, key, value)).map(drop)
+        handed::ASSIGN.get(slf.py())?.call1((slf, key, value)).map(drop)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -363,8 +353,7 @@ impl Buffer {
     }
 
     fn __contains__<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<bool> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "contains")?.call1((slf, value))?.extract()
+        handed::CONTAINS.get(slf.py())?.call1((slf, value))?.extract()
     }
 
     fn __repr__(&self) -> String {
@@ -528,9 +517,8 @@ fn first_index_runs_fastest(tensor: &Tensor) -> bool {
 
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
 pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
-    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = out.py();
-    let found = match door(py, &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>() {
+    let found = match handed::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
         Ok(own) => own,
         Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
     };
@@ -540,8 +528,7 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(device.py(), &FUNCTION, "max_weights.devices", "require_cpu")?.call1((device,)).map(drop)
+    handed::REQUIRE_CPU.get(device.py())?.call1((device,)).map(drop)
 }
 
 /// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would

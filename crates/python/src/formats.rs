@@ -27,7 +27,7 @@ pub(crate) fn into_python(py: Python<'_>, node: WeightsNode) -> PyResult<Bound<'
 }
 
 /// Weights in safetensors files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct SafetensorWeights;
 
 #[pymethods]
@@ -48,7 +48,7 @@ impl SafetensorWeights {
 }
 
 /// Weights in a GGUF file, or in the files of a split set.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct GGUFWeights;
 
 #[pymethods]
@@ -69,7 +69,7 @@ impl GGUFWeights {
 }
 
 /// Weights in PyTorch files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct PytorchWeights;
 
 #[pymethods]

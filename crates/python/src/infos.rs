@@ -15,7 +15,7 @@ use pyo3::types::{PyIterator, PySlice, PyTuple};
 use crate::convert::{element_to_python, encoding_to_python};
 
 /// The weights at and below a node, in file order.
-#[pyclass(frozen, sequence, module = "max_weights._core")]
+#[pyclass(frozen, sequence, module = "max_weights.weights")]
 pub(crate) struct WeightInfos {
     catalog: Arc<Catalog>,
     numbers: Vec<u32>,
@@ -62,7 +62,7 @@ impl WeightInfos {
 }
 
 /// The iterator over a listing.
-#[pyclass(frozen, module = "max_weights._core")]
+#[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct WeightInfosIterator {
     infos: Py<WeightInfos>,
     next: AtomicUsize,
@@ -86,7 +86,7 @@ impl WeightInfosIterator {
 }
 
 /// One weight of a listing. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
-#[pyclass(frozen, sequence, module = "max_weights._core")]
+#[pyclass(frozen, sequence, module = "max_weights.weights")]
 pub(crate) struct WeightInfo {
     catalog: Arc<Catalog>,
     number: u32,

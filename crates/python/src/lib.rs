@@ -8,6 +8,7 @@ mod dlpack;
 mod ending;
 mod error;
 mod formats;
+mod handed;
 mod infos;
 mod keys;
 mod metadata;
@@ -47,6 +48,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(handed::hand_over, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;

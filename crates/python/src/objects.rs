@@ -11,15 +11,15 @@ use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
 
-use crate::convert::{dtype_to_python, imported};
+use crate::convert::dtype_to_python;
 use crate::error::Outcome;
+use crate::handed;
 use crate::values::{Made, Maker, Values, at_path, short};
 
 /// The values that are no tensors, by full name: a mapping that makes a value when it is asked for.
-#[pyclass(frozen, mapping, module = "max_weights._core")]
+#[pyclass(frozen, mapping, module = "max_weights.weights")]
 pub(crate) struct Objects {
     catalog: Arc<Catalog>,
     /// (file, position among the file's objects), in the order of the files.
@@ -193,8 +193,7 @@ impl<'py> Maker<'py> for Inert {
                 }
             }
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
-                static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let door = imported(py, &DOOR, "max_weights.buffer", "pickled_array")?;
+                let door = handed::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
@@ -257,7 +256,7 @@ fn scalar<'py>(py: Python<'py>, name: &str, bytes: &[u8]) -> PyResult<Option<Bou
 }
 
 /// Stands for an object of a pickle that is not built: it names what the file would have made, and gives the file's data for it.
-#[pyclass(frozen, module = "max_weights._core")]
+#[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct Placeholder {
     catalog: Arc<Catalog>,
     file: u32,

@@ -8,16 +8,15 @@ use max_weights::error::{Error, Fault};
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::convert::{dtype_to_python, encoding_to_python, imported};
+use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
+use crate::handed;
 use crate::weights::WeightsNode;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
@@ -87,25 +86,24 @@ impl WeightsNode {
         number: usize,
         buffer: Buffer,
     ) -> Outcome<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = PyTuple::new(py, buffer.tensor().shape())?;
-        let class = imported(py, &CLASS, "max_weights.weight_data", "WeightData")?;
+        let class = handed::WEIGHT_DATA.get(py)?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
             let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
             return Ok(class.call1((buffer, name, dtype, shape, encoding, logical))?);
         }
-        let value = class.call1((buffer, name, dtype, shape))?;
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&element));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
-            value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
+            let refusal = [("refusal", to_python(error).into_value(py))].into_py_dict(py)?;
+            return Ok(class.call((buffer, name, dtype, shape), Some(&refusal))?);
         }
-        Ok(value)
+        Ok(class.call1((buffer, name, dtype, shape))?)
     }
 }
 

@@ -13,12 +13,11 @@ use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
 
-use crate::convert::imported;
 use crate::error::Outcome;
 use crate::formats;
+use crate::handed;
 use crate::infos::WeightInfos;
 use crate::metadata::Metadata;
 use crate::open::Arguments;
@@ -142,7 +141,7 @@ impl Shared {
 }
 
 /// One node of the tree of names; the formats' classes derive from it.
-#[pyclass(frozen, subclass, mapping, module = "max_weights._core")]
+#[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
 pub(crate) struct WeightsNode {
     shared: Arc<Shared>,
     name: String,
@@ -316,8 +315,7 @@ impl WeightsNode {
     }
 
     fn renamed<'py>(slf: &Bound<'py, Self>, scheme: &str) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.renaming", "renamed")?;
+        let function = handed::RENAMED.get(slf.py())?;
         function.call1((slf, scheme))
     }
 
@@ -339,15 +337,13 @@ impl WeightsNode {
         quantization_encoding: Option<Bound<'py, PyAny>>,
         device: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate")?;
+        let function = handed::ALLOCATE.get(slf.py())?;
         function.call1((slf, dtype, shape, quantization_encoding, device))
     }
 
     #[pyo3(signature = (dtype=None))]
     fn allocate_as_bytes<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate_as_bytes")?;
+        let function = handed::ALLOCATE_AS_BYTES.get(slf.py())?;
         function.call1((slf, dtype))
     }
 
@@ -431,7 +427,7 @@ impl WeightsNode {
 }
 
 /// The iterator of `items()`: a walk in file order.
-#[pyclass(frozen, module = "max_weights._core")]
+#[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct Items {
     node: Py<WeightsNode>,
     numbers: std::sync::Mutex<std::vec::IntoIter<u32>>,
