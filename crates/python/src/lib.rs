@@ -3,6 +3,7 @@
 
 mod blocks;
 mod buffer;
+mod buffer_protocol;
 mod convert;
 mod dlpack;
 mod ending;
@@ -15,10 +16,12 @@ mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod shared;
 mod take;
 mod text;
 mod torch;
 mod values;
+mod walk;
 mod weights;
 
 use pyo3::prelude::*;
@@ -60,8 +63,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::printable, module)?)?;
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
-    module.add_function(function!(weights::files, module)?)?;
-    module.add_function(function!(weights::rename_weights, module)?)?;
-    module.add_function(function!(weights::tree, module)?)?;
+    module.add_function(function!(walk::files, module)?)?;
+    module.add_function(function!(shared::rename_weights, module)?)?;
+    module.add_function(function!(walk::tree, module)?)?;
     Ok(())
 }

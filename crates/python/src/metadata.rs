@@ -14,7 +14,10 @@ use crate::convert::dtype_to_python;
 use crate::error::to_python;
 use crate::handed;
 
-/// The metadata of a GGUF file: keys in the order of the file; nothing is decoded before it is asked for.
+/// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked for.
+///
+/// Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
+/// bytes.
 #[pyclass(frozen, mapping, module = "max_weights.weights")]
 pub(crate) struct Metadata {
     catalog: Arc<Catalog>,
@@ -55,6 +58,7 @@ impl Metadata {
         self.one(py, key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()))
     }
 
+    /// The value of a key, or the default.
     #[pyo3(signature = (key, default=None))]
     fn get<'py>(
         &self,
@@ -65,11 +69,13 @@ impl Metadata {
         Ok(self.one(py, key)?.or(default))
     }
 
+    /// The keys, in the order of the file.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         PyList::new(py, keys)
     }
 
+    /// The values, all decoded.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         if let Some(table) = self.table() {
@@ -79,6 +85,7 @@ impl Metadata {
         Ok(values)
     }
 
+    /// The pairs, all decoded.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let items = PyList::empty(py);
         if let Some(table) = self.table() {

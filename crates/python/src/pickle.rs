@@ -25,7 +25,8 @@ use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::handed;
 use crate::open::{Arguments, open};
-use crate::weights::{Shared, WeightsNode};
+use crate::shared::Shared;
+use crate::weights::WeightsNode;
 
 /// Bytes and modification time: what is compared, because an inode is another one on another machine.
 type Mark = (u64, i128);

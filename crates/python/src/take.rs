@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use max_weights::buffer::Buffer as Tensor;
+use max_weights::buffer::{Buffer as Tensor, Index};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Error, Fault};
 use max_weights::rules;
@@ -30,6 +30,19 @@ impl WeightsNode {
         let tensor = detached(py, || checkpoint.tensor(number))?;
         let buffer = self.taken(py, &checkpoint, number, tensor)?;
         self.weight_data(py, self.name(), number, buffer)
+    }
+
+    /// The part of the weight's tensor that a basic index selects; the whole for an empty one.
+    pub(crate) fn part(&self, py: Python<'_>, index: &[Index]) -> Outcome<Buffer> {
+        let checkpoint = self.shared().checkpoint()?;
+        let number = self.catalog().require(self.name())?;
+        if index.is_empty() || self.shared().heads(number).is_some() {
+            let tensor = detached(py, || checkpoint.tensor(number))?;
+            let whole = self.taken(py, &checkpoint, number, tensor)?;
+            return Ok(if index.is_empty() { whole } else { Buffer::new(whole.tensor().index(index)?) });
+        }
+        let tensor = detached(py, || checkpoint.part(number, index))?;
+        self.taken(py, &checkpoint, number, tensor)
     }
 
     /// Calls `each` with every tensor at and below the node and its name, in file order.
@@ -130,7 +143,7 @@ pub(crate) fn data_of_all<'py>(
     made.collect()
 }
 
-/// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
+/// Every tensor at and below a node, in file order.
 #[pyfunction]
 pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
     let mut pairs = Vec::new();
@@ -142,7 +155,7 @@ pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buf
     Ok(pairs)
 }
 
-/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
+/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}.
 #[pyfunction]
 pub(crate) fn export_dlpack<'py>(
     node: &Bound<'py, WeightsNode>,
