@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from max_weights.dim import Dim
-    from max_weights.dtype import DType
+    from max_weights.dtype import DTypeLike
     from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["Declarations", "DeclaredWeights"]
@@ -104,7 +104,7 @@ class DeclaredWeights:
 
     def allocate(
         self,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         shape: Iterable[int | str | Dim] | None = None,
         quantization_encoding: QuantizationEncoding | str | None = None,
         device: DeviceRef | str | None = None,
