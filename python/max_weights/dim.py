@@ -20,8 +20,25 @@ __all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factor
 _LARGEST = 2**63 - 1
 
 # Weights repeat few sizes, and a dimension cannot change: share the objects, as many as a large model has.
-_INTERNED: dict[int, StaticDim] = {}
-_MOST_INTERNED = 4096
+_MOST_SHARED = 4096
+
+
+class _Static(dict[int, "StaticDim"]):
+    """The dimensions of known sizes, by size."""
+
+    def __missing__(self, size: int) -> StaticDim:
+        if size < 0:
+            raise ValueError(f"a dimension is not negative; found {size}")
+        if size > _LARGEST:
+            raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
+        dim = object.__new__(StaticDim)
+        dim._size = size
+        if len(self) < _MOST_SHARED:
+            self[size] = dim
+        return dim
+
+
+_STATIC = _Static()
 
 
 class Dim:
@@ -76,6 +93,34 @@ class Dim:
     def __rfloordiv__(self, other: DimLike) -> Dim:
         terms = _int_terms(other)
         return NotImplemented if terms is None else _quotient(terms, _terms_of(self))
+
+    @property
+    def parameters(self) -> list[SymbolicDim]:
+        """The symbols that the dimension is computed from, each once; none of a static one."""
+        found: dict[SymbolicDim, None] = {}
+        for product in _terms_of(self):
+            for atom in product:
+                sides = (atom,) if isinstance(atom, Dim) else atom
+                for side in sides:
+                    found.update(dict.fromkeys([side] if isinstance(side, SymbolicDim) else side.parameters))
+        return list(found)
+
+    def substitute(self, mapping: Mapping[str, DimLike]) -> Dim:
+        """The dimension with other dimensions in the place of symbols; symbols that `mapping` does not name stay.
+
+        Args:
+            mapping: Ints, names or `Dim` by the names of symbols.
+
+        Raises:
+            ValueError: the result is negative.
+        """
+        total: _Sum = {}
+        for product, coefficient in _terms_of(self).items():
+            term: _Sum = {(): coefficient}
+            for atom in product:
+                term = _product(term, _terms_of(_substituted(atom, mapping)))
+            total = _sum(total, term)
+        return _from_terms(total)
 
     def __neg__(self) -> Dim:
         return _from_terms(_sum({}, _terms_of(self), -1))
@@ -210,8 +255,7 @@ _Sum: TypeAlias = Mapping[_Product, int]
 def to_dim(value: DimLike) -> Dim:
     """The same as `Dim(value)`, for the inside of loops."""
     if type(value) is int:
-        known = _INTERNED.get(value)
-        return _static(value) if known is None else known
+        return _STATIC[value]
     if isinstance(value, Dim):
         return value
     if isinstance(value, str):
@@ -236,18 +280,6 @@ def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
         return 0, []
     common = math.gcd(*terms.values())
     return common, [_from_terms({product: coefficient // common for product, coefficient in terms.items()})]
-
-
-def _static(size: int) -> StaticDim:
-    if size < 0:
-        raise ValueError(f"a dimension is not negative; found {size}")
-    if size > _LARGEST:
-        raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
-    dim = object.__new__(StaticDim)
-    dim._size = size
-    if len(_INTERNED) < _MOST_INTERNED:
-        _INTERNED[size] = dim
-    return dim
 
 
 def _int_of(value: object) -> int | None:
@@ -334,6 +366,13 @@ def _quotient(left: _Sum, right: _Sum) -> Dim:
     if not rest:
         return _from_terms(whole)
     return _from_terms(_sum(whole, {((_from_terms(rest), _from_terms(right)),): 1}))
+
+
+def _substituted(atom: _Atom, mapping: Mapping[str, DimLike]) -> Dim:
+    if isinstance(atom, SymbolicDim):
+        return to_dim(mapping.get(atom.name, atom))
+    left, right = (side.substitute(mapping) for side in atom)
+    return left // right
 
 
 def _text(atom: _Atom, show: Callable[[Dim], str] = str) -> str:

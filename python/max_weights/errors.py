@@ -15,6 +15,7 @@ __all__ = [
     "GraphError",
     "MissingFileError",
     "UnsupportedError",
+    "WeightAttributeError",
     "WeightNotFoundError",
     "WeightsError",
 ]
@@ -46,6 +47,10 @@ class WeightNotFoundError(WeightsError, KeyError):
         return Exception.__str__(self)
 
 
+class WeightAttributeError(WeightNotFoundError, AttributeError):
+    """What weights have, such as a shape, asked of a name that is none."""
+
+
 class FormatError(WeightsError, ValueError):
     """Bytes that break the rules of their file format."""
 
@@ -58,7 +63,7 @@ class FileChangedError(WeightsError, OSError):
     """The file is no longer the one that was opened."""
 
 
-class DeviceError(WeightsError, RuntimeError):
+class DeviceError(WeightsError, RuntimeError, ValueError):
     """A device that is absent, or not able to do what was asked."""
 
 

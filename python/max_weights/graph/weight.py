@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import GraphError
 from max_weights.graph.call_site import user_place
 from max_weights.graph.stack import current_or_none
@@ -17,13 +17,38 @@ from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
+from max_weights.sharding.functions import (
+    axiswise_sharding_strategy,
+    col_sharding_strategy,
+    expert_parallel_sharding_strategy,
+    gate_up_sharding_strategy,
+    head_aware_col_sharding_strategy,
+    replicate_sharding_strategy,
+    row_sharding_strategy,
+    segmented_sharding_strategy,
+    stacked_qkv_sharding_strategy,
+    tensor_parallel_sharding_strategy,
+)
+from max_weights.sharding.strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from max_weights.sharding.strategies import ShardingStrategy
-
-__all__ = ["Weight"]
+__all__ = [
+    "Segment",
+    "ShardingStrategy",
+    "Weight",
+    "axiswise_sharding_strategy",
+    "col_sharding_strategy",
+    "expert_parallel_sharding_strategy",
+    "gate_up_sharding_strategy",
+    "head_aware_col_sharding_strategy",
+    "replicate_sharding_strategy",
+    "row_sharding_strategy",
+    "segmented_sharding_strategy",
+    "stacked_qkv_sharding_strategy",
+    "tensor_parallel_sharding_strategy",
+]
 
 
 class Weight(TensorValue):
@@ -59,7 +84,7 @@ class Weight(TensorValue):
     def __init__(
         self,
         name: str,
-        dtype: DType | str,
+        dtype: DTypeLike,
         shape: Iterable[DimLike],
         device: DeviceRef | str,
         quantization_encoding: QuantizationEncoding | str | None = None,
@@ -95,7 +120,7 @@ class Weight(TensorValue):
         return self._dtype
 
     @dtype.setter
-    def dtype(self, dtype: DType | str) -> None:
+    def dtype(self, dtype: DTypeLike) -> None:
         self._require_free("dtype")
         self._dtype = DType(dtype)
 
@@ -153,7 +178,7 @@ class Weight(TensorValue):
         return dtype, shape.copy()
 
     @original_dtype_and_shape.setter
-    def original_dtype_and_shape(self, dtype_and_shape: tuple[DType | str, Iterable[DimLike]]) -> None:
+    def original_dtype_and_shape(self, dtype_and_shape: tuple[DTypeLike, Iterable[DimLike]]) -> None:
         dtype, shape = dtype_and_shape
         self._original = DType(dtype), Shape(shape)
 
@@ -203,7 +228,8 @@ class Weight(TensorValue):
         """The shards, one for each device, by the sharding strategy.
 
         Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
-        weight: its dtype, encoding and shape may still change. `shard.data_of(value)` cuts a value of this weight.
+        weight: its dtype, encoding and shape may still change. `shard.data()` is its part of the value that was loaded
+        into this weight, `shard.data_of(value)` that of any other.
 
         Raises:
             ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or

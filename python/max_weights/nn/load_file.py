@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
 from max_weights.allocation import LazyCast
-from max_weights.devices import devices_are_virtual
+from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.nn.candidate import Candidate, Misfit
@@ -118,6 +118,6 @@ def _decoded(data: WeightData, dtype: DType) -> Any:
 
 
 def _cast(data: WeightData, dtype: DType) -> Any:
-    if devices_are_virtual():
+    if is_virtual_device_mode():
         return data.astype(dtype)
     return LazyCast(data, dtype) if data.to_buffer().is_mapped else data.astype(dtype)
