@@ -228,16 +228,14 @@ def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: We
     """Refuse what is no blocks, and what has another number of elements than a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
         raise Misfit(f"the dtype is {value.dtype!r}, and blocks of {encoding.value} are bytes, uint8")
-    *rows, row = value.shape.static_dims or [1]
-    blocks, rest = divmod(row, encoding.block_size)
-    if rest:
+    if (value.shape.static_dims or [1])[-1] % encoding.block_size:
         raise Misfit(
             f"the shape is {listed(value.shape)}, and a block of {encoding.value} is {encoding.block_size} bytes"
         )
     original_dtype, original_shape = weight.original_dtype_and_shape
     if original_dtype is DType.uint8:
         return  # declared as bytes, which may be as many as they like
-    elements = [*rows, blocks * encoding.elements_per_block]
+    elements = encoding.logical_shape(value.shape)
     in_bytes = weight.dtype is DType.uint8 and matches(weight.shape, value.shape)
     if not in_bytes and not matches(original_shape, elements):
         raise Misfit(
