@@ -21,6 +21,9 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 _T = TypeVar("_T")
 _Backend = Literal["auto", "mmap", "read"]
 
+class _GGUFReader(Protocol):
+    data: Any
+
 class _TorchDType(Protocol):
     is_floating_point: bool
     is_complex: bool
@@ -130,6 +133,8 @@ class Buffer:
 
 @final
 class WeightInfo:
+    _fields: ClassVar[tuple[str, ...]]
+    def _asdict(self) -> dict[str, Any]: ...
     @property
     def name(self) -> str: ...
     @property
@@ -225,19 +230,37 @@ class WeightsNode:
 @final
 class SafetensorWeights(WeightsNode):
     def __new__(
-        cls, filepaths: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        filepaths: _Paths,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
 
 @final
 class GGUFWeights(WeightsNode):
     def __new__(
-        cls, source: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        source: _Paths | _GGUFReader,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
 
 @final
 class PytorchWeights(WeightsNode):
     def __new__(
-        cls, filepath: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        filepath: _Paths,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
     def aliases(self) -> list[list[str]]: ...
     def verify_checksums(self) -> int: ...
