@@ -14,6 +14,7 @@ PACKAGE = Path(max_weights.__file__).parent
 # The dotted paths of MAX.
 FACADES = [
     "driver",
+    "driver.tensor",
     "graph.dim",
     "graph.quantization",
     "graph.shape",
