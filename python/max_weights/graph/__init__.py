@@ -1,22 +1,28 @@
 """Graphs: typed operations on tensors that are described by dtype, shape and device; weights; devices."""
 
-from max_weights.devices import DeviceRef
-from max_weights.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim
+from typing import NoReturn
+
+from max_weights.devices import DeviceKind, DeviceRef
+from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights.graph import ops
 from max_weights.graph.graph import Graph
-from max_weights.graph.type import TensorType, Type
+from max_weights.graph.type import BufferType, TensorType, Type
 from max_weights.graph.value import TensorValue, TensorValueLike, Value
 from max_weights.graph.weight import Weight
-from max_weights.shape import Shape
+from max_weights.shape import Shape, ShapeLike
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
     "AlgebraicDim",
+    "BufferType",
+    "DeviceKind",
     "DeviceRef",
     "Dim",
+    "DimLike",
     "Graph",
     "Segment",
     "Shape",
+    "ShapeLike",
     "ShardingStrategy",
     "StaticDim",
     "SymbolicDim",
@@ -28,3 +34,15 @@ __all__ = [
     "Weight",
     "ops",
 ]
+
+# Names of MAX that cannot work here, and what to do instead.
+_ABSENT = {
+    "Module": "it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
+    "graphs that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _ABSENT:
+        raise ImportError(f"max_weights.graph has no {name}: {_ABSENT[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
