@@ -23,6 +23,7 @@ FACADES = [
     "graph.weights.load",
     "graph.weights.weights",
     "nn.layer",
+    "nn.layer.layer",
     "pipelines.nn",
     "pipelines.nn.layer",
 ]
