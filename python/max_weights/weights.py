@@ -115,12 +115,13 @@ class Weights(Protocol):
         Args:
             dtype: Converts the value to this dtype; default: the dtype of the file.
             shape: Must equal the weight's shape, except where a dimension is symbolic.
-            quantization_encoding: Must be the encoding of the file.
+            quantization_encoding: That of the file. Where a file has several, a weight keeps its own, and a warning
+                says so.
             device: Where the weight is wanted; default: the CPU.
 
         Raises:
             WeightNotFoundError: there is no such weight.
-            ValueError: the shape or the encoding is another one.
+            ValueError: another shape, or an encoding for a weight that is not quantized.
         """
         ...
 

@@ -8,7 +8,6 @@ use max_weights::error::{Error, Fault};
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
@@ -126,6 +125,7 @@ impl WeightsNode {
 /// A `Shape`. It is copied from one that was made before, as the weights of a model have few shapes.
 fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     const MOST: usize = 1024;
     let (class, made) = (handed::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
     let dims = PyTuple::new(py, dims)?;
@@ -139,7 +139,8 @@ fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
         made.set_item(dims, &model)?;
         model
     };
-    let shape = class.call_method1(intern!(py, "__new__"), (class,))?;
+    let new = NEW.get_or_try_init(py, || class.getattr("__new__").map(Bound::unbind))?.bind(py);
+    let shape = new.call1((class,))?;
     shape.cast::<PyList>()?.set_slice(0, 0, &model)?;
     Ok(shape)
 }
