@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SafetensorWeights,
         Weights,
         WeightsFormat,
+        WeightsNode,
         load_weights,
         weights_format,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "Weights",
     "WeightsError",
     "WeightsFormat",
+    "WeightsNode",
     "__version__",
     "dequantize",
     "driver",
@@ -96,6 +98,7 @@ _HOMES = {
     "Weights": "max_weights.weights",
     "WeightsError": "max_weights.errors",
     "WeightsFormat": "max_weights.weights",
+    "WeightsNode": "max_weights.weights",
     "__version__": "max_weights._core",
     "dequantize": "max_weights.quantization",
     "driver": "max_weights.driver",

@@ -10,6 +10,7 @@ from max_weights import errors
 
 BUILT_IN = {
     errors.WeightNotFoundError: KeyError,
+    errors.WeightAttributeError: AttributeError,
     errors.FormatError: ValueError,
     errors.UnsupportedError: NotImplementedError,
     errors.FileChangedError: OSError,

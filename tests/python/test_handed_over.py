@@ -33,8 +33,8 @@ def test_what_was_not_handed_over_is_a_clear_error(make_file: Callable[..., Path
 
 
 def test_nothing_else_than_what_is_used_can_be_handed_over() -> None:
-    with pytest.raises(TypeError, match="nothing here uses 'Shape'"):
-        _core.hand_over(Shape=list)
+    with pytest.raises(TypeError, match="nothing here uses 'Dim'"):
+        _core.hand_over(Dim=int)
 
 
 @pytest.mark.parametrize("module", ["buffer", "weights", "weight_data", "quantization", "numpy"])
