@@ -17,7 +17,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from comparing import Result, compare  # noqa: E402
-from page import write_page  # noqa: E402
+from differences import DIFFERENCES  # noqa: E402
+from page import page  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "max_differences.md"
 KEPT = HERE / "max.json"
@@ -58,13 +59,16 @@ def main() -> int:
     else:
         theirs = json.loads(KEPT.read_text(encoding="utf-8"))
     results = [compare(program, theirs[program], facts) for program, facts in ours.items()]
-    if options.max and not options.programs:
-        write_page(results, PAGE)
     for result in results:
         for line in result.complaints(options.all):
             print(line)
     print(table(results))
-    return int(any(result.unexplained or result.gone for result in results))
+    if options.max and not options.programs and not any(result.wrong for result in results):
+        PAGE.write_text(page(results), encoding="utf-8")
+    unused = set() if options.programs else set(DIFFERENCES) - {fact.mark for r in results for fact in r.deliberate}
+    if unused:
+        print("listed, and shown by no program:", ", ".join(sorted(unused)))
+    return int(bool(unused) or any(result.wrong for result in results))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ class Fact:
     def __str__(self) -> str:
         mark = f"  ({self.mark})" if self.mark else ""
         item = f"  # {self.item}" if self.item else ""
-        theirs, ours = (value if len(value) < SHOWN else value[:SHOWN] + " …" for value in map(text, (self.theirs, self.ours)))
+        texts = map(text, (self.theirs, self.ours))
+        theirs, ours = (value if len(value) < SHOWN else value[:SHOWN] + " …" for value in texts)
         return f"{self.program}.py:{self.line}: {self.source}{item}{mark}\n    MAX   {theirs}\n    here  {ours}"
 
 
@@ -52,6 +53,11 @@ class Result:
     def lists(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
         """The lists, in the order of the table."""
         return self.deliberate, self.unexplained, self.gone
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it has anything that is to be mended."""
+        return bool(self.unexplained or self.gone)
 
     def complaints(self, everything: bool) -> Iterator[str]:
         """What is to be said about it."""

@@ -15,12 +15,91 @@ class Difference:
 
 
 GROUPS = {
-    "better": "Where MAX gives a wrong value, loses data, never ends or fails",
-    "more": "Where more is possible here",
+    "better": "Where MAX gives a wrong value, loses data or fails",
     "documents": "Where the documents of the API say something else than MAX does",
-    "kind": "Where both refuse, with another exception",
-    "text": "What is printed",
+    "more": "Where more is possible here",
+    "kind": "Where both refuse, with exceptions of different kinds",
+    "printed": "What is printed",
     "later": "Not there yet",
 }
 
-DIFFERENCES: dict[str, Difference] = {}
+DIFFERENCES = {
+    # --- better ---------------------------------------------------------------------------------------------------------
+    "whole-components": Difference(
+        "better", "`items()` matches whole components of names: `layers[1]` is not the beginning of `layers.10`."
+    ),
+    "same-name-twice": Difference(
+        "better", "A name that stands in two files of one checkpoint is an error. In MAX the file that comes last wins."
+    ),
+    "no-iteration": Difference(
+        "better", "A node of a tree is not iterable. In MAX a `for` goes through the numbers without end, and `in` too."
+    ),
+    "copies": Difference("better", "Tensors, nodes and `WeightData` can be copied deeply and pickled."),
+    "all-or-nothing": Difference(
+        "better", "A call that fails leaves nothing behind: no allocated weight, and no half of a state dict."
+    ),
+    "alignment": Difference(
+        "better", "`Weight.align` says what the bytes of the file are aligned to, by which kernels can go faster."
+    ),
+    "sub-byte": Difference("better", "A dtype of less than a byte has no size in bytes; MAX says 1."),
+    "device-count": Difference(
+        "better", "A number of devices below 1, or another one than the strategy's, is an error when it is given."
+    ),
+    "negative": Difference(
+        "better", "Negative dimensions and device numbers are errors, and a bool is no dimension. MAX keeps them."
+    ),
+    "truth": Difference("better", "`bool()` of a tensor of one element is its value; in MAX it is always true."),
+    "contiguous": Difference(
+        "better",
+        "A value whose memory is not contiguous is refused when it is loaded. MAX takes it, and fails when it is used.",
+    ),
+    "layer-lists": Difference(
+        "better",
+        "A `LayerList` is a list: layers can be appended, inserted, replaced and extended with, whatever the order. "
+        "In MAX `extend` takes one layer, and what is appended spoils the names.",
+    ),
+    # --- documents ------------------------------------------------------------------------------------------------------
+    "allocate-dtype": Difference(
+        "documents", "`allocate(dtype=…)` converts, as its document says; MAX refuses another dtype than the file's."
+    ),
+    "graph-weights": Difference("documents", "`Graph.weights()` is there, as its document says."),
+    "shared-weights": Difference(
+        "documents",
+        "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the document says.",
+    ),
+    # --- more -----------------------------------------------------------------------------------------------------------
+    "pytorch-files": Difference("more", "PyTorch files are read too; nothing in them is executed."),
+    "file-order": Difference("more", "`items()` is in the order of the file, in which it is read fastest; MAX sorts."),
+    "children": Difference("more", "A node has `len()`, `in` and `keys()`."),
+    "equality": Difference("more", "`WeightData` compares by identity: values are compared with NumPy."),
+    "arrays": Difference("more", "What takes an array takes what NumPy makes an array of."),
+    "symbolic-shapes": Difference("more", "A symbolic dimension stands for any, wherever a shape is asserted."),
+    "ml-dtypes": Difference(
+        "more",
+        "`to_numpy()` and `from_numpy()` know bfloat16, fp8, fp6 and fp4 by ml_dtypes. MAX gives uint8 for some of "
+        "them, and an error for others.",
+    ),
+    "names": Difference("more", "Dtypes and encodings are found by their names in any of the usual spellings."),
+    "encodings": Difference("more", "Every type of GGUF is read; MAX knows Q4_0, Q4_K, Q5_K and Q6_K."),
+    "rank": Difference("more", "A `Weight` outside of a graph has a rank."),
+    "shards-without-graph": Difference("more", "Shards and their shapes need no graph."),
+    "shapes": Difference(
+        "more", "A slice or a sum of shapes is a `Shape`, a shape equals a tuple, and a `Dim` is an index."
+    ),
+    "indexing": Difference("more", "`Buffer` has basic indexing as NumPy has it, and `len()`."),
+    "numbers": Difference("more", "A tensor of one element is a number: `int()`, `float()`."),
+    "load-report": Difference("more", "`load_state_dict(strict=False)` returns what was missing and unexpected."),
+    "logical-shapes": Difference(
+        "more", "A weight that is declared by its logical dtype and shape takes packed blocks of its encoding."
+    ),
+    "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
+    # --- kind -----------------------------------------------------------------------------------------------------------
+    "no-such-dtype": Difference("kind", "A name that is no dtype is a ValueError that lists them."),
+    "gptq-blocks": Difference("kind", "GPTQ has no blocks: a ValueError says so."),
+    "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that names the shape."),
+    "indices": Difference("kind", "An index that is out of range, or one too many, is an IndexError."),
+    "not-arrays": Difference("kind", "What is no array, or has no dtype that a tensor can have, is refused by what it is."),
+    # --- printed --------------------------------------------------------------------------------------------------------
+    "printed": Difference("printed", "Tensors print with name and size, devices as `cpu:0`."),
+    # --- later ----------------------------------------------------------------------------------------------------------
+}

@@ -24,7 +24,7 @@ from given import digest
 
 PROGRAMS = Path(__file__).parent / "programs"
 ORIGINAL = "max"
-PATIENCE = 20
+PATIENCE = 60
 """Seconds that a fact may take: a loop without end is one too, and comes out as a TimeoutError."""
 LONGEST = 1_000
 """Characters of a value that is kept as it is."""

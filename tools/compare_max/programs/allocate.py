@@ -11,18 +11,18 @@ weights = load_weights([MODELS / "minilm.safetensors"])
 dense = weights.pooler.dense.weight
 weight = dense.allocate()
 weight
-weight.align
+weight.align  # differs: alignment
 weight.original_dtype_and_shape
 sorted(weights.allocated_weights)
 weights.allocated_weights["pooler.dense.weight"]
 dense.allocate(DType.float32, [384, 384])
 dense.allocate(shape=(384, 384), device=DeviceRef.GPU(1)).device
-dense.allocate(shape=["rows", "columns"])
-dense.allocate(shape=[Dim("rows"), 384])
+dense.allocate(shape=["rows", "columns"])  # differs: symbolic-shapes
+dense.allocate(shape=[Dim("rows"), 384])  # differs: symbolic-shapes
 dense.allocate(shape=[384, 383])
 dense.allocate(shape=[384])
-dense.allocate(dtype=DType.float16)
-dense.allocate(dtype=DType.float16).dtype
+dense.allocate(dtype=DType.float16)  # differs: allocate-dtype
+dense.allocate(dtype=DType.float16).dtype  # differs: allocate-dtype
 dense.allocate(quantization_encoding=QuantizationEncoding.Q4_K)
 weights.pooler.allocate()
 weights.not_there.allocate()
@@ -32,7 +32,7 @@ dense.allocate() is dense.allocate()
 
 fresh = load_weights([MODELS / "minilm.safetensors"])
 fresh.pooler.dense.weight.allocate(shape=[1, 2])
-sorted(fresh.allocated_weights)
+sorted(fresh.allocated_weights)  # differs: all-or-nothing
 
 odd = load_weights([written("bytes.safetensors", {"m": np.ones((2, 3), np.float32), "s": np.array(1.0, np.float64), "v": np.ones(5, np.int16)})])
 odd.m.allocate_as_bytes()
@@ -40,5 +40,5 @@ odd.s.allocate_as_bytes()
 odd.v.allocate_as_bytes()
 odd.v.allocate_as_bytes(DType.uint8)
 odd.v.allocate_as_bytes(DType.int16)
-odd.v.allocate().align
+odd.v.allocate().align  # differs: alignment
 odd.allocated_weights

@@ -15,7 +15,7 @@ buffer.num_elements
 buffer.element_size
 buffer.is_contiguous
 buffer.is_host
-str(buffer.device)
+str(buffer.device)  # differs: printed
 buffer.to_numpy()
 np.from_dlpack(buffer)
 buffer.copy()
@@ -30,24 +30,24 @@ buffer.to(CPU())
 buffer.__dlpack_device__()
 
 # --- items --------------------------------------------------------------------------------------------------------------
-buffer[0]
+buffer[0]  # differs: indexing
 buffer[0, 1].item()
 buffer[1, 2].item()
 buffer[-1, -1].item()
-buffer[0:1]
+buffer[0:1]  # differs: indexing
 buffer[:, 1]
 buffer[:, ::2].is_contiguous
 buffer[:, ::2].contiguous()
-buffer[5]
-buffer[0, 0, 0]
+buffer[5]  # differs: indices
+buffer[0, 0, 0]  # differs: indices
 buffer.item()
 Buffer.from_numpy(np.array(7, np.int8)).item()
 Buffer.scalar(3.5, DType.float32, CPU())
 Buffer.scalar(3.5, DType.float32, CPU()).item()
 Buffer.scalar(7, DType.int64).item()
-int(Buffer.from_numpy(np.array(55, np.uint8)))
-float(Buffer.from_numpy(np.array(1.5, np.float32)))
-bool(Buffer.from_numpy(np.array(0, np.int32)))
+int(Buffer.from_numpy(np.array(55, np.uint8)))  # differs: numbers
+float(Buffer.from_numpy(np.array(1.5, np.float32)))  # differs: numbers
+bool(Buffer.from_numpy(np.array(0, np.int32)))  # differs: truth
 int(buffer)
 
 # --- made ---------------------------------------------------------------------------------------------------------------
@@ -64,8 +64,7 @@ Buffer.from_numpy(rows[:, ::2])
 Buffer.from_numpy(rows.T)
 Buffer.from_numpy(np.zeros((0, 2), np.float32))
 Buffer.from_numpy(np.array([True, False]))
-Buffer.from_numpy(np.array(["a"]))
-Buffer.from_numpy([1, 2])
+Buffer.from_numpy(np.array(["a"]))  # differs: not-arrays
 [Buffer.from_numpy(np.ones(3, kind)) for kind in ("?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d")]
 
 # --- written to ---------------------------------------------------------------------------------------------------------
@@ -83,10 +82,10 @@ copied = Buffer.from_numpy(shared).copy()
 copied[0] = 9
 shared
 buffer == buffer
-len(buffer)
+len(buffer)  # differs: indexing
 
 # --- devices ------------------------------------------------------------------------------------------------------------
-[str(device) for device in [CPU(0)]]
+[str(device) for device in [CPU(0)]]  # differs: printed
 CPU() == CPU(0)
 CPU().is_host
 CPU().api

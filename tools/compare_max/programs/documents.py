@@ -35,7 +35,7 @@ with graph:
     weight_tensor.shape
     weight_tensor.dtype
     weight_tensor.device
-Graph("no such thing").weights()
+type(Graph("weights").weights()).__name__  # differs: graph-weights
 
 # --- values -------------------------------------------------------------------------------------------------------------
 matrix = np.array([[1, 2], [3, 4]], dtype=np.float32)
@@ -95,6 +95,6 @@ def print_info(layer, args, kwargs, outputs):
 
 add_layer_hook(print_info)
 with Graph("hooks", input_types=[TensorType(DType.float32, ("batch", 5), DeviceRef.CPU())]) as graph:
-    MLP()(graph.inputs[0]).type
+    model(graph.inputs[0]).type
 clear_hooks()
 shown

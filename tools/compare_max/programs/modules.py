@@ -57,6 +57,13 @@ class Model(Module):
         return x
 
 
+class Empty(Module):
+    """A module to give weights to."""
+
+    def __call__(self, x):
+        return x
+
+
 # --- names --------------------------------------------------------------------------------------------------------------
 mlp = MLP()
 sorted(mlp.sublayers)
@@ -98,31 +105,32 @@ sorted(changed.raw_state_dict())
 tied = MLP()
 tied.set_shared_weight("head", tied.up.weight)
 tied.head is tied.up.weight
-sorted(tied.raw_state_dict())
+sorted(tied.raw_state_dict())  # differs: shared-weights
 twice = MLP()
 twice.gate = twice.up
 sorted(twice.raw_state_dict())
-clash = Module()
+clash = Empty()
 clash.a = Weight("w", DType.float32, (1,), cpu)
 clash.b = Weight("w", DType.float32, (1,), cpu)
 sorted(clash.raw_state_dict())
 
 # --- lists --------------------------------------------------------------------------------------------------------------
+isinstance(Module(), Module)  # differs: modules
 items = LayerList([Linear(1, 1), Linear(2, 2)])
 len(items)
 sorted(items.sublayers)
 items.append(Linear(3, 3))
 len(items)
-sorted(items.sublayers)
+sorted(items.sublayers)  # differs: layer-lists
 items.insert(0, Linear(4, 4))
-{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}
+{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}  # differs: layer-lists
 items.extend([Linear(5, 5)])
-{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}
+{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}  # differs: layer-lists
 items[0].weight.shape
-items[-1].weight.shape
-[layer.weight.shape for layer in items]
+items[-1].weight.shape  # differs: layer-lists
+[layer.weight.shape for layer in items]  # differs: layer-lists
 items[1] = Linear(9, 9)
-{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}
+{name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}  # differs: layer-lists
 items("x")
 isinstance(items, Module)
 isinstance(items, Layer)

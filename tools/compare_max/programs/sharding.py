@@ -22,7 +22,7 @@ w.name
 w.dtype
 w.shape
 w.device
-w.rank
+w.rank  # differs: rank
 w.align
 w.shard_idx
 w.sharding_strategy
@@ -91,8 +91,8 @@ for name, (strategy, shape) in strategies.items():
         shards[0].sharding_strategy is strategy
         shards[0].shard([cpu])
         isinstance(shards[0], Weight)
-ShardingStrategy.rowwise(0)
-ShardingStrategy.rowwise(-1)
+ShardingStrategy.rowwise(0)  # differs: device-count
+ShardingStrategy.rowwise(-1)  # differs: device-count
 ShardingStrategy.rowwise(2) == ShardingStrategy.rowwise(2)
 ShardingStrategy.rowwise(2) == ShardingStrategy.columnwise(2)
 [Segment.even(6).size, Segment.head_aware(3, 2).num_heads]
@@ -103,14 +103,14 @@ with Graph("own"):
     [own(TensorValue(weight(4, 2)), i).shape for i in range(2)]
 
 with Graph("columns of a vector"):
-    ShardingStrategy.columnwise(2)(TensorValue(weight(4)), 0).shape
+    ShardingStrategy.columnwise(2)(TensorValue(weight(4)), 0).shape  # differs: columns-of-a-vector
 
 outside = weight(8, 2)
 outside.sharding_strategy = ShardingStrategy.rowwise(2)
-outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])
-[shard.shape for shard in outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])]
+outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])  # differs: shards-without-graph
+[shard.shape for shard in outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])]  # differs: shards-without-graph
 [shard.dtype for shard in outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])]
 outside.shard([DeviceRef.GPU(0)])
-outside.shard([])
+outside.shard([])  # differs: device-count
 outside.name = "renamed"
 [shard.name for shard in outside.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])]

@@ -31,9 +31,9 @@ dataclasses.replace(data, name="columns").data is data.data
 dataclasses.replace(data, quantization_encoding=QuantizationEncoding.Q4_K).quantization_encoding
 dataclasses.replace(data, data=rows.T.copy(), shape=Shape([3, 2]))
 copy.copy(data)
-copy.deepcopy(data)
+copy.deepcopy(data)  # differs: copies
 data == data
-data == WeightData.from_numpy(rows, "rows")
+data == WeightData.from_numpy(rows, "rows")  # differs: equality
 
 # --- converting ---------------------------------------------------------------------------------------------------------
 data.astype(DType.float32) is data
@@ -47,4 +47,4 @@ WeightData.from_numpy(np.zeros((0, 2), np.int8), "empty")
 WeightData.from_numpy(rows[:, ::2], "strided").shape
 [WeightData.from_numpy(np.ones(2, dtype), "x").dtype for dtype in "?bhilBHILefd"]
 WeightData.from_numpy(np.ones(2, "U3"), "text").dtype
-WeightData.from_numpy([1, 2], "list").dtype
+WeightData.from_numpy([1, 2], "list").dtype  # differs: arrays
