@@ -103,6 +103,19 @@ class WeightShard(Weight):
             self._known = key, strategy.pieces(whole, self._index)
         return self._known[1]
 
+    @property
+    def value(self) -> Any:
+        """The part of the whole weight's loaded value, cut at each call; none before there is one."""
+        return None if self.whole.value is None else self.data_of(self.whole.value)
+
+    def load(self, value: Any, name: str | None = None) -> None:  # noqa: ARG002
+        """Refused: a shard has its part of the whole weight's value.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"load the whole weight '{shown(self.whole.name)}', of which this is a shard")
+
     def data_of(self, value: Any) -> Any:
         """The part of a value of the whole weight that belongs to this shard.
 

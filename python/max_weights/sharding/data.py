@@ -61,11 +61,7 @@ def _of_weight_data(weight: _Declared, pieces: Pieces, value: WeightData, name: 
             f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
     pieces = pieces.of_shape(_sizes(weight, value))
-    shape, logical = pieces.shape, None
-    if encoding is not None and encoding.is_gguf:
-        logical = shape.copy()
-        logical[-1] = shape[-1] // encoding.block_size * encoding.elements_per_block
-    return WeightData(_cut(pieces, value.data), name, value.dtype, shape, encoding, logical)
+    return WeightData(_cut(pieces, value.data), name, value.dtype, pieces.shape, encoding)
 
 
 def _sizes(weight: _Declared, value: Any) -> list[int]:
