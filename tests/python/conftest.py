@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 Entry = tuple[str, list[int], bytes]
+
+# No test is timed: a busy machine is no defect.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

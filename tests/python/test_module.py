@@ -388,7 +388,7 @@ trees = st.recursive(
 
 
 @given(tree=st.dictionaries(names, trees, max_size=5), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_random_trees_keep_names_unique_and_round_trip(tree: Any, data: st.DataObject) -> None:
     model = build(tree)
     if data.draw(st.booleans()):  # share a module

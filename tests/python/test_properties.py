@@ -74,7 +74,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("properties")
 
 
-@settings(deadline=None)
 @given(
     entries=st.dictionaries(names, tensors(), max_size=6),
     metadata=st.none() | st.dictionaries(st.text(max_size=6), st.text(max_size=12), max_size=3),
@@ -122,7 +121,6 @@ index_parts = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(
     array=hnp.arrays(
         st.sampled_from([np.int16, np.float32, np.complex64, np.bool_, np.uint8, ml_dtypes.bfloat16]),
@@ -241,7 +239,7 @@ def use(path: Path, **options: Any) -> None:
     attempt(lambda: max_weights.numpy.load_file(path))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(todo=changes, mend=st.booleans(), strict=st.booleans(), backend=st.sampled_from(["mmap", "read"]))
 def test_a_damaged_file_is_refused_or_read_and_nothing_else(
     folder: Path, todo: list[tuple[str, int, Any]], mend: bool, strict: bool, backend: str
@@ -252,7 +250,6 @@ def test_a_damaged_file_is_refused_or_read_and_nothing_else(
     use(path, strict=strict, backend=backend)
 
 
-@settings(deadline=None)
 @given(todo=changes, strict=st.booleans())
 def test_a_damaged_index_is_refused_or_read_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, todo: list[tuple[str, int, Any]], strict: bool
