@@ -112,7 +112,7 @@ python-tests: need-cargo $(stamps)/extension $(stamps)/models
 	@python -m pytest
 
 .PHONY: lint
-lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, stubs against the extension, links
+lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, links
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
@@ -120,6 +120,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	ruff check
 	ruff format --check
 	mypy
+	basedpyright
 	lint-imports
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
 	python tools/check_links.py
@@ -139,7 +140,7 @@ $(MAX_VENV)/.installed: Makefile | $(stamps)/venv
 
 .PHONY: compare-max
 compare-max: need-cargo $(stamps)/extension $(stamps)/models $(MAX_VENV)/.installed ## run the same programs over MAX and over this package; rewrites docs/max_differences.md
-	@python tools/compare_max --max $(MAX_VENV)/bin/python
+	@python tools/compare_max/compare.py --max $(MAX_VENV)/bin/python
 
 .PHONY: docs
 docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every link in the Markdown pages

@@ -24,7 +24,6 @@ GROUPS = {
 }
 
 DIFFERENCES = {
-    # --- better ---------------------------------------------------------------------------------------------------------
     "whole-components": Difference(
         "better", "`items()` matches whole components of names: `layers[1]` is not the beginning of `layers.10`."
     ),
@@ -45,6 +44,14 @@ DIFFERENCES = {
     "device-count": Difference(
         "better", "A number of devices below 1, or another one than the strategy's, is an error when it is given."
     ),
+    "misfits": Difference(
+        "better", "A size that a strategy cannot split is an error; MAX leaves columns out, or fails when it is used."
+    ),
+    "markers": Difference(
+        "better",
+        "A weight is not sharded by `tensor_parallel` and `expert_parallel`, which modules interpret: an error "
+        "says so at once, and not when the shard is used.",
+    ),
     "negative": Difference(
         "better", "Negative dimensions and device numbers are errors, and a bool is no dimension. MAX keeps them."
     ),
@@ -58,7 +65,6 @@ DIFFERENCES = {
         "A `LayerList` is a list: layers can be appended, inserted, replaced and extended with, whatever the order. "
         "In MAX `extend` takes one layer, and what is appended spoils the names.",
     ),
-    # --- documents ------------------------------------------------------------------------------------------------------
     "allocate-dtype": Difference(
         "documents", "`allocate(dtype=…)` converts, as its document says; MAX refuses another dtype than the file's."
     ),
@@ -67,7 +73,6 @@ DIFFERENCES = {
         "documents",
         "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the document says.",
     ),
-    # --- more -----------------------------------------------------------------------------------------------------------
     "pytorch-files": Difference("more", "PyTorch files are read too; nothing in them is executed."),
     "file-order": Difference("more", "`items()` is in the order of the file, in which it is read fastest; MAX sorts."),
     "children": Difference("more", "A node has `len()`, `in` and `keys()`."),
@@ -93,13 +98,10 @@ DIFFERENCES = {
         "more", "A weight that is declared by its logical dtype and shape takes packed blocks of its encoding."
     ),
     "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
-    # --- kind -----------------------------------------------------------------------------------------------------------
     "no-such-dtype": Difference("kind", "A name that is no dtype is a ValueError that lists them."),
     "gptq-blocks": Difference("kind", "GPTQ has no blocks: a ValueError says so."),
-    "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that names the shape."),
+    "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that says so."),
     "indices": Difference("kind", "An index that is out of range, or one too many, is an IndexError."),
-    "not-arrays": Difference("kind", "What is no array, or has no dtype that a tensor can have, is refused by what it is."),
-    # --- printed --------------------------------------------------------------------------------------------------------
+    "not-arrays": Difference("kind", "What has no dtype that a tensor can have is refused with a ValueError."),
     "printed": Difference("printed", "Tensors print with name and size, devices as `cpu:0`."),
-    # --- later ----------------------------------------------------------------------------------------------------------
 }

@@ -1,8 +1,8 @@
 """Runs the programs over one package and writes what came out as JSON: `runner.py PACKAGE [PROGRAM...]`.
 
 A program is a script written for MAX. Each expression that stands as a statement is a fact: its key is its line (and in
-a loop what the loop is at), its value what it gave, or the kind of exception that it raised. The only change for another package is the name in the
-imports, which is what a user would change.
+a loop what the loop is at), its value what it gave, or the kind of exception that it raised. The only change for
+another package is the name in the imports, which is what a user would change.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def raised(error: BaseException) -> Facts:
 def plain(value: Any) -> Any:
     """A value as JSON, with nothing in it that belongs to one of the packages."""
     name = type(value).__name__
-    if value is None or isinstance(value, bool | int | str) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)

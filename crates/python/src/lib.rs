@@ -20,6 +20,8 @@ mod torch;
 mod values;
 mod weights;
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::wrap_pyfunction as function;
 
@@ -30,6 +32,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("__path__", [folder(module)?])?;
     module.add("RESERVED", weights::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<formats::GGUFWeights>()?;
@@ -62,4 +65,11 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(weights::rename_weights, module)?)?;
     module.add_function(function!(weights::tree, module)?)?;
     Ok(())
+}
+
+/// The folder `_core` beside the extension: a module with a path is a package to `import`, and `max_weights._core.safetensors`
+/// is found there, as it is in MAX.
+fn folder(module: &Bound<'_, PyModule>) -> PyResult<PathBuf> {
+    let file: PathBuf = module.getattr("__file__")?.extract()?;
+    Ok(file.with_file_name("_core"))
 }

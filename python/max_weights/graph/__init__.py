@@ -1,22 +1,26 @@
 """Graphs: typed operations on tensors that are described by dtype, shape and device; weights; devices."""
 
-from max_weights.devices import DeviceRef
-from max_weights.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim
+from max_weights.absent import absent
+from max_weights.devices import DeviceKind, DeviceRef
+from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights.graph import ops
 from max_weights.graph.graph import Graph
 from max_weights.graph.type import TensorType, Type
 from max_weights.graph.value import TensorValue, TensorValueLike, Value
 from max_weights.graph.weight import Weight
-from max_weights.shape import Shape
+from max_weights.shape import Shape, ShapeLike
 from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
     "AlgebraicDim",
+    "DeviceKind",
     "DeviceRef",
     "Dim",
+    "DimLike",
     "Graph",
     "Segment",
     "Shape",
+    "ShapeLike",
     "ShardingStrategy",
     "StaticDim",
     "SymbolicDim",
@@ -28,3 +32,5 @@ __all__ = [
     "Weight",
     "ops",
 ]
+
+__getattr__ = absent(__name__, Module="a Graph needs none around it: Graph(name, input_types=...)")

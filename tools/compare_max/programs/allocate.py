@@ -34,7 +34,14 @@ fresh = load_weights([MODELS / "minilm.safetensors"])
 fresh.pooler.dense.weight.allocate(shape=[1, 2])
 sorted(fresh.allocated_weights)  # differs: all-or-nothing
 
-odd = load_weights([written("bytes.safetensors", {"m": np.ones((2, 3), np.float32), "s": np.array(1.0, np.float64), "v": np.ones(5, np.int16)})])
+odd = load_weights(
+    [
+        written(
+            "bytes.safetensors",
+            {"m": np.ones((2, 3), np.float32), "s": np.array(1.0, np.float64), "v": np.ones(5, np.int16)},
+        )
+    ]
+)
 odd.m.allocate_as_bytes()
 odd.s.allocate_as_bytes()
 odd.v.allocate_as_bytes()

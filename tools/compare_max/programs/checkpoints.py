@@ -69,7 +69,11 @@ sorted(name for name, _ in sharded.items())
 sharded.encoder.layer[5].output.dense.weight.data()
 sharded.pooler.dense.weight.data()
 whole = dict(weights.items())
-[name for name, child in sharded.items() if not np.array_equal(np.from_dlpack(child.data()), np.from_dlpack(whole[name].data()))]
+[
+    name
+    for name, child in sharded.items()
+    if not np.array_equal(np.from_dlpack(child.data()), np.from_dlpack(whole[name].data()))
+]
 
 # --- names that begin alike ---------------------------------------------------------------------------------------------
 alike = load_weights([written("alike.safetensors", {f"layers.{i}.w": np.full(2, i, np.float32) for i in range(12)})])

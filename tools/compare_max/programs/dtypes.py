@@ -4,7 +4,20 @@ import numpy as np
 from max.dtype import DType, finfo
 from max.graph.quantization import BlockParameters, QuantizationConfig, QuantizationEncoding
 
-common = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+common = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
 fp8 = ["float8_e8m0fnu", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"]
 sub_byte = ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"]
 for name in [*common, "bfloat16", *fp8, *sub_byte]:

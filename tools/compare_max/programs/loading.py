@@ -33,7 +33,13 @@ def loaded(module, value, **options):
     """What is there after loading `w`: dtype, shape, encoding, and what it was declared as."""
     module.load_state_dict({"w": value}, **options)
     weight = module.raw_state_dict()["w"]
-    return [weight.dtype, weight.shape, weight.quantization_encoding, weight.original_dtype_and_shape, module.state_dict()["w"]]
+    return [
+        weight.dtype,
+        weight.shape,
+        weight.quantization_encoding,
+        weight.original_dtype_and_shape,
+        module.state_dict()["w"],
+    ]
 
 
 def packed(encoding, dtype, *shape):
@@ -94,16 +100,28 @@ loaded(holder(DType.float32, (8,)), aligned, weight_alignment=64)
 # --- packed blocks ------------------------------------------------------------------------------------------------------
 Q4_K, Q6_K, GPTQ = QuantizationEncoding.Q4_K, QuantizationEncoding.Q6_K, QuantizationEncoding.GPTQ
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144))
-loaded(holder(DType.float32, (2, 256), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144))  # differs: logical-shapes
+loaded(
+    holder(DType.float32, (2, 256), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144)
+)  # differs: logical-shapes
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(None, np.uint8, 2, 144))
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), np.zeros((2, 144), np.uint8))
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(Q6_K, np.uint8, 2, 210))
-loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(Q6_K, np.uint8, 2, 210), override_quantization_encoding=True)
-loaded(holder(DType.float32, (2, 256), quantization_encoding=Q4_K), packed(Q6_K, np.uint8, 2, 210), override_quantization_encoding=True)  # differs: logical-shapes
+loaded(
+    holder(DType.uint8, (2, 144), quantization_encoding=Q4_K),
+    packed(Q6_K, np.uint8, 2, 210),
+    override_quantization_encoding=True,
+)
+loaded(
+    holder(DType.float32, (2, 256), quantization_encoding=Q4_K),
+    packed(Q6_K, np.uint8, 2, 210),
+    override_quantization_encoding=True,
+)  # differs: logical-shapes
 loaded(holder(DType.uint8, (2, 144)), packed(Q4_K, np.uint8, 2, 144))
 loaded(holder(DType.uint8, (2, 144)), packed(Q4_K, np.uint8, 2, 144), override_quantization_encoding=True)
 loaded(holder(DType.float32, (2, 256)), packed(Q4_K, np.uint8, 2, 144))
-loaded(holder(DType.float32, (2, 256)), packed(Q4_K, np.uint8, 2, 144), override_quantization_encoding=True)  # differs: logical-shapes
+loaded(
+    holder(DType.float32, (2, 256)), packed(Q4_K, np.uint8, 2, 144), override_quantization_encoding=True
+)  # differs: logical-shapes
 loaded(holder(DType.uint8, (2, 100), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144))
 
 # --- GPTQ ---------------------------------------------------------------------------------------------------------------
@@ -117,7 +135,11 @@ loaded(holder(DType.uint8, (1, 1), quantization_encoding=GPTQ), packed(None, np.
 
 # --- a whole checkpoint -------------------------------------------------------------------------------------------------
 weights = load_weights([MODELS / "minilm.safetensors"])
-pooler = Holder(dense=Holder(weight=Weight("weight", DType.float32, (384, 384), cpu), bias=Weight("bias", DType.float32, (384,), cpu)))
+pooler = Holder(
+    dense=Holder(
+        weight=Weight("weight", DType.float32, (384, 384), cpu), bias=Weight("bias", DType.float32, (384,), cpu)
+    )
+)
 pooler.load_state_dict({name.removeprefix("pooler."): child.data() for name, child in weights.pooler.items()})
 pooler.state_dict()
 {name: weight.name for name, weight in pooler.raw_state_dict().items()}

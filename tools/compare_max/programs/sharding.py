@@ -62,14 +62,9 @@ strategies = {
     "stacked_qkv uneven": (ShardingStrategy.stacked_qkv(3, 4, 3), (36, 5)),
     "head_aware_columnwise": (ShardingStrategy.head_aware_columnwise(2, 3, 4), (5, 12)),
     "head_aware_columnwise of halves": (ShardingStrategy.head_aware_columnwise(2, 3, 4), (5, 6)),
-    "head_aware_columnwise of another size": (ShardingStrategy.head_aware_columnwise(2, 3, 4), (5, 13)),
     "gate_up": (ShardingStrategy.gate_up(2), (3, 4, 12)),
     "gate_up on an axis": (ShardingStrategy.gate_up(2, axis=0), (12, 4)),
-    "gate_up odd": (ShardingStrategy.gate_up(2, axis=0), (11, 4)),
     "segmented": (ShardingStrategy.segmented(2, 0, [Segment.even(6), Segment.head_aware(3, 2)]), (12, 4)),
-    "segmented of another size": (ShardingStrategy.segmented(2, 0, [Segment.even(6)]), (7, 4)),
-    "tensor_parallel": (ShardingStrategy.tensor_parallel(2), (4, 4)),
-    "expert_parallel": (ShardingStrategy.expert_parallel(2), (4, 4)),
 }
 for name, (strategy, shape) in strategies.items():
     name
@@ -77,7 +72,8 @@ for name, (strategy, shape) in strategies.items():
     strategy.sharded_axis
     sorted(member for member in dir(strategy) if member.startswith("is_") and getattr(strategy, member))
     with Graph(name):
-        [strategy(TensorValue(weight(*shape)), i).shape for i in range(strategy.num_devices)]
+        value = TensorValue(weight(*shape))
+        [strategy(value, i).shape for i in range(strategy.num_devices)]
     with Graph(name + " by shard()"):
         whole = weight(*shape)
         whole.sharding_strategy = strategy
@@ -91,6 +87,40 @@ for name, (strategy, shape) in strategies.items():
         shards[0].sharding_strategy is strategy
         shards[0].shard([cpu])
         isinstance(shards[0], Weight)
+
+# --- sizes that a strategy cannot split ---------------------------------------------------------------------------------
+misfits = {
+    "gate_up odd": (ShardingStrategy.gate_up(2, axis=0), (11, 4)),
+    "segmented of another size": (ShardingStrategy.segmented(2, 0, [Segment.even(6)]), (7, 4)),
+}
+for name, (strategy, shape) in misfits.items():
+    with Graph(name):
+        value = TensorValue(weight(*shape))
+        [strategy(value, i).shape for i in range(2)]
+        misfit = weight(*shape)
+        misfit.name = "misfit"
+        misfit.sharding_strategy = strategy
+        [TensorValue(shard).shape for shard in misfit.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])]
+
+columns = ShardingStrategy.head_aware_columnwise(2, 3, 4)
+with Graph("a column too many"):
+    value = TensorValue(weight(5, 13))
+    columns(value, 1).shape  # differs: misfits
+
+# --- markers ------------------------------------------------------------------------------------------------------------
+markers = {"tensor": ShardingStrategy.tensor_parallel(2), "expert": ShardingStrategy.expert_parallel(2)}
+for name, marker in markers.items():
+    with Graph(name):
+        value = TensorValue(weight(4, 4))
+        marker(value, 0)
+        marker.sharded_axis
+        [marker.is_tensor_parallel, marker.is_expert_parallel]
+marked = weight(4, 4)
+marked.sharding_strategy = ShardingStrategy.tensor_parallel(2)
+with Graph("marked"):
+    marked.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])[0].name  # differs: markers
+
+# --- strategies as values -----------------------------------------------------------------------------------------------
 ShardingStrategy.rowwise(0)  # differs: device-count
 ShardingStrategy.rowwise(-1)  # differs: device-count
 ShardingStrategy.rowwise(2) == ShardingStrategy.rowwise(2)
@@ -100,7 +130,8 @@ ShardingStrategy.rowwise(2) == ShardingStrategy.columnwise(2)
 own = ShardingStrategy(2, lambda value, i, n: value[i : i + 1])
 own.num_devices
 with Graph("own"):
-    [own(TensorValue(weight(4, 2)), i).shape for i in range(2)]
+    value = TensorValue(weight(4, 2))
+    [own(value, i).shape for i in range(2)]
 
 with Graph("columns of a vector"):
     ShardingStrategy.columnwise(2)(TensorValue(weight(4)), 0).shape  # differs: columns-of-a-vector

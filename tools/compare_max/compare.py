@@ -1,8 +1,8 @@
 """Runs the programs over MAX and over this package, and compares what comes out.
 
-`python tools/compare_max --max .venv-max/bin/python` runs both, keeps what MAX did in `max.json` and writes the page of
-differences; without `--max` the package is compared with what was kept. It ends with 1 if a fact differs that is not
-marked as a deliberate difference, or if a marked one does not differ.
+`python tools/compare_max/compare.py --max .venv-max/bin/python` runs both, keeps what MAX did in `max.json`, and writes
+the page of differences; without `--max` the package is compared with what was kept. It ends with 1 if a fact differs
+that is not marked as a deliberate difference, or if a marked one does not differ.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from comparing import Result, compare
+from differences import DIFFERENCES
+from page import page
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from comparing import Result, compare  # noqa: E402
-from differences import DIFFERENCES  # noqa: E402
-from page import page  # noqa: E402
-
 PAGE = HERE.parents[1] / "docs" / "max_differences.md"
 KEPT = HERE / "max.json"
 
@@ -39,9 +37,7 @@ def table(results: list[Result]) -> str:
         (result.program, *map(str, (result.count, result.alike, *map(len, result.lists()))))
         for result in sorted(results, key=lambda result: result.program)
     ]
-    return "\n".join(
-        f"{row[0]:14}" + "".join(f"{cell:>13}" for cell in row[1:]) for row in (heads, *rows)
-    )
+    return "\n".join(f"{row[0]:14}" + "".join(f"{cell:>13}" for cell in row[1:]) for row in (heads, *rows))
 
 
 def main() -> int:
