@@ -20,6 +20,7 @@ mod torch;
 mod values;
 mod weights;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -69,7 +70,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// The folder `_core` beside the extension: a module with a path is a package to `import`, and `max_weights._core.safetensors`
 /// is found there, as it is in MAX.
-fn folder(module: &Bound<'_, PyModule>) -> PyResult<PathBuf> {
+fn folder(module: &Bound<'_, PyModule>) -> PyResult<OsString> {
     let file: PathBuf = module.getattr("__file__")?.extract()?;
-    Ok(file.with_file_name("_core"))
+    Ok(file.with_file_name("_core").into_os_string())
 }
