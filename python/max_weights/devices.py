@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import hand_over, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 __all__ = [
@@ -285,3 +285,6 @@ class NoData:
 
     def __repr__(self) -> str:
         return "NoData()"
+
+
+hand_over(Device=Device, require_cpu=require_cpu)

@@ -77,6 +77,34 @@ class Dim:
         terms = _int_terms(other)
         return NotImplemented if terms is None else _quotient(terms, _terms_of(self))
 
+    @property
+    def parameters(self) -> list[SymbolicDim]:
+        """The symbols that the dimension is computed from, each once; none of a static one."""
+        found: dict[SymbolicDim, None] = {}
+        for product in _terms_of(self):
+            for atom in product:
+                sides = (atom,) if isinstance(atom, Dim) else atom
+                for side in sides:
+                    found.update(dict.fromkeys([side] if isinstance(side, SymbolicDim) else side.parameters))
+        return list(found)
+
+    def substitute(self, mapping: Mapping[str, DimLike]) -> Dim:
+        """The dimension with other dimensions in the place of symbols; symbols that `mapping` does not name stay.
+
+        Args:
+            mapping: Ints, names or `Dim` by the names of symbols.
+
+        Raises:
+            ValueError: the result is negative.
+        """
+        total: _Sum = {}
+        for product, coefficient in _terms_of(self).items():
+            term: _Sum = {(): coefficient}
+            for atom in product:
+                term = _product(term, _terms_of(_substituted(atom, mapping)))
+            total = _sum(total, term)
+        return _from_terms(total)
+
     def __neg__(self) -> Dim:
         return _from_terms(_sum({}, _terms_of(self), -1))
 
@@ -334,6 +362,13 @@ def _quotient(left: _Sum, right: _Sum) -> Dim:
     if not rest:
         return _from_terms(whole)
     return _from_terms(_sum(whole, {((_from_terms(rest), _from_terms(right)),): 1}))
+
+
+def _substituted(atom: _Atom, mapping: Mapping[str, DimLike]) -> Dim:
+    if isinstance(atom, SymbolicDim):
+        return to_dim(mapping.get(atom.name, atom))
+    left, right = (side.substitute(mapping) for side in atom)
+    return left // right
 
 
 def _text(atom: _Atom, show: Callable[[Dim], str] = str) -> str:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from max_weights import _core
-from max_weights._core import Buffer
-from max_weights.buffer import as_buffer
+from max_weights.buffer import Buffer, as_buffer
 from max_weights.dtype import DType
 from max_weights.shape import Shape, ShapeLike
 
@@ -233,3 +232,6 @@ def dequantize(
     """
     encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
+
+
+_core.hand_over(QuantizationEncoding=QuantizationEncoding)

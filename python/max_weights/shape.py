@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias, overload
 
-from max_weights.dim import Dim, DimLike, StaticDim, to_dim
+from max_weights.dim import Dim, DimLike, StaticDim, SymbolicDim, to_dim
 
 __all__ = ["Shape", "ShapeLike", "matches"]
 
 ShapeLike: TypeAlias = Iterable[DimLike]
+
+
+class _IsStatic:
+    @overload
+    def __get__(self, shape: None, owner: type) -> Callable[[ShapeLike], bool]: ...
+    @overload
+    def __get__(self, shape: Shape, owner: type) -> bool: ...
+    def __get__(self, shape: Shape | None, owner: type) -> bool | Callable[[ShapeLike], bool]:
+        return _all_static if shape is None else _all_static(shape)
 
 
 class Shape(list[Dim]):
@@ -35,10 +44,13 @@ class Shape(list[Dim]):
         """The sizes of the static dimensions, in their order; the others are left out."""
         return [dim.dim for dim in self if isinstance(dim, StaticDim)]
 
+    is_static = _IsStatic()
+    """Whether every dimension is static; also a function of a shape, as MAX has it: `Shape.is_static(shape)`."""
+
     @property
-    def is_static(self) -> bool:
-        """Whether every dimension is static."""
-        return all(isinstance(dim, StaticDim) for dim in self)
+    def parameters(self) -> list[SymbolicDim]:
+        """The symbols that the dimensions are computed from: those of the first dimension, of the second, and so on."""
+        return [symbol for dim in self for symbol in dim.parameters]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, tuple):
@@ -110,6 +122,10 @@ def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
     return len(declared) == len(found) and all(
         not isinstance(want, StaticDim) or want == have for want, have in zip(declared, found, strict=True)
     )
+
+
+def _all_static(shape: ShapeLike) -> bool:
+    return all(isinstance(to_dim(dim), StaticDim) for dim in shape)
 
 
 def _to_dims(dims: ShapeLike) -> list[Dim]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import hand_over, shown
 from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
@@ -58,7 +58,6 @@ class WeightData:
         dtype: DType | str,
         shape: Iterable[DimLike],
         quantization_encoding: QuantizationEncoding | None = None,
-        _logical: object = None,
         *,
         refusal: UnsupportedError | None = None,
     ) -> None:
@@ -199,11 +198,6 @@ class WeightData:
         size = _readable(self.nbytes) if self.shape.is_static else "size not known"
         return f"WeightData('{shown(self.name)}', {self.dtype!s}, {listed(self.shape)}{encoding}, {size})"
 
-    def _set_refusal(self, refusal: UnsupportedError) -> None:
-        self.refusal = refusal
-
-    _refusal = property(None, _set_refusal)  # for an extension that does not hand it over yet
-
 
 def _readable(size: float) -> str:
     if size < 1000:
@@ -219,3 +213,6 @@ def _is_numpy(data: object) -> bool:
     # Whoever made the array has imported NumPy already.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, numpy.ndarray)
+
+
+hand_over(WeightData=WeightData)

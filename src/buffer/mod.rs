@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
 pub use index::Index;
+pub(crate) use index::Selection;
 
 use crate::device::Device;
 use crate::dtype::DType;

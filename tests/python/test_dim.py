@@ -208,3 +208,26 @@ def test_an_expression_means_the_same_with_numbers_put_in(
             # Adds what it takes away again, or a number alone might fall below zero.
             dim, number = dim + 50 - right, number + 50 - other
     assert eval(str(dim), {}, sizes) == number
+
+
+def test_parameters_are_the_symbols_of_a_dimension() -> None:
+    n, m = Dim("n"), Dim("m")
+    assert Dim(3).parameters == []
+    assert n.parameters == [n]
+    assert (n * 2 + m).parameters == [n, m]
+    assert (n * n + 1).parameters == [n]
+    assert ((n + 1) // m).parameters == [n, m]
+
+
+def test_symbols_are_replaced_by_dimensions() -> None:
+    n, m = Dim("n"), Dim("m")
+    assert n.substitute({"n": 3}) == 3
+    assert n.substitute({}) == n
+    assert Dim(3).substitute({"n": 1}) == 3
+    assert (n * 2 + m).substitute({"n": 3}) == m + 6
+    assert (n * 2 + m).substitute({"n": "k", "m": n + 1}) == Dim("k") * 2 + n + 1
+    assert (n + m).substitute({"n": m, "m": n}) == n + m
+    assert (1 - n + n * n).substitute({"n": 3}) == 7
+    assert (n * 2 + m // n).substitute({"n": 2, "m": 9}) == 8
+    with pytest.raises(ValueError, match="not negative"):
+        (n - 2).substitute({"n": 1})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import max_weights.graph as graph_package
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, Weight, ops
@@ -38,7 +39,7 @@ def test_a_function_makes_the_graph() -> None:
     def forward(x: TensorValue, y: TensorValue, scale: float, *, shift: float) -> TensorValue:
         return x * scale + y - shift
 
-    graph = Graph("line", forward, [vector("n"), vector("n")], 2.0, shift=1.0)
+    graph = Graph("line", forward, [vector("n"), vector("n")], None, 2.0, shift=1.0)
     assert graph.output_types == [vector("n")]
     assert Graph("pair", lambda x: (x, x * 2), [vector(3)]).output_types == [vector(3)] * 2
     assert Graph("nothing", lambda _x: None, [vector(3)]).output_types == []
@@ -346,3 +347,18 @@ def test_a_declared_weight_is_no_array_and_has_no_last_child() -> None:
     assert not hasattr(declared, "__array_interface__")
     with pytest.raises(IndexError, match=r"no child \[-1\]"):
         declared[-1]
+
+
+def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
+    with pytest.raises(ImportError, match=r"no Module: .* Graph\.add_subgraph\. .* nn\.Module"):
+        from max_weights.graph import Module  # noqa: F401
+    with pytest.raises(AttributeError, match="no_such_name"):
+        graph_package.no_such_name  # noqa: B018
+
+
+def test_the_fourth_argument_is_a_path_and_none_is_read_yet() -> None:
+    for make in (Graph, Graph("outer").add_subgraph):
+        with pytest.raises(UnsupportedError, match=r"'main' cannot be read from 'model\.mlir'.* comes after it"):
+            make("main", None, (), "model.mlir")
+        with pytest.raises(TypeError):
+            make("main", lambda x, scale: x * scale, [vector("n")], 2.0)

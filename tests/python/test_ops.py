@@ -125,7 +125,7 @@ def test_functions_of_floats_keep_the_type_and_refuse_the_rest(name: str) -> Non
     with given(("float16", ["n", 3]), ("int32", [3])) as graph:
         half, whole = graph.inputs
         assert getattr(ops, name)(half).type == half.type
-        with pytest.raises(ValueError, match=rf"{name}: needs a float, found TensorType\(DType.int32, .*`.cast\("):
+        with pytest.raises(ValueError, match=rf"{name}: needs a float, found TensorType\(dtype=int32, .*`.cast\("):
             getattr(ops, name)(whole)
 
 
@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Callable[[TensorValue, TensorValue], Any], str]] = {
     ),
     "tile": (lambda x, _: ops.tile(x, [2]), r"tile: the shape \[n, 5\] needs 2 repeats, found \[2\]"),
     "outer": (ops.outer, r"outer: takes two tensors of one axis, found \[n, 5\] and \[4, 3\]"),
-    "gather": (lambda x, y: ops.gather(x, y, 0), r"gather: the indices are integers, found TensorType\(DType.float32"),
+    "gather": (lambda x, y: ops.gather(x, y, 0), r"gather: the indices are integers, found TensorType\(dtype=float32"),
     "axis": (lambda x, _: ops.sum(x, 2), r"sum: the shape \[n, 5\] has no axis 2 \(axes: -2 to 1\)"),
     "index by float": (lambda x, y: x[y], "slice_tensor: a tensor of indices holds integers"),
     "nothing": (lambda _x, _y: ops.concat([]), "concat: takes one tensor at least"),

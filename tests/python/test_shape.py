@@ -135,3 +135,16 @@ def test_a_text_or_a_number_is_no_shape() -> None:
 def test_a_shape_can_change_so_it_has_no_hash() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         hash(Shape([2]))
+
+
+def test_parameters_are_the_symbols_of_all_dimensions() -> None:
+    n, m = Dim("n"), Dim("m")
+    assert Shape([2, n, n + m]).parameters == [n, n, m]
+    assert Shape([2]).parameters == []
+
+
+def test_is_static_is_a_function_of_the_class_too() -> None:
+    assert Shape.is_static(Shape([2, 3])) is True
+    assert Shape.is_static([2, "n"]) is False
+    assert Shape([2, 3]).is_static is True
+    assert Shape([2, "n"]).is_static is False

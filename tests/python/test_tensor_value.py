@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import operator
 import pickle
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
+from max_weights.graph import BufferType, DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
 
 CPU = DeviceRef.CPU()
 
@@ -39,16 +40,42 @@ class TestTensorType:
         kind.shape.append(3)
         assert (kind.shape, kind.rank) == ([2, "n"], 2)
         for change in (lambda: setattr(kind, "dtype", DType.int8), lambda: delattr(kind, "device")):
-            with pytest.raises(AttributeError, match="immutable"):
+            with pytest.raises(AttributeError, match=r"cannot (assign to|delete) field"):
                 change()
 
     def test_repr_and_copies(self) -> None:
         kind = tensor(2, "n")
-        assert repr(kind) == "TensorType(DType.float32, [Dim(2), Dim('n')], cpu:0)"
+        assert repr(kind) == "TensorType(dtype=float32, shape=[Dim(2), Dim('n')], device=cpu:0)"
         for again in (copy.copy, copy.deepcopy, lambda kind: pickle.loads(pickle.dumps(kind))):
             assert again(kind) == kind
         assert isinstance(kind, Type)
         assert Type[Any] is not None
+
+    def test_it_is_a_dataclass(self) -> None:
+        kind = tensor(2, "n")
+        assert [field.name for field in dataclasses.fields(kind)] == ["dtype", "shape", "device"]
+        assert dataclasses.replace(kind, shape=[3]) == tensor(3)
+
+    def test_it_counts_its_elements_and_casts(self) -> None:
+        assert tensor(2, 3).num_elements() == 6
+        assert tensor().num_elements() == 1
+        with pytest.raises(ValueError, match=r"\[2, n\] is symbolic"):
+            tensor(2, "n").num_elements()
+        assert tensor(2).cast("int8") == TensorType("int8", [2], CPU)
+        assert tensor(2, "n").parameters == ["n"]
+
+    def test_the_type_of_a_buffer_is_another_one(self) -> None:
+        kind = tensor(2, "n")
+        buffer = kind.as_buffer()
+        assert isinstance(buffer, BufferType)
+        assert isinstance(buffer, Type)
+        assert not isinstance(buffer, TensorType)
+        assert buffer != kind
+        assert buffer.as_tensor() == kind
+        assert (buffer.cast("int8").dtype, buffer.rank) == (DType.int8, 2)
+        assert repr(buffer) == "BufferType(dtype=float32, shape=[Dim(2), Dim('n')], device=cpu:0)"
+        with pytest.raises(TypeError, match="an input type is a TensorType"):
+            Graph("g", input_types=[buffer])  # type: ignore[list-item]
 
     @pytest.mark.parametrize("arguments", [("flaot32", [2], CPU), ("int8", [-1], CPU), ("int8", [2], "tpu")])
     def test_bad_parts_are_value_errors(self, arguments: Any) -> None:
@@ -64,7 +91,7 @@ def test_a_value_describes_itself() -> None:
         assert x.type == TensorType("bfloat16", ["n", 4], "gpu:1")
         assert x.tensor is x
         assert isinstance(x, Value)
-        assert repr(x) == "TensorValue(DType.bfloat16, [Dim('n'), Dim(4)], gpu:1)"
+        assert repr(x) == "TensorValue(dtype=bfloat16, shape=[Dim('n'), Dim(4)], device=gpu:1)"
         assert x.node.op == "input"
 
 

@@ -5,7 +5,7 @@ from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights.graph import ops
 from max_weights.graph.graph import Graph
-from max_weights.graph.type import TensorType, Type
+from max_weights.graph.type import BufferType, TensorType, Type
 from max_weights.graph.value import TensorValue, TensorValueLike, Value
 from max_weights.graph.weight import Weight
 from max_weights.shape import Shape, ShapeLike
@@ -13,6 +13,7 @@ from max_weights.sharding import Segment, ShardingStrategy
 
 __all__ = [
     "AlgebraicDim",
+    "BufferType",
     "DeviceKind",
     "DeviceRef",
     "Dim",
@@ -33,4 +34,8 @@ __all__ = [
     "ops",
 ]
 
-__getattr__ = absent(__name__, Module="a Graph needs none around it: Graph(name, input_types=...)")
+__getattr__ = absent(
+    __name__,
+    Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and graphs "
+    "that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
+)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import printable, shown
 from max_weights.errors import UnsupportedError
 from max_weights.graph.call_site import problem, user_place
 from max_weights.graph.declared import Declarations, DeclaredWeights
@@ -16,7 +17,6 @@ from max_weights.graph.type import TensorType
 from max_weights.graph.value import Node, TensorValue
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
     from typing import Self
 
@@ -26,8 +26,9 @@ __all__ = ["Graph"]
 
 
 class _Current:
+    """The innermost graph of this thread or task."""
+
     def __get__(self, _instance: object, _owner: object) -> Graph:
-        """The innermost graph of this thread or task."""
         return current("Graph.current")
 
 
@@ -43,6 +44,9 @@ class Graph:
         forward: Called once with the inputs and the further arguments; what it returns (a value, several, or None)
             becomes the outputs.
         input_types: The types of the inputs.
+        path: A file to read the graph from, as MAX has it; UnsupportedError for any, in this version.
+        *args: Given to `forward` behind the inputs.
+        **kwargs: Given to `forward`.
     """
 
     current = _Current()
@@ -56,11 +60,18 @@ class Graph:
         name: str,
         forward: Callable[..., Any] | None = None,
         input_types: Iterable[TensorType] = (),
+        path: str | os.PathLike[str] | None = None,
         *args: Any,
         **kwargs: Any,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a graph is a text, not {name!r}")
+        if path is not None:
+            raise UnsupportedError(
+                f"graph {name!r} cannot be read from {printable(os.fspath(path))!r}: this version reads no graphs. The "
+                "fourth argument is a path, as in MAX; what `forward` is to be given beside the inputs comes after it, "
+                "or by keyword"
+            )
         types = [input_types] if isinstance(input_types, TensorType) else list(input_types)
         for kind in types:
             if not isinstance(kind, TensorType):
@@ -225,6 +236,7 @@ class Graph:
         name: str,
         forward: Callable[..., Any] | None = None,
         input_types: Iterable[TensorType] = (),
+        path: str | os.PathLike[str] | None = None,
         *args: Any,
         **kwargs: Any,
     ) -> Graph:
@@ -235,7 +247,7 @@ class Graph:
         """
         if name in self._subgraphs:
             raise problem("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
-        graph = Graph(name, forward, input_types, *args, **kwargs)
+        graph = Graph(name, forward, input_types, path, *args, **kwargs)
         self._subgraphs[name] = graph
         return graph
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from types import GenericAlias
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from max_weights.devices import DeviceRef
-from max_weights.dim import Dim
+from max_weights.devices import Device, DeviceRef
+from max_weights.dim import SymbolicDim
 from max_weights.dtype import DType
-from max_weights.shape import Shape, ShapeLike
+from max_weights.shape import Shape, ShapeLike, listed
 
-__all__ = ["TensorType", "Type"]
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["BufferType", "TensorType", "Type"]
 
 
 class Type:
@@ -20,7 +25,61 @@ class Type:
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)  # annotations say Type[Any]
 
 
-class TensorType(Type):
+class _OwnShape:
+    """A field that is given out as a list of its own at each call: a type never changes."""
+
+    def __get__(self, instance: Any, owner: Any) -> Shape:
+        if instance is None:
+            raise AttributeError("shape")  # the field has no default
+        return Shape(instance._dims)
+
+    def __set__(self, instance: Any, shape: ShapeLike) -> None:
+        instance.__dict__["_dims"] = tuple(Shape(shape))
+
+
+@dataclass(frozen=True, init=False)
+class _TypeOfElements(Type):
+    dtype: DType
+    """The type of the elements."""
+    shape: Shape = _OwnShape()  # type: ignore[assignment]
+    """The shape; a list of its own at each call."""
+    device: DeviceRef  # type: ignore[misc]
+    """Where the elements live."""
+
+    def __init__(self, dtype: DType | str, shape: ShapeLike, device: DeviceRef | Device | str) -> None:
+        object.__setattr__(self, "dtype", DType(dtype))
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "device", DeviceRef.from_device(device))
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, tuple(self.shape), self.device))
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def parameters(self) -> list[SymbolicDim]:
+        """The symbols that the dimensions are computed from; see `Shape.parameters`."""
+        return self.shape.parameters
+
+    def num_elements(self) -> int:
+        """The number of elements.
+
+        Raises:
+            ValueError: a dimension is symbolic.
+        """
+        if not self.shape.is_static:
+            raise ValueError(f"the shape {listed(self.shape)} is symbolic, so the number of elements is not known")
+        return math.prod(self.shape.static_dims)
+
+    def cast(self, dtype: DType | str) -> Self:
+        """The same type of other elements."""
+        return replace(self, dtype=DType(dtype))
+
+
+class TensorType(_TypeOfElements):
     """The dtype, shape and device of a tensor; immutable, equal and hashed by all three.
 
     Args:
@@ -29,47 +88,17 @@ class TensorType(Type):
         device: Where the tensor lives, or its name such as `gpu:1`.
     """
 
-    __slots__ = ("_dims", "device", "dtype")
-    __match_args__ = ("dtype", "shape", "device")
+    def as_buffer(self) -> BufferType:
+        """The type of a buffer that holds such a tensor."""
+        return BufferType(self.dtype, self.shape, self.device)
 
-    dtype: DType
-    """The type of the elements."""
-    device: DeviceRef
-    """Where the tensor lives."""
-    _dims: tuple[Dim, ...]
 
-    def __init__(self, dtype: DType | str, shape: ShapeLike, device: DeviceRef | str) -> None:
-        object.__setattr__(self, "dtype", DType(dtype))
-        object.__setattr__(self, "_dims", tuple(Shape(shape)))
-        object.__setattr__(self, "device", DeviceRef.from_device(device))
+class BufferType(_TypeOfElements):
+    """The dtype, shape and device of memory that a graph changes in place. The arguments are those of `TensorType`.
 
-    @property
-    def shape(self) -> Shape:
-        """The shape; a list of its own at each call."""
-        return Shape(self._dims)
+    Graphs of this version have no operation on buffers: it describes one, and is no input type.
+    """
 
-    @property
-    def rank(self) -> int:
-        """The number of dimensions."""
-        return len(self._dims)
-
-    def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if isinstance(other, TensorType) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        return f"TensorType({self.dtype!s}, {list(self._dims)}, {self.device})"
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a TensorType is immutable; make another one instead of setting {name!r}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a TensorType is immutable; {name!r} cannot be deleted")
-
-    def __reduce__(self) -> tuple[type[TensorType], tuple[DType, tuple[Dim, ...], DeviceRef]]:
-        return TensorType, self._values()
-
-    def _values(self) -> tuple[DType, tuple[Dim, ...], DeviceRef]:
-        return self.dtype, self._dims, self.device
+    def as_tensor(self) -> TensorType:
+        """The type of the tensor that such a buffer holds."""
+        return TensorType(self.dtype, self.shape, self.device)

@@ -229,7 +229,7 @@ class TensorValue(Value, Operators):
         return slice_tensor(self, index)
 
     def __repr__(self) -> str:
-        return f"TensorValue({self.dtype!s}, {list(self.shape)}, {self.device})"
+        return f"TensorValue(dtype={self.dtype!r}, shape={self.shape}, device={self.device})"
 
     def __iter__(self) -> NoReturn:
         self._value()

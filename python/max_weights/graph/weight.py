@@ -17,13 +17,38 @@ from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
+from max_weights.sharding.functions import (
+    axiswise_sharding_strategy,
+    col_sharding_strategy,
+    expert_parallel_sharding_strategy,
+    gate_up_sharding_strategy,
+    head_aware_col_sharding_strategy,
+    replicate_sharding_strategy,
+    row_sharding_strategy,
+    segmented_sharding_strategy,
+    stacked_qkv_sharding_strategy,
+    tensor_parallel_sharding_strategy,
+)
+from max_weights.sharding.strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from max_weights.sharding.strategies import ShardingStrategy
-
-__all__ = ["Weight"]
+__all__ = [
+    "Segment",
+    "ShardingStrategy",
+    "Weight",
+    "axiswise_sharding_strategy",
+    "col_sharding_strategy",
+    "expert_parallel_sharding_strategy",
+    "gate_up_sharding_strategy",
+    "head_aware_col_sharding_strategy",
+    "replicate_sharding_strategy",
+    "row_sharding_strategy",
+    "segmented_sharding_strategy",
+    "stacked_qkv_sharding_strategy",
+    "tensor_parallel_sharding_strategy",
+]
 
 
 class Weight(TensorValue):

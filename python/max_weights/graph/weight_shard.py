@@ -12,7 +12,7 @@ from max_weights.dtype import DType
 from max_weights.graph.weight import Weight
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
-from max_weights.sharding.data import take
+from max_weights.sharding.data import readable, require_fit, take
 from max_weights.sharding.pieces import Pieces
 
 __all__ = ["WeightShard", "shards"]
@@ -133,7 +133,9 @@ class WeightShard(Weight):
             ValueError: the value has another shape or encoding than the whole weight.
             FileChangedError: the file of a mapped value was truncated.
         """
-        return take(self.whole, self.pieces, value, self.name)
+        value = readable(value)
+        require_fit(self.whole, value)
+        return take(value, self.pieces, self.name)
 
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:
