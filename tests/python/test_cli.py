@@ -366,7 +366,7 @@ def test_show_says_why_there_are_no_values(make_file: Make) -> None:
     assert rows(listed("show", path, "empty"))["values"] == "none: the tensor is empty"
 
 
-def test_show_has_the_statistics_of_bf16_and_fp8_without_ml_dtypes(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_has_statistics_of_bf16_and_fp8_without_ml_dtypes(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     (bf16, fp8) = (models / "derived" / f"layer0.{kind}.safetensors" for kind in ("bf16", "f8e4m3"))
     name = max_weights.load_weights(bf16).infos()[0].name

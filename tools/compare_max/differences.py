@@ -33,6 +33,9 @@ DIFFERENCES = {
     "no-iteration": Difference(
         "better", "A node of a tree is not iterable. In MAX a `for` goes through the numbers without end, and `in` too."
     ),
+    "name-clash": Difference(
+        "better", "Two weights of one name in a module are an error; in MAX the second one takes the place of the first."
+    ),
     "copies": Difference("better", "Tensors, nodes and `WeightData` can be copied deeply and pickled."),
     "all-or-nothing": Difference(
         "better", "A call that fails leaves nothing behind: no allocated weight, and no half of a state dict."
@@ -98,6 +101,8 @@ DIFFERENCES = {
         "more", "A weight that is declared by its logical dtype and shape takes packed blocks of its encoding."
     ),
     "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
+    "symbolic-sizes": Difference("kind", "The number of elements of a symbolic shape is a ValueError."),
+    "negative-sizes": Difference("kind", "A negative size is a ValueError wherever it stands."),
     "no-such-dtype": Difference("kind", "A name that is no dtype is a ValueError that lists them."),
     "gptq-blocks": Difference("kind", "GPTQ has no blocks: a ValueError says so."),
     "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that says so."),

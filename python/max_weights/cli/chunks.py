@@ -120,8 +120,8 @@ def decoded(node: WeightsNode, encoding: QuantizationEncoding) -> Chunks:
 
 
 def numbers(chunk: Buffer) -> Array:
-    """A chunk as numbers that NumPy has: bfloat16 and fp8 as float32, which holds them exactly, the magnitudes of complex
-    numbers, and the bytes of bools.
+    """A chunk as numbers that NumPy has: bfloat16 and fp8 as float32, which holds them exactly, the magnitudes of
+    complex numbers, and the bytes of bools.
     """
     import numpy as np
 

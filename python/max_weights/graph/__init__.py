@@ -36,6 +36,6 @@ __all__ = [
 
 __getattr__ = absent(
     __name__,
-    Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and graphs "
-    "that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
+    Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
+    "graphs that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
 )

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from max_weights.absent import absent
+
 __all__ = ["Layer", "LayerHook", "add_layer_hook", "clear_hooks"]
 
 LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], Any]
@@ -123,3 +125,7 @@ def _signature(call: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(call)
     except (TypeError, ValueError):  # a callable of C that does not say
         return None
+
+__getattr__ = absent(
+    __name__, PrintHook="add_layer_hook(fn) calls a function of yours with each layer, its arguments and its outputs"
+)

@@ -31,7 +31,8 @@ def hops(path: Path) -> None:
     assert_type(node.data().quantization_encoding, QuantizationEncoding | None)
     assert_type(node.data().astype(DType.float32), WeightData)
     assert_type(node.data().to_buffer(), Buffer)
-    assert_type(node.data().to_buffer().to_numpy(), npt.NDArray[Any])
+    array: npt.NDArray[np.float32] = node.data().to_buffer().to_numpy()
+    assert_type(array.shape, tuple[Any, ...])
     assert_type(node.allocate(), Weight)
     assert_type(len(node), int)
     for name, child in weights.model.items():

@@ -112,7 +112,7 @@ sorted(twice.raw_state_dict())
 clash = Empty()
 clash.a = Weight("w", DType.float32, (1,), cpu)
 clash.b = Weight("w", DType.float32, (1,), cpu)
-sorted(clash.raw_state_dict())
+sorted(clash.raw_state_dict())  # differs: name-clash
 
 # --- lists --------------------------------------------------------------------------------------------------------------
 isinstance(Module(), Module)  # differs: modules
