@@ -77,6 +77,7 @@ HERE = {
     ),
     "graph.weights.weights": ("WeightData", "Weights", "WeightsAdapter"),
     "nn": ("Layer", "LayerList", "Module", "Sequential"),
+    "nn.hooks": ("PrintHook",),
     "nn.layer": ("Layer", "LayerList", "MissingLayer", "Module", "Shardable", "add_layer_hook", "clear_hooks"),
     "nn.layer.layer": ("Layer", "Module", "Shardable", "add_layer_hook", "clear_hooks"),
     "nn.sequential": ("Sequential",),
@@ -86,7 +87,6 @@ ABSENT = {
     "engine.Model": "does not run them",
     "graph.Module": "Graph",
     "graph.weights.RandomWeights": "load_state_dict",
-    "nn.hooks.PrintHook": "add_layer_hook",
 }
 
 

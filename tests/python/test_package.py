@@ -14,6 +14,7 @@ PACKAGE = Path(max_weights.__file__).parent
 # The dotted paths of MAX.
 FACADES = [
     "driver",
+    "driver.tensor",
     "graph.dim",
     "graph.quantization",
     "graph.shape",
@@ -22,6 +23,9 @@ FACADES = [
     "graph.weights.load",
     "graph.weights.weights",
     "nn.layer",
+    "nn.layer.layer",
+    "nn.sequential",
+    "nn.layer.layer",
     "pipelines.nn",
     "pipelines.nn.layer",
 ]

@@ -1,0 +1,5 @@
+"""`DLPackArray` under the dotted path of MAX."""
+
+from max_weights.buffer import DLPackArray
+
+__all__ = ["DLPackArray"]
