@@ -36,6 +36,11 @@ DIFFERENCES = {
     "name-clash": Difference(
         "better", "Two weights of one name in a module are an error; in MAX the second one takes the place of the first."
     ),
+    "encodings-differ": Difference(
+        "better",
+        "Blocks of another encoding than the weight's are an error without `override_quantization_encoding`. MAX takes "
+        "them, and the weight goes on saying that they are of its own encoding.",
+    ),
     "copies": Difference("better", "Tensors, nodes and `WeightData` can be copied deeply and pickled."),
     "all-or-nothing": Difference(
         "better", "A call that fails leaves nothing behind: no allocated weight, and no half of a state dict."
@@ -72,6 +77,12 @@ DIFFERENCES = {
         "documents", "`allocate(dtype=…)` converts, as its document says; MAX refuses another dtype than the file's."
     ),
     "graph-weights": Difference("documents", "`Graph.weights()` is there, as its document says."),
+    "original-shape": Difference(
+        "documents", "`original_dtype_and_shape` stays what the weight was declared as, whatever is loaded."
+    ),
+    "gptq-bytes": Difference(
+        "documents", "A GPTQ weight is loaded as uint8, also where its encoding comes from the value."
+    ),
     "shared-weights": Difference(
         "documents",
         "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the document says.",
@@ -80,7 +91,7 @@ DIFFERENCES = {
     "file-order": Difference("more", "`items()` is in the order of the file, in which it is read fastest; MAX sorts."),
     "children": Difference("more", "A node has `len()`, `in` and `keys()`."),
     "equality": Difference("more", "`WeightData` compares by identity: values are compared with NumPy."),
-    "arrays": Difference("more", "What takes an array takes what NumPy makes an array of."),
+    "arrays": Difference("more", "A value needs no `WeightData` around it, and no array where NumPy makes one."),
     "symbolic-shapes": Difference("more", "A symbolic dimension stands for any, wherever a shape is asserted."),
     "ml-dtypes": Difference(
         "more",

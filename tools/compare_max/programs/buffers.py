@@ -68,7 +68,7 @@ Buffer.from_numpy(np.array(["a"]))  # differs: not-arrays
 [Buffer.from_numpy(np.ones(3, kind)) for kind in ("?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d")]
 
 # --- written to ---------------------------------------------------------------------------------------------------------
-target = Buffer.zeros([2, 3], DType.float32)
+target = Buffer.from_numpy(np.zeros((2, 3), np.float32))
 target[0, 1] = 5
 target
 target.inplace_copy_from(buffer)

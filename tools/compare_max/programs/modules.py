@@ -131,7 +131,7 @@ items[-1].weight.shape  # differs: layer-lists
 [layer.weight.shape for layer in items]  # differs: layer-lists
 items[1] = Linear(9, 9)
 {name: layer.weight.shape for name, layer in sorted(items.sublayers.items())}  # differs: layer-lists
-items("x")
+LayerList([Linear(1, 1), Linear(2, 2)])("x")
 isinstance(items, Module)
 isinstance(items, Layer)
 items[99]
