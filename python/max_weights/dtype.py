@@ -6,8 +6,9 @@ NumPy, ml_dtypes and torch are imported only by the methods that convert to them
 from __future__ import annotations
 
 import builtins
+import sys
 from enum import Enum, EnumMeta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from max_weights._core import hand_over
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-__all__ = ["DType", "finfo"]
+__all__ = ["DType", "DTypeLike", "finfo"]
+
+DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[Any] | torch.dtype"
+"""What `DType(...)` takes: a `DType`, a name, a dtype of NumPy, ml_dtypes, JAX or torch."""
 
 
 class _Values(EnumMeta):
@@ -26,7 +30,7 @@ class _Values(EnumMeta):
         if isinstance(value, builtins.bool):
             raise TypeError(f"{value!r} is not a dtype")
         if not isinstance(value, int | str | cls):
-            return DType._missing_(value)  # refuses it
+            return _of_library(value)
         return super().__call__(value, *arguments, **options)
 
 
@@ -35,7 +39,8 @@ class DType(Enum, metaclass=_Values):
 
     `DType("float32")` parses a name, in any case: the members' own, the short ones of file formats (`f32`, `BF16`,
     `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads otherwise, such
-    as `I8`, has its meaning in safetensors: 8 bits.
+    as `I8`, has its meaning in safetensors: 8 bits. The dtypes of libraries are taken as they are: `DType(np.float16)`,
+    `DType(torch.float16)`, `DType(jnp.float16)`; ValueError for one that has no counterpart here.
     """
 
     bool = 1
@@ -206,11 +211,26 @@ class DType(Enum, metaclass=_Values):
         return member
 
 
+def _of_library(value: object) -> DType:
+    """The `DType` of an object that is a dtype of NumPy, ml_dtypes, JAX or torch: of what has been imported, then."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.dtype):
+        return DType.from_torch(value)
+    if numpy is not None:
+        if isinstance(value, type):
+            # JAX's are no scalars of NumPy, and have a dtype of it; those of ml_dtypes are scalars.
+            dtype = getattr(value, "dtype", None)
+            value = numpy.dtype(value) if issubclass(value, numpy.generic) else dtype or value
+        if isinstance(value, numpy.dtype):
+            return DType.from_numpy(value)
+    return DType._missing_(value)  # refuses it
+
+
 class finfo:
     """The limits of a floating-point dtype, as `numpy.finfo` and `ml_dtypes.finfo` give them.
 
     Args:
-        dtype: A floating-point `DType`, or a name of one. TypeError for any other dtype.
+        dtype: A floating-point `DType`, or what makes one. TypeError for any other dtype.
     """
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal", "tiny")
@@ -230,7 +250,7 @@ class finfo:
     smallest_normal: float
     """The smallest positive number that is stored in full precision."""
 
-    def __init__(self, dtype: DType | str) -> None:
+    def __init__(self, dtype: DTypeLike) -> None:
         dtype = DType(dtype)
         limits = _FLOAT_LIMITS.get(dtype.name)
         if limits is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from max_weights import _core
 from max_weights.buffer import Buffer, as_buffer
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.shape import Shape, ShapeLike
 
 __all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding", "dequantize", "quantize", "scale_blocks"]
@@ -168,7 +168,7 @@ def scale_blocks(
     scales: Any,
     block: tuple[int, int] = (128, 128),
     *,
-    dtype: DType | str = DType.bfloat16,
+    dtype: DTypeLike = DType.bfloat16,
     saturate: bool = False,
 ) -> Buffer:
     """`data × scale of its block`, computed in float32 and rounded once.
@@ -211,7 +211,7 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
 
 
 def dequantize(
-    blocks: Any, encoding: QuantizationEncoding | str, dtype: DType | str = DType.float32, *, out: Any = None
+    blocks: Any, encoding: QuantizationEncoding | str, dtype: DTypeLike = DType.float32, *, out: Any = None
 ) -> Buffer:
     """The values of packed blocks, bit for bit as gguf-py computes them, on all cores.
 

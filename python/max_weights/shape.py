@@ -13,6 +13,8 @@ ShapeLike: TypeAlias = Iterable[DimLike]
 
 
 class _IsStatic:
+    """Whether every dimension is static; also a function of a shape, as MAX has it: `Shape.is_static(shape)`."""
+
     @overload
     def __get__(self, shape: None, owner: type) -> Callable[[ShapeLike], bool]: ...
     @overload
@@ -45,7 +47,6 @@ class Shape(list[Dim]):
         return [dim.dim for dim in self if isinstance(dim, StaticDim)]
 
     is_static = _IsStatic()
-    """Whether every dimension is static; also a function of a shape, as MAX has it: `Shape.is_static(shape)`."""
 
     @property
     def parameters(self) -> list[SymbolicDim]:

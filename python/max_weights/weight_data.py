@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import hand_over, shown
 from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dim import DimLike
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class WeightData:
         self,
         data: DLPackArray,
         name: str,
-        dtype: DType | str,
+        dtype: DTypeLike,
         shape: Iterable[DimLike],
         quantization_encoding: QuantizationEncoding | None = None,
         *,
@@ -137,7 +137,7 @@ class WeightData:
         self.data = buffer
         return buffer
 
-    def astype(self, dtype: DType | str, *, saturate: bool = False, out: Any = None) -> WeightData:
+    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:
         """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
 
         Packed blocks are decoded, into the logical shape, and the result has no encoding.

@@ -4,12 +4,15 @@ import pickle
 import subprocess
 import sys
 
+import jax.numpy
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
+from max_weights import Buffer, WeightData
 from max_weights.dtype import DType, finfo
+from max_weights.graph import TensorType, Weight
 
 ALL = list(DType)
 FLOATS = [dtype for dtype in ALL if dtype.is_float()]
@@ -224,9 +227,64 @@ def test_finfo_is_for_floats_only(dtype: DType) -> None:
 def test_dtypes_and_their_limits_need_no_framework() -> None:
     code = """
 import sys
+from max_weights import Buffer, WeightData
 from max_weights.dtype import DType, finfo
+from max_weights.graph import TensorType, Weight
 assert finfo(DType.bfloat16).bits == DType("BF16").size_in_bits == 16
 print(*sorted({"numpy", "ml_dtypes", "torch"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_dtypes_of_the_libraries_are_taken_as_they_are(dtype: DType) -> None:
+    written: list[object] = [dtype.to_numpy(), dtype.to_numpy().type]
+    if not dtype.name.startswith("float6"):
+        written.append(dtype.to_torch())
+    if (scalar := getattr(jax.numpy, "bool_" if dtype is DType.bool else dtype.name, None)) is not None:
+        written.append(scalar)
+    for one in written:
+        assert DType(one) is dtype, one
+
+
+def test_arrays_take_the_dtypes_of_the_libraries() -> None:
+    values = [0.5, -2.0, 3.0]
+    buffer = Buffer.from_numpy(np.array(values, np.float32))
+    weight = WeightData.from_numpy(np.array(values, np.float32), "w")
+    for half in (np.float16, np.dtype("float16"), torch.float16, jax.numpy.float16, "float16"):
+        assert buffer.astype(half).to_numpy().tolist() == values
+        assert weight.astype(half).dtype is DType.float16
+        assert Buffer.zeros([2], half).dtype is DType.float16
+        assert Weight("w", half, [2], "cpu").dtype is DType.float16
+        assert TensorType(half, [2], "cpu").cast(half).dtype is DType.float16
+        assert finfo(half).max == 65504
+    assert buffer.view(ml_dtypes.bfloat16).dtype is DType.bfloat16
+
+
+@pytest.mark.parametrize(
+    "value", [np.str_, np.dtype(">f4"), np.dtype([("a", "f4")]), torch.complex128, np.generic, np.longdouble]
+)
+def test_dtypes_without_a_counterpart_are_value_errors(value: object) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"counterpart|byte order|not a dtype|Cannot|Converting"):
+        DType(value)
+
+
+@pytest.mark.parametrize(
+    "value", [True, np.True_, 1.5, 81.0, None, np.zeros(3, np.float32), torch.zeros(3), float, int, object, b"f32", ()]
+)
+def test_what_is_no_dtype_is_refused(value: object) -> None:
+    with pytest.raises((ValueError, TypeError), match="is not a dtype"):
+        DType(value)
+
+
+def test_no_library_is_imported_to_understand_a_dtype() -> None:
+    script = """
+import sys
+from max_weights import DType
+try:
+    DType(object())
+except ValueError:
+    print(sorted({"numpy", "torch", "jax", "ml_dtypes"} & set(sys.modules)))"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -273,7 +273,7 @@ def test_shards_of_packed_blocks_decode_to_the_shards_of_the_values() -> None:
     blocks = gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0)
     decoded = gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
     q8 = QuantizationEncoding.Q8_0
-    data = WeightData(Buffer.from_numpy(blocks), "w", "uint8", blocks.shape, q8, values.shape)
+    data = WeightData(Buffer.from_numpy(blocks), "w", "uint8", blocks.shape, q8)
     for strategy, axis in ((S.rowwise(4), 0), (S.columnwise(4), 1), (S.head_aware_columnwise(2, 4, 64), 1)):
         parts = parts_of(strategy, data, quantization_encoding=q8)
         assert [part.quantization_encoding for part in parts] == [q8] * len(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights._core import shown
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from max_weights.dim import Dim
-    from max_weights.dtype import DType
+    from max_weights.dtype import DTypeLike
     from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["Declarations", "DeclaredWeights"]
@@ -27,15 +27,30 @@ _LISTED = 40
 
 
 class Declarations:
-    """The weights that the nodes of one tree share."""
-
-    __slots__ = ("graph", "lock", "weights")
+    """The weights that the nodes of one tree share, by the names of the nodes that they are at or below."""
 
     def __init__(self, graph: str) -> None:
         """No weights yet, for the graph of this name."""
         self.graph = graph
-        self.weights: dict[str, Weight] = {}
-        self.lock = threading.Lock()
+        self._below: dict[str, dict[str, Weight]] = {}
+        self._lock = threading.Lock()
+
+    def at_and_below(self, name: str) -> Mapping[str, Weight]:
+        """The weight of this name, if there is one, and all below it, in the order of allocation."""
+        return self._below.get(name, {})
+
+    def add(self, weight: Weight) -> None:
+        """Declare a weight.
+
+        Raises:
+            GraphError: there is one of its name; a ValueError.
+        """
+        name, parts = weight.name, weight.name.split(".")
+        with self._lock:
+            if name in self.at_and_below(name):
+                raise problem("allocate", f"weight '{shown(name)}' already exists in graph {self.graph!r}")
+            for node in ("", *(".".join(parts[:length]) for length in range(1, len(parts) + 1))):
+                self._below.setdefault(node, {})[name] = weight
 
 
 class DeclaredWeights:
@@ -56,7 +71,7 @@ class DeclaredWeights:
     @property
     def allocated_weights(self) -> dict[str, Any]:
         """The weights that `allocate` made, by full name, in that order; their values are given when a graph is run."""
-        return dict(self._declarations.weights)
+        return dict(self._declarations.at_and_below(""))
 
     def __getattr__(self, key: str) -> DeclaredWeights:
         if key.startswith("_") and not self[key]._below():  # what copy, pickle and notebooks look for
@@ -73,12 +88,21 @@ class DeclaredWeights:
 
     def exists(self) -> bool:
         """True once a weight of exactly this name was allocated."""
-        return self._name in self._declarations.weights
+        return self._name in self._below()
 
     def items(self) -> Iterator[tuple[str, DeclaredWeights]]:
         """This weight, if it was allocated, and all below it, as (full name, node), in the order of allocation."""
-        for name in self._below():
+        for name in list(self._below()):
             yield name, DeclaredWeights(self._declarations, name)
+
+    def keys(self) -> list[str]:
+        """The names of the children that have weights, in the order of allocation."""
+        start = len(self._name) + 1 if self._name else 0
+        return list(dict.fromkeys(name[start:].partition(".")[0] for name in self._below() if name != self._name))
+
+    def children(self) -> list[DeclaredWeights]:
+        """The children that have weights, in the order of allocation."""
+        return [self[key] for key in self.keys()]
 
     def data(self) -> NoReturn:
         """There is none.
@@ -104,7 +128,7 @@ class DeclaredWeights:
 
     def allocate(
         self,
-        dtype: DType | str | None = None,
+        dtype: DTypeLike | None = None,
         shape: Iterable[int | str | Dim] | None = None,
         quantization_encoding: QuantizationEncoding | str | None = None,
         device: DeviceRef | str | None = None,
@@ -126,11 +150,7 @@ class DeclaredWeights:
                 "allocate", f"weight '{shown(self._name)}' needs a {missing}: there is no file to take it from"
             )
         weight = Weight(self._name, dtype, shape, DeviceRef.CPU() if device is None else device, quantization_encoding)
-        with self._declarations.lock:
-            if self._declarations.weights.setdefault(self._name, weight) is not weight:
-                raise problem(
-                    "allocate", f"weight '{shown(self._name)}' already exists in graph {self._declarations.graph!r}"
-                )
+        self._declarations.add(weight)
         return weight
 
     def __contains__(self, name: object) -> bool:
@@ -145,9 +165,7 @@ class DeclaredWeights:
     __iter__ = None
 
     def __dir__(self) -> list[str]:
-        prefix = f"{self._name}." if self._name else ""
-        children = {name[len(prefix) :].partition(".")[0] for name in self._below() if name != self._name}
-        return sorted({*object.__dir__(self), *children})
+        return sorted({*object.__dir__(self), *self.keys()})
 
     def __copy__(self) -> Self:
         return self
@@ -159,17 +177,11 @@ class DeclaredWeights:
         title = f"'{shown(self._name)}'" if self._name else "the root"
         below = self._below()
         lines = [f"DeclaredWeights({title} of graph {self._declarations.graph!r}, {len(below)} allocated)"]
-        for name in below[:_LISTED]:
-            weight = self._declarations.weights[name]
+        for name, weight in list(below.items())[:_LISTED]:
             lines.append(f"  {shown(name)}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
         if len(below) > _LISTED:
             lines.append(f"  and {len(below) - _LISTED:,} more")
         return "\n".join(lines)
 
-    def _below(self) -> list[str]:
-        prefix = f"{self._name}."
-        return [
-            name
-            for name in list(self._declarations.weights)
-            if not self._name or name == self._name or name.startswith(prefix)
-        ]
+    def _below(self) -> Mapping[str, Weight]:
+        return self._declarations.at_and_below(self._name)

@@ -31,7 +31,7 @@ def promote(op: str, left: DType, right: DType) -> DType:
     for wide, narrow in ((left, right), (right, left)):
         if _holds(wide, narrow):
             return wide
-    raise problem(op, f"{left!r} and {right!r} have no common dtype without a loss; convert one with `.cast(...)`")
+    raise problem(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from max_weights.devices import Device, DeviceRef
 from max_weights.dim import SymbolicDim
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.shape import Shape, ShapeLike, listed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _TypeOfElements(Type):
     device: DeviceRef  # type: ignore[misc]
     """Where the elements live."""
 
-    def __init__(self, dtype: DType | str, shape: ShapeLike, device: DeviceRef | Device | str) -> None:
+    def __init__(self, dtype: DTypeLike, shape: ShapeLike, device: DeviceRef | Device | str) -> None:
         object.__setattr__(self, "dtype", DType(dtype))
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "device", DeviceRef.from_device(device))
@@ -74,7 +74,7 @@ class _TypeOfElements(Type):
             raise ValueError(f"the shape {listed(self.shape)} is symbolic, so the number of elements is not known")
         return math.prod(self.shape.static_dims)
 
-    def cast(self, dtype: DType | str) -> Self:
+    def cast(self, dtype: DTypeLike) -> Self:
         """The same type of other elements."""
         return replace(self, dtype=DType(dtype))
 

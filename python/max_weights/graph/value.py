@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, DimLike
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.operators import Operators
 from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
@@ -193,7 +193,7 @@ class TensorValue(Value, Operators):
 
         return permute(self, dims)
 
-    def cast(self, dtype: DType | str) -> TensorValue:
+    def cast(self, dtype: DTypeLike) -> TensorValue:
         """Each element as another dtype."""
         from max_weights.graph.ops.elementwise import cast
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.errors import GraphError
 from max_weights.graph.call_site import user_place
 from max_weights.graph.stack import current_or_none
@@ -84,7 +84,7 @@ class Weight(TensorValue):
     def __init__(
         self,
         name: str,
-        dtype: DType | str,
+        dtype: DTypeLike,
         shape: Iterable[DimLike],
         device: DeviceRef | str,
         quantization_encoding: QuantizationEncoding | str | None = None,
@@ -120,7 +120,7 @@ class Weight(TensorValue):
         return self._dtype
 
     @dtype.setter
-    def dtype(self, dtype: DType | str) -> None:
+    def dtype(self, dtype: DTypeLike) -> None:
         self._require_free("dtype")
         self._dtype = DType(dtype)
 
@@ -178,7 +178,7 @@ class Weight(TensorValue):
         return dtype, shape.copy()
 
     @original_dtype_and_shape.setter
-    def original_dtype_and_shape(self, dtype_and_shape: tuple[DType | str, Iterable[DimLike]]) -> None:
+    def original_dtype_and_shape(self, dtype_and_shape: tuple[DTypeLike, Iterable[DimLike]]) -> None:
         dtype, shape = dtype_and_shape
         self._original = DType(dtype), Shape(shape)
 

@@ -8,7 +8,7 @@ from typing import Any
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
@@ -62,7 +62,7 @@ class WeightShard(Weight):
         return self.whole.dtype
 
     @dtype.setter
-    def dtype(self, dtype: DType | str) -> None:
+    def dtype(self, dtype: DTypeLike) -> None:
         self._dtype = self.whole.dtype
         self._keep("dtype", DType(dtype), self._dtype)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, DimLike, StaticDim, to_dim
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_array, is_scalar
 from max_weights.graph.ops.operands import CPU, array, converted, operand, record, scalar
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 
-def constant(value: Any, dtype: DType | str | None = None, device: DeviceRef | str | None = None) -> TensorValue:
+def constant(value: Any, dtype: DTypeLike | None = None, device: DeviceRef | str | None = None) -> TensorValue:
     """A tensor that is part of the graph. Its elements are copied, so a large one is better a `Weight`.
 
     Args:
@@ -55,7 +55,7 @@ def range(
     step: TensorValueLike = 1,
     out_dim: DimLike | None = None,
     *,
-    dtype: DType | str | None = None,
+    dtype: DTypeLike | None = None,
     device: DeviceRef | str | None = None,
 ) -> TensorValue:
     """The numbers from `start` up to but not including `stop`, `step` apart.

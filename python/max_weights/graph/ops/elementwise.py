@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
-from max_weights.dtype import DType
+from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
 from max_weights.graph.value import TensorValue
@@ -150,7 +150,7 @@ def gelu(x: TensorValueLike, approximate: str = "none") -> TensorValue:
     return record("gelu", [value], value.type, approximate=approximate)
 
 
-def cast(x: TensorValueLike, dtype: DType | str) -> TensorValue:
+def cast(x: TensorValueLike, dtype: DTypeLike) -> TensorValue:
     """Each element as another dtype; the value itself if it has that dtype."""
     return converted(operand("cast", x), DType(dtype))
 
