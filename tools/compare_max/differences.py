@@ -34,7 +34,8 @@ DIFFERENCES = {
         "better", "A node of a tree is not iterable. In MAX a `for` goes through the numbers without end, and `in` too."
     ),
     "name-clash": Difference(
-        "better", "Two weights of one name in a module are an error; in MAX the second one takes the place of the first."
+        "better",
+        "Two weights of one name in a module are an error; in MAX the second one takes the place of the first.",
     ),
     "encodings-differ": Difference(
         "better",
@@ -110,6 +111,10 @@ DIFFERENCES = {
     "load-report": Difference("more", "`load_state_dict(strict=False)` returns what was missing and unexpected."),
     "logical-shapes": Difference(
         "more", "A weight that is declared by its logical dtype and shape takes packed blocks of its encoding."
+    ),
+    "fields": Difference(
+        "more",
+        "`WeightData` has a sixth field, given by keyword alone: what `astype` raises where the file's type is not known.",
     ),
     "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
     "symbolic-sizes": Difference("kind", "The number of elements of a symbolic shape is a ValueError."),

@@ -105,7 +105,9 @@ loaded(
 )  # differs: logical-shapes
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(None, np.uint8, 2, 144))
 loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), np.zeros((2, 144), np.uint8))
-loaded(holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(Q6_K, np.uint8, 2, 210))  # differs: encodings-differ
+loaded(
+    holder(DType.uint8, (2, 144), quantization_encoding=Q4_K), packed(Q6_K, np.uint8, 2, 210)
+)  # differs: encodings-differ
 loaded(
     holder(DType.uint8, (2, 144), quantization_encoding=Q4_K),
     packed(Q6_K, np.uint8, 2, 210),
@@ -122,15 +124,21 @@ loaded(holder(DType.float32, (2, 256)), packed(Q4_K, np.uint8, 2, 144))
 loaded(
     holder(DType.float32, (2, 256)), packed(Q4_K, np.uint8, 2, 144), override_quantization_encoding=True
 )  # differs: logical-shapes
-loaded(holder(DType.uint8, (2, 100), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144))  # differs: original-shape
+loaded(
+    holder(DType.uint8, (2, 100), quantization_encoding=Q4_K), packed(Q4_K, np.uint8, 2, 144)
+)  # differs: original-shape
 
 # --- GPTQ ---------------------------------------------------------------------------------------------------------------
 loaded(holder(DType.uint8, (1, 1), quantization_encoding=GPTQ), packed(None, np.int32, 4, 8))
-loaded(holder(DType.uint8, (1, 1), quantization_encoding=GPTQ), np.arange(32, dtype=np.int32).reshape(4, 8))  # differs: arrays
+loaded(
+    holder(DType.uint8, (1, 1), quantization_encoding=GPTQ), np.arange(32, dtype=np.int32).reshape(4, 8)
+)  # differs: arrays
 loaded(holder(DType.uint8, (4, 32), quantization_encoding=GPTQ), packed(None, np.uint8, 4, 32))
 loaded(holder(DType.uint8, (4, 32), quantization_encoding=GPTQ), packed(GPTQ, np.int32, 4, 8))
 loaded(holder(DType.int32, (4, 8)), packed(GPTQ, np.int32, 4, 8))
-loaded(holder(DType.int32, (4, 8)), packed(GPTQ, np.int32, 4, 8), override_quantization_encoding=True)  # differs: gptq-bytes
+loaded(
+    holder(DType.int32, (4, 8)), packed(GPTQ, np.int32, 4, 8), override_quantization_encoding=True
+)  # differs: gptq-bytes
 loaded(holder(DType.uint8, (1, 1), quantization_encoding=GPTQ), packed(None, np.float16, 4, 8))
 
 # --- a whole checkpoint -------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ WeightData(Buffer.from_numpy(rows), "rows", DType.float32, Shape(rows.shape)).to
 
 # --- a dataclass --------------------------------------------------------------------------------------------------------
 dataclasses.is_dataclass(data)
-[field.name for field in dataclasses.fields(data)]
+[field.name for field in dataclasses.fields(data)]  # differs: fields
 dataclasses.replace(data, name="columns")
 dataclasses.replace(data, name="columns").data is data.data
 dataclasses.replace(data, quantization_encoding=QuantizationEncoding.Q4_K).quantization_encoding
