@@ -35,7 +35,7 @@ DIFFERENCES = {
     ),
     "name-clash": Difference(
         "better",
-        "Two weights of one name in a module are an error; in MAX the second one takes the place of the first.",
+        "Two weights of one name in a module are an error; in MAX the second takes the place of the first.",
     ),
     "encodings-differ": Difference(
         "better",
@@ -114,7 +114,7 @@ DIFFERENCES = {
     ),
     "fields": Difference(
         "more",
-        "`WeightData` has a sixth field, given by keyword alone: what `astype` raises where the file's type is not known.",
+        "`WeightData` has a sixth field, for keywords alone: what `astype` raises where the file's type is not known.",
     ),
     "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
     "symbolic-sizes": Difference("kind", "The number of elements of a symbolic shape is a ValueError."),
