@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeVar, final, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, final, overload
 
 import numpy as np
 from typing_extensions import disjoint_base
@@ -20,6 +20,9 @@ _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.ndarray[Any, np.dtype[Any]]
 _T = TypeVar("_T")
 _Backend = Literal["auto", "mmap", "read"]
+
+class _GGUFReader(Protocol):
+    data: Any
 
 _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
@@ -125,6 +128,8 @@ class Buffer:
 
 @final
 class WeightInfo:
+    _fields: ClassVar[tuple[str, ...]]
+    def _asdict(self) -> dict[str, Any]: ...
     @property
     def name(self) -> str: ...
     @property
@@ -220,19 +225,37 @@ class WeightsNode:
 @final
 class SafetensorWeights(WeightsNode):
     def __new__(
-        cls, filepaths: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        filepaths: _Paths,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
 
 @final
 class GGUFWeights(WeightsNode):
     def __new__(
-        cls, source: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        source: _Paths | _GGUFReader,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
 
 @final
 class PytorchWeights(WeightsNode):
     def __new__(
-        cls, filepath: _Paths, *, backend: _Backend = "auto", strict: bool = True, max_header_bytes: int | None = None
+        cls,
+        filepath: _Paths,
+        *,
+        prefix: str = "",
+        backend: _Backend = "auto",
+        strict: bool = True,
+        max_header_bytes: int | None = None,
     ) -> Self: ...
     def aliases(self) -> list[list[str]]: ...
     def verify_checksums(self) -> int: ...

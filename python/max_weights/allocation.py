@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
 from max_weights.graph.weight import Weight
-from max_weights.shape import Shape, matches
+from max_weights.shape import Shape, listed, matches
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightsNode
@@ -34,11 +35,7 @@ def allocate(
     """
     value = node.data()
     if encoding is not None and encoding != value.quantization_encoding:
-        stored = value.quantization_encoding
-        found = "is not quantized" if stored is None else f"is stored as {stored.value}"
-        raise ValueError(
-            f"weight '{shown(node.name)}' {found}, but quantization_encoding={encoding.value} was asked for"
-        )
+        _settle_encoding(node.name, encoding, value.quantization_encoding)
     if shape is not None:
         _require_shape(node.name, Shape(shape), value.logical_shape)
     dtype = value.dtype if dtype is None else DType(dtype)
@@ -72,11 +69,21 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     return weight
 
 
+def _settle_encoding(name: str, asked: QuantizationEncoding, stored: QuantizationEncoding | None) -> None:
+    """Let a weight keep its own encoding, where a file has several: what is called Q4_K_M has weights in Q6_K, too."""
+    if stored is None or not asked.is_gguf:
+        found = "is not quantized" if stored is None else f"is stored as {stored.value}"
+        raise ValueError(f"weight '{shown(name)}' {found}, but quantization_encoding={asked.value} was asked for")
+    # The same words for every weight, so that they are said once.
+    warnings.warn(
+        f"quantization_encoding={asked.value} was asked for; weights that are stored as {stored.value} stay so",
+        stacklevel=4,
+    )
+
+
 def _require_shape(name: str, asked: Shape, found: Shape) -> None:
     if not matches(asked, found):
-        raise ValueError(
-            f"weight '{shown(name)}' has shape {list(map(str, found))}, but shape {list(map(str, asked))} was asked for"
-        )
+        raise ValueError(f"weight '{shown(name)}' has shape {listed(found)}, but shape {listed(asked)} was asked for")
 
 
 def _alignment(data: Any) -> int:
@@ -122,4 +129,4 @@ class LazyCast:
 
     def __repr__(self) -> str:
         state = "not converted yet" if self._buffer is None else "converted"
-        return f"LazyCast({self.dtype!s}, {list(map(str, self.shape))}, {state})"
+        return f"LazyCast({self.dtype!s}, {listed(self.shape)}, {state})"

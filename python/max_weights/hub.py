@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 
-from max_weights._core import printable, shown
+from max_weights._core import near_names, printable, shown
 from max_weights.errors import MissingFileError
 
 _NAME = re.compile(r"(?P<repo>[\w][\w.-]*(?:/[\w][\w.-]*)?)(?:@(?P<revision>[\w][\w./-]*))?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+_OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt", ".json")
 _DEFAULT_REVISION = "main"
 
 
@@ -26,7 +26,7 @@ def cache_folder() -> str:
 
 
 def find_in_cache(name: str) -> str | None:
-    """The folder of a model's snapshot, or None if the text cannot be a model's name.
+    """The folder of a model's snapshot, or None if the text cannot be a model's name, or rather names a file.
 
     Args:
         name: `ORG/MODEL`, or with `@REVISION` (a branch, a tag, a commit); the revision is `main` if it is left out.
@@ -41,6 +41,8 @@ def find_in_cache(name: str) -> str | None:
     cache = cache_folder()
     model = os.path.join(cache, "models--" + repo.replace("/", "--"))
     if not os.path.isdir(model):
+        if name.endswith(_OF_FILES) or os.path.isdir(os.path.dirname(name)):
+            return None
         raise _miss(name, repo, match["revision"], f"neither a file nor a model in the cache {printable(cache)}")
     commit = revision
     try:
@@ -49,7 +51,7 @@ def find_in_cache(name: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass  # a commit stands for itself
     snapshot = os.path.join(model, "snapshots", commit)
-    if not _COMMIT.fullmatch(commit) or not os.path.isdir(snapshot):
+    if not commit or os.path.basename(commit) != commit or ".." in commit or not os.path.isdir(snapshot):
         found = ", ".join(map(shown, _revisions(model))) or "none"
         raise _miss(
             name, repo, match["revision"], f"the cache has no revision {revision!r} of the model (it has: {found})"
@@ -70,3 +72,19 @@ def _miss(name: str, repo: str, revision: str | None, cause: str) -> MissingFile
 
     command = f"hf download {repo}" + (f" --revision {revision}" if revision else "")
     return MissingFileError(errno.ENOENT, f"{cause}; download it with `{command}`", name)
+
+
+def with_near_paths(error: MissingFileError) -> MissingFileError:
+    """The error, with the names that are near the first part of its path that does not exist."""
+    path = os.fspath(error.filename)
+    while (folder := os.path.dirname(path)) and not os.path.isdir(folder):
+        path = folder
+    try:
+        names = os.listdir(folder or ".")
+        (near,) = near_names(names, [os.path.basename(path)])
+    except OSError:
+        return error
+    if not near:
+        return error
+    found = ", ".join(printable(os.path.join(folder, name)) for name in near)
+    return MissingFileError(error.errno, f"{error.strerror}; did you mean {found}?", error.filename)

@@ -9,6 +9,7 @@ Llama have; what came before has a table.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,7 +108,10 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
         return node
     architecture = node.metadata.get("general.architecture")
     names = [info.name for info in node.infos()]
-    return _rename_weights(node, scheme, _new_names(architecture, names), _heads(node, architecture, names))
+    new = _new_names(architecture, names)
+    if not any(new.get(name, name) != name for name in names):
+        warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=3)
+    return _rename_weights(node, scheme, new, _heads(node, architecture, names))
 
 
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from max_weights._core import (
     open_weights,
     printable,
 )
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, MissingFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,24 +200,41 @@ def load_weights(
             and reads where the system refuses to map.
         strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
             unindexed one, one in two shards, another total size), and what other readers let pass, such as empty
-            names. Otherwise what can be opened is, and the disagreements are listed in `warnings`.
-
+            names. Otherwise what can be opened is, the log says so, and `warnings` lists all of it.
         max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
 
     Raises:
-        MissingFileError: a path does not exist; a FileNotFoundError and a ValueError.
+        MissingFileError: a path does not exist; a FileNotFoundError and a ValueError. Names what is near it.
+        TypeError: what is no path.
         ValueError: no paths.
         FormatError: a file breaks the rules of its format; a ValueError that says where and what to do.
         UnsupportedError: a format that this version cannot read.
     """
-    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = _paths(paths)
     if not files:
         raise ValueError("no checkpoint files were given: paths is empty")
     if len(files) == 1 and isinstance(files[0], str) and not os.path.lexists(files[0]):
         from max_weights.hub import find_in_cache
 
         files = [find_in_cache(files[0]) or files[0]]
-    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
+    try:
+        return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
+    except MissingFileError as error:
+        from max_weights.hub import with_near_paths
+
+        raise with_near_paths(error) from None
+
+
+def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
+    if isinstance(paths, str | os.PathLike):
+        return [paths]
+    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        raise TypeError(f"paths is a path, or a list of paths, not {type(paths).__name__}")
+    files = list(paths)
+    for file in files:
+        if not isinstance(file, str | os.PathLike):
+            raise TypeError(f"paths is a path, or a list of paths, but one of them is {type(file).__name__}")
+    return files
 
 
 # Methods of the trees whose modules bring the graph, or gguf-py, along.

@@ -118,7 +118,7 @@ impl<'a> ShardName<'a> {
         let base = name
             .strip_suffix(SUFFIX)
             .or_else(|| name.strip_suffix(GGUF_SUFFIX))
-            .or_else(|| name.strip_suffix(TORCH_SUFFIXES[0]))?;
+            .or_else(|| TORCH_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)))?;
         let (rest, count) = base.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let digits = |text: &str| {

@@ -101,7 +101,7 @@ def test_allocate_compares_the_logical_shape_and_the_encoding(models: Path) -> N
     with pytest.raises(ValueError, match="576"):
         node.allocate(shape=(1536, 576))
     with pytest.raises(ValueError, match="stored as Q4_1"):
-        node.allocate(quantization_encoding=QuantizationEncoding.Q4_0)
+        node.allocate(quantization_encoding=QuantizationEncoding.GPTQ)
     decoded = node.allocate(dtype=DType.bfloat16)
     assert (decoded.dtype, decoded.shape, decoded.quantization_encoding) == (DType.bfloat16, [576, 1536], None)
     assert weights.allocated_weights[node.name].to_buffer().shape == (576, 1536)

@@ -1,18 +1,21 @@
 //! The classes of the formats: each is the tree of `WeightsNode` with what its format has beside tensors.
 
+use std::path::PathBuf;
+
 use max_weights::checkpoint::Checkpoint;
 use max_weights::format::Kind;
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
 use crate::objects::Objects;
-use crate::open::{Arguments, open, paths};
+use crate::open::{Arguments, open_and_tell, paths};
 use crate::weights::WeightsNode;
 
 /// The tree of an opened checkpoint, as the class of its format.
 pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Outcome<Bound<'_, WeightsNode>> {
-    Ok(WeightsNode::root(py, checkpoint, arguments).into_python(py)?)
+    Ok(WeightsNode::below(py, checkpoint, arguments, "").into_python(py)?)
 }
 
 /// A node as the class of its checkpoint's format.
@@ -32,19 +35,23 @@ pub(crate) struct SafetensorWeights;
 
 #[pymethods]
 impl SafetensorWeights {
-    /// Open files as one checkpoint; the arguments are those of `load_weights`.
+    /// Open files as one checkpoint; the other arguments are those of `load_weights`.
+    ///
+    /// Args:
+    ///     prefix: The name of the node that this is, instead of the root.
     #[new]
-    #[pyo3(signature = (filepaths, *, backend="auto", strict=true, max_header_bytes=None))]
+    #[pyo3(signature = (filepaths, *, prefix="", backend="auto", strict=true, max_header_bytes=None))]
     fn new(
         py: Python<'_>,
         filepaths: &Bound<'_, PyAny>,
+        prefix: &str,
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
     ) -> Outcome<PyClassInitializer<Self>> {
         let arguments = Arguments::new(backend, strict, max_header_bytes);
-        let checkpoint = open(py, &paths(filepaths)?, &arguments)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
+        let checkpoint = open_and_tell(py, &paths(filepaths)?, &arguments)?;
+        Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }
 }
 
@@ -57,20 +64,31 @@ pub(crate) struct GGUFWeights;
 
 #[pymethods]
 impl GGUFWeights {
-    /// Open a file (any of a split set opens the set) or several; the arguments are those of `load_weights`.
+    /// Open a file (any of a split set opens the set), several, or that of a `gguf.GGUFReader`; the other arguments are those of `load_weights`.
+    ///
+    /// Args:
+    ///     prefix: The name of the node that this is, instead of the root.
     #[new]
-    #[pyo3(signature = (source, *, backend="auto", strict=true, max_header_bytes=None))]
+    #[pyo3(signature = (source, *, prefix="", backend="auto", strict=true, max_header_bytes=None))]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
+        prefix: &str,
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
     ) -> Outcome<PyClassInitializer<Self>> {
         let arguments = Arguments::new(backend, strict, max_header_bytes);
-        let checkpoint = open(py, &paths(source)?, &arguments)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
+        let checkpoint = open_and_tell(py, &paths_of_gguf(source)?, &arguments)?;
+        Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }
+}
+
+/// The paths of GGUF files, or the file of a `gguf.GGUFReader`, which has it mapped.
+fn paths_of_gguf(source: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    let data = source.getattr_opt(intern!(source.py(), "data"))?;
+    let file = data.map(|data| data.getattr_opt(intern!(source.py(), "filename"))).transpose()?.flatten();
+    paths(file.as_ref().unwrap_or(source))
 }
 
 /// Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
@@ -83,19 +101,23 @@ pub(crate) struct PytorchWeights;
 
 #[pymethods]
 impl PytorchWeights {
-    /// Open a file, or several, as one checkpoint; the arguments are those of `load_weights`.
+    /// Open a file, or several, as one checkpoint; the other arguments are those of `load_weights`.
+    ///
+    /// Args:
+    ///     prefix: The name of the node that this is, instead of the root.
     #[new]
-    #[pyo3(signature = (filepath, *, backend="auto", strict=true, max_header_bytes=None))]
+    #[pyo3(signature = (filepath, *, prefix="", backend="auto", strict=true, max_header_bytes=None))]
     fn new(
         py: Python<'_>,
         filepath: &Bound<'_, PyAny>,
+        prefix: &str,
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
     ) -> Outcome<PyClassInitializer<Self>> {
         let arguments = Arguments::new(backend, strict, max_header_bytes);
-        let checkpoint = open(py, &paths(filepath)?, &arguments)?;
-        Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
+        let checkpoint = open_and_tell(py, &paths(filepath)?, &arguments)?;
+        Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }
 
     /// Groups of weights at and below this node that share bytes: tied weights.

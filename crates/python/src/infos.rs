@@ -10,7 +10,7 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::text;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PySlice, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyIterator, PySlice, PyTuple};
 
 use crate::convert::{element_to_python, encoding_to_python};
 
@@ -157,8 +157,20 @@ impl WeightInfo {
         self.info().is_aligned()
     }
 
+    /// The names of the fields that it unpacks as.
+    #[classattr]
+    #[allow(clippy::type_complexity)]
+    fn _fields() -> (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, &'static str) {
+        FIELDS.into()
+    }
+
+    /// The fields by name.
+    fn _asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        FIELDS.into_iter().zip(self.tuple(py)?).collect::<Vec<_>>().into_py_dict(py)
+    }
+
     fn __len__(&self) -> usize {
-        FIELDS
+        FIELDS.len()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -191,7 +203,7 @@ pub(crate) fn shape_to_python<'py>(py: Python<'py>, info: &TensorInfo<'_>) -> Py
     }
 }
 
-const FIELDS: usize = 7;
+const FIELDS: [&str; 7] = ["name", "dtype", "shape", "bytes", "file", "offset", "aligned"];
 
 impl WeightInfo {
     fn tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

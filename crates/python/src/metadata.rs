@@ -6,6 +6,7 @@ use max_weights::budget::{Budget, Pace, Short, error_of};
 use max_weights::checkpoint::Catalog;
 use max_weights::format::gguf::{self, Array, Value};
 use max_weights::rules;
+use max_weights::text;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
@@ -95,8 +96,11 @@ impl Metadata {
         Ok(items)
     }
 
-    fn __repr__(&self) -> String {
-        self.table().map_or_else(|| "{}".to_owned(), |table| format!("{table:?}"))
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let Some(table) = self.table() else { return Ok("{}".to_owned()) };
+        let mut making = Making::new(py, table);
+        let pair = |(key, value)| Ok(format!("'{}': {}", text::shown(key), making.text(&value)?));
+        Ok(format!("{{{}}}", table.iter().map(pair).collect::<PyResult<Vec<String>>>()?.join(", ")))
     }
 }
 
@@ -145,6 +149,19 @@ impl<'py> Making<'py> {
             Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
             Value::Array(array) => self.array(&array)?,
         })
+    }
+
+    /// What Python prints of a value; the first of an array, and how many there are.
+    fn text(&mut self, value: &Value<'_>) -> PyResult<String> {
+        const SHOWN: usize = 3;
+        let Value::Array(array) = value else { return Ok(text::shown(&self.value(value)?.repr()?.to_string_lossy())) };
+        let first = array.iter().take(SHOWN).map(|value| match value {
+            Value::Array(inner) => Ok(format!("[{} values]", inner.len())),
+            value => self.text(&value),
+        });
+        let first = first.collect::<PyResult<Vec<String>>>()?.join(", ");
+        let more = if array.len() > SHOWN { format!(", … {} values", array.len()) } else { String::new() };
+        Ok(format!("[{first}{more}]"))
     }
 
     /// Arrays of numbers become NumPy arrays, others lists.

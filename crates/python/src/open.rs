@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Policy;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::convert::Listed;
@@ -49,10 +49,33 @@ impl Arguments {
 
 /// One path, or any iterable of paths.
 pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
-    match value.extract::<PathBuf>() {
-        Ok(path) => Ok(vec![path]),
-        Err(_) => value.try_iter()?.map(|path| path?.extract()).collect(),
+    if let Ok(path) = value.extract() {
+        return Ok(vec![path]);
     }
+    let wrong = |value: &Bound<'_, PyAny>| -> PyErr {
+        let kind = value.get_type().name().map_or_else(|_| "this".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("a path, or a list of paths, is needed, not {kind}"))
+    };
+    let path = |path: PyResult<Bound<'_, PyAny>>| path.and_then(|path| path.extract().map_err(|_| wrong(&path)));
+    value.try_iter().map_err(|_| wrong(value))?.map(path).collect()
+}
+
+/// As [`open`]; what was accepted because it was asked not to be strict is said in the log.
+pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
+    let checkpoint = open(py, paths, arguments)?;
+    let findings = checkpoint.catalog().findings();
+    if let (false, Some(first)) = (arguments.strict, findings.first()) {
+        let more =
+            if findings.len() > 1 { format!("; {} more in .warnings", findings.len() - 1) } else { String::new() };
+        log_warning(py, &format!("{first}{more}"))?;
+    }
+    Ok(checkpoint)
+}
+
+/// Says something in the log of the package.
+pub(crate) fn log_warning(py: Python<'_>, message: &str) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1("getLogger", ("max_weights",))?;
+    logger.call_method1("warning", ("%s", message)).map(drop)
 }
 
 pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
@@ -71,6 +94,6 @@ pub(crate) fn open_weights<'py>(
     max_header_bytes: Option<u64>,
 ) -> Outcome<Bound<'py, WeightsNode>> {
     let arguments = Arguments::new(backend, strict, max_header_bytes);
-    let checkpoint = open(py, &paths.0, &arguments)?;
+    let checkpoint = open_and_tell(py, &paths.0, &arguments)?;
     root(py, checkpoint, arguments)
 }

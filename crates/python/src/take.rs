@@ -17,6 +17,7 @@ use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
+use crate::open::log_warning;
 use crate::weights::WeightsNode;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
@@ -67,9 +68,7 @@ impl WeightsNode {
             && self.shared().is_first_refusal()
         {
             let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", text::path(path));
-            py.import("logging")?
-                .call_method1("getLogger", ("max_weights",))?
-                .call_method1("warning", ("%s", message))?;
+            log_warning(py, &message)?;
         }
         let Some(heads) = self.shared().heads(number) else { return Ok(Buffer::new(tensor)) };
         if heads == 0 {

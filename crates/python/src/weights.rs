@@ -97,8 +97,9 @@ pub(crate) struct WeightsNode {
 }
 
 impl WeightsNode {
-    pub(crate) fn root(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments) -> Self {
-        Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), String::new())
+    /// The node of this name in a tree of its own; the root has none.
+    pub(crate) fn below(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments, name: &str) -> Self {
+        Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), name.to_owned())
     }
 
     pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
