@@ -46,12 +46,27 @@ def page(results: list[Result]) -> str:
 
 
 def examples(facts: list[Fact]) -> str:
-    """A few facts of one difference, one of each line of a program."""
-    lines = {(fact.program, fact.line): fact for fact in facts}
+    """A few facts of one difference."""
+    lines = {fact.source: fact for fact in facts if not (is_long(fact.theirs) and is_long(fact.ours))}
     return "".join(
-        f"  - `{cut(fact.source)}`: {cell(fact.theirs)} in MAX, {cell(fact.ours)} here\n"
+        f"  - `{cut(fact.source)}`: {cell(theirs)} in MAX, {cell(ours)} here\n"
         for fact in list(lines.values())[:SHOWN]
+        for theirs, ours in [what_differs(fact.theirs, fact.ours)]
     )
+
+
+def is_long(value: object) -> bool:
+    """Whether a value was too long to be kept."""
+    return isinstance(value, dict) and "long" in value
+
+
+def what_differs(theirs: object, ours: object) -> tuple[object, object]:
+    """Of two lists that differ in one item, that item."""
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        pairs = [pair for pair in zip(theirs, ours, strict=True) if pair[0] != pair[1]]
+        if len(pairs) == 1:
+            return pairs[0]
+    return theirs, ours
 
 
 def cell(value: object) -> str:
@@ -62,8 +77,6 @@ def cell(value: object) -> str:
         return f"a tensor of {value['dtype']} and {'×'.join(map(str, value['shape'])) or 'no dimensions'}"
     if isinstance(value, dict) and "shape" in value:
         return f"{value['dtype']} of shape {'×'.join(map(str, value['shape']))}"
-    if isinstance(value, dict) and "long" in value:
-        return "another value"
     return f"`{cut(text(value))}`"
 
 
