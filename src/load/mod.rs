@@ -33,6 +33,12 @@ impl Checkpoint {
         }
     }
 
+    /// Weight number `number` as a view of a mapping that is there already, which takes no longer than a lookup.
+    pub fn view(&self, number: usize) -> Result<Option<Buffer>> {
+        let placement = self.catalog().placement(number)?;
+        if self.file(placement.segment.file)?.is_mapped() { plan::mapped(self, &placement) } else { Ok(None) }
+    }
+
     /// The part of weight number `number` that `expression` selects: a view of the mapping, else the bytes from the lowest of its elements to
     /// the highest, and no others, in memory of their own.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {

@@ -178,6 +178,10 @@ impl Source for LocalFile {
             .get_or_init(|| Box::new(self.with_file(|file| self.map(file)).map_err(|error| error.to_string())));
         made.as_ref().map_err(String::as_str)
     }
+
+    fn is_mapped(&self) -> bool {
+        self.mapping.get().is_some()
+    }
 }
 
 /// How many of the parts are read together, the first and its small neighbours, and how many bytes that is.

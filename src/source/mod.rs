@@ -61,6 +61,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     fn mapping(&self) -> Result<&Arc<Storage>, &str> {
         Err("only files are mapped")
     }
+
+    /// Whether it is mapped already.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 }
 
 impl dyn Source + '_ {

@@ -58,6 +58,7 @@ handed! {
     REOPEN_WEIGHTS = "reopen_weights",
     REQUIRE_CPU = "require_cpu",
     SCALAR = "scalar",
+    SHAPE = "Shape",
     TEXT = "text",
     TO_NUMPY = "to_numpy",
     WRITABLE = "writable",

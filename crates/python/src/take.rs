@@ -8,8 +8,10 @@ use max_weights::error::{Error, Fault};
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{dtype_to_python, encoding_to_python};
@@ -27,8 +29,11 @@ impl WeightsNode {
     /// The weight of this name.
     pub(crate) fn take<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let checkpoint = self.shared().checkpoint()?;
-        let number = self.catalog().require(self.name())?;
-        let tensor = detached(py, || checkpoint.tensor(number))?;
+        let number = self.number()?;
+        let tensor = match checkpoint.view(number)? {
+            Some(view) => view,
+            None => detached(py, || checkpoint.tensor(number))?,
+        };
         let buffer = self.taken(py, &checkpoint, number, tensor)?;
         self.weight_data(py, self.name(), number, buffer)
     }
@@ -99,7 +104,7 @@ impl WeightsNode {
         buffer: Buffer,
     ) -> Outcome<Bound<'py, PyAny>> {
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
-        let shape = PyTuple::new(py, buffer.tensor().shape())?;
+        let shape = shape_of(py, buffer.tensor().shape())?;
         let class = handed::WEIGHT_DATA.get(py)?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
@@ -116,6 +121,27 @@ impl WeightsNode {
         }
         Ok(class.call1((buffer, name, dtype, shape))?)
     }
+}
+
+/// A `Shape`. It is copied from one that was made before, as the weights of a model have few shapes.
+fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+    static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    const MOST: usize = 1024;
+    let (class, made) = (handed::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
+    let dims = PyTuple::new(py, dims)?;
+    let model = if let Some(model) = made.get_item(&dims)? {
+        model
+    } else {
+        if made.len() >= MOST {
+            made.clear();
+        }
+        let model = class.call1((&dims,))?;
+        made.set_item(dims, &model)?;
+        model
+    };
+    let shape = class.call_method1(intern!(py, "__new__"), (class,))?;
+    shape.cast::<PyList>()?.set_slice(0, 0, &model)?;
+    Ok(shape)
 }
 
 /// The data of weights, taken together where they are all of one tree.

@@ -26,8 +26,8 @@ impl Items {
             return Ok(None);
         };
         let node = self.node.get();
-        let name = node.catalog().table().name(number as usize);
-        Ok(Some((PyString::new(py, name), node.named(py, name.to_owned())?)))
+        let weight = WeightsNode::numbered(node.shared().clone(), number);
+        Ok(Some((PyString::new(py, weight.name()), weight.into_python(py)?)))
     }
 
     fn __length_hint__(&self) -> usize {

@@ -94,6 +94,8 @@ const OF_ARRAYS: [&str; 19] = [
 pub(crate) struct WeightsNode {
     shared: Arc<Shared>,
     name: String,
+    /// The number of the weight, where it is known without a search.
+    number: Option<u32>,
 }
 
 impl WeightsNode {
@@ -103,7 +105,18 @@ impl WeightsNode {
     }
 
     pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
-        Self { shared, name }
+        Self { shared, name, number: None }
+    }
+
+    /// The weight of this number.
+    pub(crate) fn numbered(shared: Arc<Shared>, number: u32) -> Self {
+        let name = shared.catalog.table().name(number as usize).to_owned();
+        Self { shared, name, number: Some(number) }
+    }
+
+    /// The number of the weight of this name.
+    pub(crate) fn number(&self) -> Result<usize, Error> {
+        self.number.map_or_else(|| self.catalog().require(&self.name), |number| Ok(number as usize))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -115,11 +128,7 @@ impl WeightsNode {
     }
 
     fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
-        self.named(py, join(&self.name, key))
-    }
-
-    pub(crate) fn named<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, Self>> {
-        Self::at(self.shared.clone(), name).into_python(py)
+        Self::at(self.shared.clone(), join(&self.name, key)).into_python(py)
     }
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {
