@@ -136,6 +136,21 @@ def test_mixed_encodings_are_taken_with_override(declared: Any) -> None:
     assert (model.w.dtype, model.w.shape, model.w.quantization_encoding) == (DType.uint8, [2, 210], Q6_K)
 
 
+def test_load_takes_a_file_of_mixed_encodings_with_override(models: Path) -> None:
+    path = models / "smollm2-135m.Q4_1.gguf"
+    encoding = load_weights(path).token_embd.weight.data().quantization_encoding
+    assert encoding not in (None, Q4_K)
+    model = Holder(token_embd=Holder(w=weight("weight", (1, 1), "uint8", quantization_encoding=Q4_K)))
+    with pytest.raises(ValueError, match="declared is Q4_K; override"):
+        model.load(path, strict=False)
+    model.load(path, strict=False, override_quantization_encoding=True)
+    assert model.token_embd.w.quantization_encoding is encoding
+    plain = Holder(token_embd=Holder(w=weight("weight", (49152, 576))))
+    with pytest.raises(ValueError, match=r"declared is none; .*, and Module.load\(path, dtype\) decodes it"):
+        plain.load(path, strict=False)
+    plain.load(path, "float32", strict=False)
+
+
 def test_shapes_in_bytes_are_adopted() -> None:
     model = Holder(w=weight("w", (1, 1), "uint8", quantization_encoding=Q4_K))
     for rows in (2, 5):

@@ -216,6 +216,8 @@ def test_data_of_a_virtual_conversion_is_taken_by_dtype_and_shape() -> None:
         data = WeightData.from_numpy(array(), "w").astype("bfloat16")
         model.load_state_dict({"w": data})
     assert repr(model.state_dict()["w"]) == "NoData()"
+    with pytest.raises(ValueError, match="the NoData cannot be read"):
+        model.load_state_dict(model.state_dict())  # alone it has no dtype
 
 
 class Interrupted(Mapping[str, Any]):

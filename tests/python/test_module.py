@@ -323,7 +323,9 @@ def test_to_is_inherited_by_children_that_are_attached_later() -> None:
     model.layers += [Linear(4, 4)]
     model.layers.extend([LayerList([Linear(4, 4)])])
     model.layers[0] = Linear(4, 4)
-    assert len(model.raw_state_dict()) == 11
+    model.plain = [Linear(1, 1)]
+    model.replace_module("plain.0", Linear(4, 4))
+    assert len(model.raw_state_dict()) == 12
     assert devices_of(model) == {"gpu:0"}
     assert {found.sharding_strategy for found in model.raw_state_dict().values()} == {strategy}
     model.to("cpu")

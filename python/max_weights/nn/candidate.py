@@ -9,7 +9,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import Buffer, WeightsNode
+from max_weights._core import Buffer
 from max_weights.allocation import LazyCast
 from max_weights.buffer import as_buffer
 from max_weights.devices import NoData
@@ -34,8 +34,7 @@ class Candidate:
     """One value under examination.
 
     Args:
-        given: A NumPy array, a `Buffer`, any DLPack producer in host memory, a `WeightData`, or a weight of a
-            checkpoint. Misfit for anything else.
+        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Misfit for the rest.
     """
 
     __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "stored")
@@ -55,31 +54,26 @@ class Candidate:
     """The array or Buffer that lies in memory; none if nothing does yet."""
 
     def __init__(self, given: Any) -> None:
-        if isinstance(given, WeightsNode) or (not hasattr(given, "__dlpack__") and hasattr(given, "allocate")):
-            given = given.data()
         self.is_weight_data = isinstance(given, WeightData)
-        if self.is_weight_data:
-            self._look(given.data)
-            self.dtype, self.shape, self.encoding = given.dtype, given.shape, given.quantization_encoding
-        else:
-            self._look(given)
-            self.encoding = None
-
-    def _look(self, data: Any) -> None:
+        self.encoding = None
+        data = given.data if self.is_weight_data else given
         self.stored = self.memory = data
         if isinstance(data, Buffer):
             self._look_at_buffer(data)
         # An array cannot come from a NumPy that was never imported.
         elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
             self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
-        elif isinstance(data, (LazyCast, NoData)):
+        elif isinstance(data, LazyCast):
+            self.dtype, self.shape, self.memory = data.dtype, Shape(data.shape), None
+            self.is_contiguous = self.is_aligned = True
+        elif isinstance(data, NoData) and self.is_weight_data:
             self.memory = None
             self.is_contiguous = self.is_aligned = True
-            if isinstance(data, LazyCast):  # a NoData says nothing
-                self.dtype, self.shape = data.dtype, Shape(data.shape)
         else:
             self.memory = _by_dlpack(data)
             self._look_at_buffer(self.memory)
+        if self.is_weight_data:
+            self.dtype, self.shape, self.encoding = given.dtype, given.shape, given.quantization_encoding
 
     def _look_at_buffer(self, buffer: Buffer) -> None:
         self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)

@@ -35,6 +35,7 @@ def load_file(
     adapter: WeightsAdapter | None,
     strict: bool,
     copy_if_misaligned: bool,
+    override_quantization_encoding: bool,
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     wanted = None if dtype is None else DType(dtype)
@@ -49,14 +50,12 @@ def load_file(
             raise TypeError(f"an adapter returns a mapping of names to values, not a {type(given).__name__}")
 
     def convert(_weight: Weight, value: Any) -> Any:
-        if hasattr(value, "allocate"):
-            value = value.data()
         return _decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
 
     return load(
         root,
         given,
-        override_quantization_encoding=False,
+        override_quantization_encoding=override_quantization_encoding,
         weight_alignment=None,
         strict=strict,
         copy_if_misaligned=copy_if_misaligned,

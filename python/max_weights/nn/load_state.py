@@ -53,9 +53,10 @@ def load(
     rules = _Rules(override_quantization_encoding, _power_of_two(weight_alignment), copy_if_misaligned)
     named = NamedWeights(root)
     values = {name: given.get(name, _ABSENT) for name in named.weights}
-    for name in [name for name, value in values.items() if value is _ABSENT]:
+    absent = [name for name, value in values.items() if value is _ABSENT]
+    for name in absent:
         values[name] = named.by_other_name(name, given, _ABSENT)
-    missing = tuple(name for name, value in values.items() if value is _ABSENT)
+    missing = tuple(name for name in absent if values[name] is _ABSENT)
     for name in missing:
         del values[name]
     known = named.known()
@@ -102,10 +103,11 @@ def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
 
 
 def _take_tensors(values: dict[str, Any]) -> None:
-    """Make the tensors of all weights of checkpoints together, so that tied ones share their memory."""
-    nodes = {name: value for name, value in values.items() if isinstance(value, WeightsNode)}
-    if nodes:
-        values.update(zip(nodes, data_of_all(list(nodes.values())), strict=True))
+    """Put the tensors in the place of weights of checkpoints: made together, so that tied ones share their memory."""
+    nodes = {name: value for name, value in values.items() if hasattr(value, "allocate")}
+    ours = {name: node for name, node in nodes.items() if isinstance(node, WeightsNode)}
+    values.update(zip(ours, data_of_all(list(ours.values())), strict=True))
+    values.update((name, node.data()) for name, node in nodes.items() if name not in ours)
 
 
 def _power_of_two(align: int | None) -> int | None:
@@ -201,9 +203,10 @@ class _Rules:
         if declared is None and value.dtype is weight.dtype and matches(weight.shape, value.shape):
             return None  # the weight was declared as the bytes that these are
         names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
+        decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
         raise Misfit(
             "the quantization encoding is {}, declared is {}; override_quantization_encoding=True takes that of the "
-            "value".format(*names)
+            "value{}".format(*names, decoding)
         )
 
 
@@ -225,16 +228,14 @@ def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: We
     """Refuse what is no blocks, and what has another number of elements than a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
         raise Misfit(f"the dtype is {value.dtype!r}, and blocks of {encoding.value} are bytes, uint8")
-    *rows, row = value.shape.static_dims or [1]
-    blocks, rest = divmod(row, encoding.block_size)
-    if rest:
+    if (value.shape.static_dims or [1])[-1] % encoding.block_size:
         raise Misfit(
             f"the shape is {listed(value.shape)}, and a block of {encoding.value} is {encoding.block_size} bytes"
         )
     original_dtype, original_shape = weight.original_dtype_and_shape
     if original_dtype is DType.uint8:
         return  # declared as bytes, which may be as many as they like
-    elements = [*rows, blocks * encoding.elements_per_block]
+    elements = encoding.logical_shape(value.shape)
     in_bytes = weight.dtype is DType.uint8 and matches(weight.shape, value.shape)
     if not in_bytes and not matches(original_shape, elements):
         raise Misfit(

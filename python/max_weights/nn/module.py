@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from max_weights._core import shown
-from max_weights.devices import DeviceRef
-from max_weights.errors import ArgumentError, UnsupportedError, WeightNotFoundError
+from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph.weight import Weight
 from max_weights.nn.load_state import load
-from max_weights.nn.named_weights import NamedWeights, all_or_none, layer_weights, state_dict, suggestions
+from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
 from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
 
 if TYPE_CHECKING:
@@ -20,15 +18,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
     from max_weights.nn.load_state import LoadReport
     from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter
 
 __all__ = ["LayerV2", "Module", "Shardable", "recursive_named_layers"]
-
-# The attribute of a module in which `to` notes what was wanted.
-_PLACEMENT = "_placement"
 
 
 @runtime_checkable
@@ -44,14 +40,7 @@ class Shardable(Protocol):
 
     def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
         """The shards, one for each device."""
-
-
-@dataclass(frozen=True)
-class _Placement:
-    """What `Module.to` was called with."""
-
-    devices: tuple[DeviceRef, ...]
-    strategy: Any
+        ...
 
 
 class Module(ModuleNode):
@@ -95,6 +84,7 @@ class Module(ModuleNode):
         """
         if not isinstance(module, ModuleNode):
             raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
+        self._pass_placement_on([module])  # where it will stand may be a plain list, which passes on nothing
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
@@ -171,13 +161,14 @@ class Module(ModuleNode):
 
         The values are kept as they are, never copied (but for `copy_if_misaligned`); of a `WeightData` its data. The
         weights are named by their full names from then on. A packed weight takes the shape of the value in bytes;
-        `original_dtype_and_shape` keeps what was declared.
+        `original_dtype_and_shape` keeps what was declared, or what a GPTQ value was before it was taken as bytes.
 
         Args:
             state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that speak DLPack, `WeightData`. Or the
                 weights of a checkpoint, or of a node in it, with names from there on; of them, only what the model
                 has is looked at.
             override_quantization_encoding: Take the encodings of the values, where they differ from those declared.
+                Bytes that do not say how they are packed are what the weight says they are.
             weight_alignment: Bytes that every value must be aligned to; it becomes the weights' `align`. Default: the
                 `align` of the weight, else what its dtype asks for.
             strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
@@ -206,6 +197,7 @@ class Module(ModuleNode):
         adapter: WeightsAdapter | None = None,
         strict: bool = True,
         copy_if_misaligned: bool = True,
+        override_quantization_encoding: bool = False,
     ) -> LoadReport:
         """Load a checkpoint: open it, rename, convert, and give every weight its value, or none.
 
@@ -221,6 +213,8 @@ class Module(ModuleNode):
             adapter: Called with a dict of names (renamed ones) to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.
+            override_quantization_encoding: Take the encodings of the file, where they differ from those declared: the
+                files of llama.cpp mix several.
 
         Raises:
             MissingFileError: there is no such path.
@@ -228,7 +222,7 @@ class Module(ModuleNode):
         """
         from max_weights.nn.load_file import load_file
 
-        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned)
+        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
         """Say where every weight below is wanted, and how it is split.
@@ -243,26 +237,7 @@ class Module(ModuleNode):
         Raises:
             ValueError: no device, several without a strategy, or another number than the strategy's.
         """
-        found = tuple(DeviceRef.from_device(device) for device in devices)
-        if not found:
-            raise ArgumentError(f"{type(self).__name__}.to() needs a device, such as DeviceRef.CPU()")
-        if len(found) > 1 and sharding_strategy is None:
-            raise ArgumentError(
-                f"weights are on one device, or split over several by a sharding_strategy; {len(found)} devices were "
-                "given and no strategy"
-            )
-        number = getattr(sharding_strategy, "num_devices", len(found))
-        if number != len(found):
-            raise ArgumentError(f"the sharding_strategy is for {number} devices, and {len(found)} were given")
-        weights = NamedWeights(self).weights.values()
-        with all_or_none(changed=weights):
-            for weight in weights:
-                if weight.device != found[0]:
-                    weight.device = found[0]
-                if sharding_strategy is not None:
-                    weight.sharding_strategy = sharding_strategy
-            for module in Walk(self).modules:
-                vars(module)[_PLACEMENT] = _Placement(found, sharding_strategy)
+        place(self, devices, sharding_strategy)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._pass_placement_on([value])
@@ -270,11 +245,12 @@ class Module(ModuleNode):
 
     def _pass_placement_on(self, values: list[Any]) -> None:
         """Say to the modules among what is about to be attached where this one is wanted."""
-        placement = vars(self).get(_PLACEMENT)
-        if placement is not None:
-            for _, module in modules_in(values):
-                if _PLACEMENT not in vars(module):
-                    module.to(*placement.devices, sharding_strategy=placement.strategy)
+        wanted = placement(self)
+        if wanted is None:
+            return
+        for _, module in modules_in(values):
+            if placement(module) is None:
+                module.to(*wanted.devices, sharding_strategy=wanted.strategy)
 
     def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Any:
         """This layer's computation as a subgraph that is called once per layer; this version cannot build one.

@@ -1,16 +1,21 @@
-"""The weights of a model by their full names, and the values that they hold."""
+"""The weights of a model: their full names, the values that they hold, and where they are wanted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from max_weights._core import Buffer, near_names, shown
+from max_weights.devices import DeviceRef
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
 from max_weights.shape import listed
+
+# The attribute of a module in which its placement is noted.
+_PLACEMENT = "_placement"
 
 
 class NamedWeights:
@@ -99,14 +104,15 @@ def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -
         loaded: Weights whose values and names alone change.
         changed: Weights of which more changes.
     """
-    values = [(weight, weight.value, weight.name) for weight in loaded]
-    snapshots = [(weight, weight.snapshot()) for weight in changed]
+    loaded, changed = list(loaded), list(changed)
+    values, names = [weight.value for weight in loaded], [weight.name for weight in loaded]
+    snapshots = [weight.snapshot() for weight in changed]
     try:
         yield
     except BaseException:
-        for weight, value, name in values:
+        for weight, value, name in zip(loaded, values, names, strict=True):
             weight.load(value, name)
-        for weight, snapshot in snapshots:
+        for weight, snapshot in zip(changed, snapshots, strict=True):
             weight.restore(snapshot)
         raise
 
@@ -118,6 +124,43 @@ def _zeros(name: str, weight: Weight) -> Buffer:
             "load a value for it"
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What `Module.to` was called with."""
+
+    devices: tuple[DeviceRef, ...]
+    strategy: Any
+
+
+def placement(module: ModuleNode) -> Placement | None:
+    """Where a module was told that it is wanted; none if it was not."""
+    return vars(module).get(_PLACEMENT)
+
+
+def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
+    """Set device and strategy of every weight, and note them in every module; see `Module.to`."""
+    wanted = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
+    number = len(wanted.devices)
+    if not number:
+        raise ArgumentError(f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()")
+    if number > 1 and strategy is None:
+        raise ArgumentError(
+            f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given "
+            "and no strategy"
+        )
+    if getattr(strategy, "num_devices", number) != number:
+        raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, and {number} were given")
+    weights = list(NamedWeights(root).weights.values())
+    with all_or_none(changed=weights):
+        for weight in weights:
+            if weight.device != wanted.devices[0]:
+                weight.device = wanted.devices[0]
+            if strategy is not None:
+                weight.sharding_strategy = strategy
+        for module in Walk(root).modules:
+            vars(module)[_PLACEMENT] = wanted
 
 
 def suggestions(names: Iterable[str], wanted: Sequence[str]) -> list[str]:
