@@ -144,7 +144,8 @@ fn branch(
     while next < children.len() {
         if node.children.len() == shown {
             let rest: usize = children[next..].iter().map(|child| child.range.len()).sum();
-            node.omitted = Some(format!("… {} more branches, {}", grouped(children.len() - next), plural(rest, "weight")));
+            node.omitted =
+                Some(format!("… {} more branches, {}", grouped(children.len() - next), plural(rest, "weight")));
             break;
         }
         let child = &children[next];
