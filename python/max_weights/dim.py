@@ -20,8 +20,25 @@ __all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factor
 _LARGEST = 2**63 - 1
 
 # Weights repeat few sizes, and a dimension cannot change: share the objects, as many as a large model has.
-_INTERNED: dict[int, StaticDim] = {}
-_MOST_INTERNED = 4096
+_MOST_SHARED = 4096
+
+
+class _Static(dict[int, "StaticDim"]):
+    """The dimensions of known sizes, by size."""
+
+    def __missing__(self, size: int) -> StaticDim:
+        if size < 0:
+            raise ValueError(f"a dimension is not negative; found {size}")
+        if size > _LARGEST:
+            raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
+        dim = object.__new__(StaticDim)
+        dim._size = size
+        if len(self) < _MOST_SHARED:
+            self[size] = dim
+        return dim
+
+
+_STATIC = _Static()
 
 
 class Dim:
@@ -238,8 +255,7 @@ _Sum: TypeAlias = Mapping[_Product, int]
 def to_dim(value: DimLike) -> Dim:
     """The same as `Dim(value)`, for the inside of loops."""
     if type(value) is int:
-        known = _INTERNED.get(value)
-        return _static(value) if known is None else known
+        return _STATIC[value]
     if isinstance(value, Dim):
         return value
     if isinstance(value, str):
@@ -264,18 +280,6 @@ def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
         return 0, []
     common = math.gcd(*terms.values())
     return common, [_from_terms({product: coefficient // common for product, coefficient in terms.items()})]
-
-
-def _static(size: int) -> StaticDim:
-    if size < 0:
-        raise ValueError(f"a dimension is not negative; found {size}")
-    if size > _LARGEST:
-        raise ValueError(f"a dimension fits a signed integer of 64 bits; found {size}")
-    dim = object.__new__(StaticDim)
-    dim._size = size
-    if len(_INTERNED) < _MOST_INTERNED:
-        _INTERNED[size] = dim
-    return dim
 
 
 def _int_of(value: object) -> int | None:

@@ -178,9 +178,8 @@ def scale_blocks(
 
     Args:
         data: The elements, shape [..., rows, cols]: a Buffer, a weight, an array, or any DLPack tensor.
-        scales: One for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of a row
-            or
-            column may be ragged.
+        scales: One for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of a
+            row or column may be ragged.
         block: Rows and columns of a block.
         dtype: Of the result: a floating-point type.
         saturate: Give the largest finite value instead of infinity or NaN.

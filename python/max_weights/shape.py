@@ -133,7 +133,7 @@ def _all_static(shape: ShapeLike) -> bool:
 def _to_dims(dims: ShapeLike) -> list[Dim]:
     if isinstance(dims, (str, bytes)):
         raise TypeError(f"a shape is a list of dimensions; for one dimension named {dims!r} write [{dims!r}]")
-    return [to_dim(dim) for dim in dims]
+    return list(map(to_dim, dims))
 
 
 def listed(dims: Iterable[object]) -> str:

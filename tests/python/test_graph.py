@@ -368,3 +368,10 @@ def test_the_fourth_argument_is_a_path_and_none_is_read_yet() -> None:
             make("main", None, (), "model.mlir")
         with pytest.raises(TypeError):
             make("main", lambda x, scale: x * scale, [vector("n")], 2.0)
+
+
+def test_the_names_of_max_are_in_the_package_of_graphs() -> None:
+    names = {"BufferType", "DeviceKind", "DimLike", "ShapeLike", "ShardingStrategy", "TensorValueLike"}
+    assert names <= set(graph_package.__all__)
+    assert all(hasattr(graph_package, name) for name in names)
+    assert not hasattr(graph_package, "no_such_name")

@@ -454,3 +454,11 @@ def test_a_strategy_takes_whole_blocks_of_packed_weights() -> None:
     part = ShardingStrategy.columnwise(2).take(blocks, 1)
     assert (part.shape, part.logical_shape, part.quantization_encoding) == ((6, 36), (6, 64), q4_0)
     np.testing.assert_array_equal(np.asarray(part), array[:, 36:])
+
+
+def test_bytes_that_do_not_say_how_they_are_packed_are_cut_too() -> None:
+    array = np.arange(6 * 72, dtype=np.uint16).astype(np.uint8).reshape(6, 72)
+    weight = declared([6, 72], S.columnwise(2), "uint8", quantization_encoding=QuantizationEncoding.Q4_0)
+    second = weight.shard(["gpu:0", "gpu:1"])[1]
+    for value in (array, WeightData.from_numpy(array, "w")):
+        np.testing.assert_array_equal(np.asarray(second.data_of(value)), array[:, 36:])

@@ -202,8 +202,8 @@ class Graph:
                 raise problem(
                     "add_weight",
                     f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, and is another object: "
-                    f"{other!r}. "
-                    "Weights of one model get names of their own from Module.state_dict() or load_state_dict()",
+                    f"{other!r}. Weights of one model get names of their own from Module.state_dict() or "
+                    "load_state_dict()",
                 )
             kind = TensorType(weight.dtype, weight.shape, weight.device)
             value = self.record("weight", (), (kind,), {"weight": weight}).outputs[0]

@@ -44,14 +44,17 @@ def readable(value: Any) -> Any:
 
 
 def require_fit(weight: _Declared, value: Any) -> None:
-    """Refuse a readable value that is none of the whole weight; symbolic dimensions fit any.
+    """Refuse a readable value that is none of the whole weight.
+
+    Symbolic dimensions fit any size, and bytes that do not say how they are packed any encoding.
 
     Raises:
         ValueError: it has another shape or encoding.
     """
-    if isinstance(value, WeightData) and value.quantization_encoding is not weight.quantization_encoding:
+    encoding = getattr(value, "quantization_encoding", None)
+    if encoding is not None and encoding is not weight.quantization_encoding:
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' is packed as {value.quantization_encoding}, and the weight "
+            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, and the weight "
             f"was declared as {weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
     found = Shape(value.shape)
