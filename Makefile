@@ -1,6 +1,7 @@
 # Every verb does its own set-up: a machine needs Python >= 3.11, cargo and a C linker, and nothing installed by hand.
 #   PYTHON  the interpreter to make the environment from   (the first of python3, python3.14 … python3.11 that is new enough)
 #   VENV    the environment everything runs in             (.venv)
+#   MAX_VENV  the environment of MAX itself, for `make compare-max`  (.venv-max)
 #   MODELS  where the real model files are kept            (.models)
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
 #   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
@@ -19,6 +20,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 endif
 VENV ?= .venv
+MAX_VENV ?= .venv-max
 MODELS ?= .models
 BENCH ?=
 SECONDS ?= 60
@@ -41,7 +43,7 @@ export RUSTDOCFLAGS ?= -D warnings
 
 .PHONY: help
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ python-tests: need-cargo $(stamps)/extension $(stamps)/models
 	@python -m pytest
 
 .PHONY: lint
-lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, stubs against the extension, links
+lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, links
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
@@ -118,6 +120,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	ruff check
 	ruff format --check
 	mypy
+	basedpyright
 	lint-imports
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
 	python tools/check_links.py
@@ -125,6 +128,19 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 .PHONY: bench
 bench: need-cargo $(stamps)/extension $(MODELS)/smollm2-135m.Q4_1.gguf ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
+
+# MAX stands in an environment of its own: it brings a compiler and its own NumPy.
+MAX_VERSION := 26.7.0
+
+$(MAX_VENV)/.installed: Makefile | $(stamps)/venv
+	@echo "installing MAX $(MAX_VERSION) into $(MAX_VENV) (large)"
+	@uv venv --quiet --clear --python "$(bin)/python" $(MAX_VENV)
+	@uv pip install --quiet --python $(MAX_VENV)/bin/python max==$(MAX_VERSION) gguf safetensors
+	@touch $@
+
+.PHONY: compare-max
+compare-max: need-cargo $(stamps)/extension $(stamps)/models $(MAX_VENV)/.installed ## run the same programs over MAX and over this package; rewrites docs/max_differences.md
+	@python tools/compare_max/compare.py --max $(MAX_VENV)/bin/python
 
 .PHONY: docs
 docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every link in the Markdown pages

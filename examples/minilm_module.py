@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from max_weights.graph import DeviceRef, Weight
+from max_weights import DeviceRef
+from max_weights.graph import Weight
 from max_weights.nn import LayerList, Module
 
 HIDDEN = 384

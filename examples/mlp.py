@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from max_weights import nn
-from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Graph, TensorType, Weight, ops
+from max_weights import DeviceRef, DType, nn
+from max_weights.graph import Graph, TensorType, Weight, ops
 
 
 class Linear(nn.Module):

@@ -22,8 +22,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import max_weights
-from max_weights.driver import Buffer
-from max_weights.graph import DeviceRef, Segment, ShardingStrategy, Weight
+from max_weights import Buffer, DeviceRef
+from max_weights.graph import Weight
+from max_weights.sharding import Segment, ShardingStrategy
 
 RANKS = 4
 HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, HEAD_DIM = 2048, 5632, 32, 4, 64

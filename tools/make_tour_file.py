@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the small checkpoint that ships with the package, for `max-weights tour` and the notebook.
+"""Make the small checkpoint of the notebook, `examples/tour.safetensors`.
 
     make_tour_file.py [OUT]
 
@@ -16,7 +16,7 @@ import sys
 from math import prod
 from pathlib import Path
 
-OUT = Path(__file__).resolve().parents[1] / "python" / "max_weights" / "data" / "tour.safetensors"
+OUT = Path(__file__).resolve().parents[1] / "examples" / "tour.safetensors"
 WIDTH, HIDDEN, VOCABULARY, LAYERS = 16, 32, 48, 2
 
 

@@ -57,10 +57,10 @@ def allocate(
 def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
 
-    `dtype`, if given, is what the weight must have.
+    `dtype`, if given, is what the weight must have, or uint8, which is what comes out.
     """
     value = node.data()
-    if dtype is not None and DType(dtype) != value.dtype:
+    if dtype is not None and DType(dtype) not in (value.dtype, DType.uint8):
         raise ValueError(f"weight '{shown(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
     buffer = value.to_buffer()
     raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))

@@ -17,8 +17,7 @@ def load_file(filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     """All tensors of a checkpoint, by name, in file order.
 
     JAX takes data at multiples of 64 bytes as it is, and copies the rest (`infos()` reports the offsets). JAX believes
-    its arrays to be
-    immutable, so do not write to the same weights through another door.
+    its arrays to be immutable, so do not write to the same weights through another door.
 
     Raises:
         FormatError: the file is damaged.

@@ -20,9 +20,8 @@ def load_file(
     """All tensors of a checkpoint, by name, in file order.
 
     They are writable views of private pages of the file: nothing is read before it is used, and writing to them
-    changes neither the file nor
-    another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements that only torch has, such as
-    complex32, come as uint8, with the bytes of one as the last dimension.
+    changes neither the file nor another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements
+    that only torch has, such as complex32, come as uint8, with the bytes of one as the last dimension.
 
     Raises:
         FormatError: the file is damaged.

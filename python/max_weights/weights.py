@@ -79,11 +79,11 @@ class Weights(Protocol):
 
     if TYPE_CHECKING:  # not a member at run time: isinstance() would look for a method of that name
 
-        def __getattr__(self, attr: str) -> Weights:
+        def __getattr__(self, attr: str, /) -> Weights:
             """The child of that name."""
             ...
 
-    def __getitem__(self, key: int | str) -> Weights:
+    def __getitem__(self, key: int | str, /) -> Weights:
         """The child of that index or name; dots are allowed."""
         ...
 

@@ -144,7 +144,7 @@ fn branch(
     while next < children.len() {
         if node.children.len() == shown {
             let rest: usize = children[next..].iter().map(|child| child.range.len()).sum();
-            node.omitted = Some(format!("… {} more branches, {}", children.len() - next, plural(rest, "weight")));
+            node.omitted = Some(format!("… {} more branches, {}", grouped(children.len() - next), plural(rest, "weight")));
             break;
         }
         let child = &children[next];
@@ -250,7 +250,20 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
 }
 
 fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A count in groups of three digits: `46,080`.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Bytes for people, in powers of ten: `90.9 MB`.

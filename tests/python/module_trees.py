@@ -57,5 +57,5 @@ def state(model: Module) -> list[tuple[Any, ...]]:
     """Everything that loading may change, to compare by identity where it matters."""
     found = model.raw_state_dict().values()
     return [
-        (w, w.name, id(w._loaded), w.dtype, tuple(map(str, w.shape)), w.quantization_encoding, w.align) for w in found
+        (w, w.name, id(w.value), w.dtype, tuple(map(str, w.shape)), w.quantization_encoding, w.align) for w in found
     ]

@@ -366,13 +366,16 @@ def test_show_says_why_there_are_no_values(make_file: Make) -> None:
     assert rows(listed("show", path, "empty"))["values"] == "none: the tensor is empty"
 
 
-def test_show_without_ml_dtypes_says_what_to_install(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_has_statistics_of_bf16_and_fp8_without_ml_dtypes(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    path = models / "derived" / "layer0.bf16.safetensors"
-    name = max_weights.load_weights(path).infos()[0].name
-    shown = rows(listed("show", path, name))
-    assert shown["dtype"] == "bfloat16"
-    assert "pip install ml-dtypes" in shown["values"]
+    (bf16, fp8) = (models / "derived" / f"layer0.{kind}.safetensors" for kind in ("bf16", "f8e4m3"))
+    name = max_weights.load_weights(bf16).infos()[0].name
+    for path, dtype in ((bf16, "bfloat16"), (fp8, "float8_e4m3fn")):
+        shown = rows(listed("show", path, name))
+        assert shown["dtype"] == dtype
+        values = max_weights.load_weights(path)[name].data().astype("float32").to_buffer().to_numpy()
+        assert float(shown["max"]) == pytest.approx(values.max(), rel=1e-5)
+        assert float(shown["mean"]) == pytest.approx(values.mean(), rel=1e-4)
 
 
 def test_show_of_a_prefix_gives_its_subtree(minilm: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,13 +33,12 @@ def shown(*arguments: object) -> tuple[dict[str, str], int]:
     return {label: text.strip() for label, text in rows.items()}, int(peak)
 
 
-def test_ls_json_of_many_keys_takes_no_time(make_file: Callable[..., Path]) -> None:
+@pytest.mark.timeout(60)  # it takes the square of their number otherwise
+def test_ls_json_of_many_keys_ends(make_file: Callable[..., Path]) -> None:
     metadata = {f"key {i}": "value" for i in range(16_000)}
     path = make_file({"w": np.ones(1, np.float32)}, metadata=metadata)
-    began = time.perf_counter()
     result = CliRunner().invoke(app, ["ls", "--json", str(path)])
     assert json.loads(result.stdout)["metadata"] == metadata
-    assert time.perf_counter() - began < 15, "it was 74 s, and is 0.1"
 
 
 def test_a_long_key_or_dtype_pads_no_other_line(make_file: Callable[..., Path]) -> None:

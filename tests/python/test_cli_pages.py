@@ -53,7 +53,7 @@ def test_a_file_that_does_not_open_completes_to_nothing(tmp_path: Path, content:
 
 
 def test_commands_and_options_complete() -> None:
-    assert complete("bash", "") == ["ls", "show", "globals", "tour", "versions"]
+    assert complete("bash", "") == ["ls", "show", "globals", "versions"]
     assert complete("bash", "ls", "--fl") == ["--flat"]
 
 
@@ -80,7 +80,7 @@ def test_an_example_of_the_page_prints_what_the_page_says(
 
 def test_the_page_has_an_example_of_every_command() -> None:
     commands = [str(parameter.values[0]) for parameter in EXAMPLES]
-    for name in ("ls", "show", "tour", "versions"):
+    for name in ("ls", "show", "versions"):
         assert any(f"max-weights {name}" in command for command in commands), name
     helps = [subprocess.run([SCRIPT, name, "--help"], capture_output=True, text=True).stdout for name in ("ls", "show")]
     for option in sorted(set(re.findall(r"--[a-z][a-z-]+", "".join(helps))) - {"--help"}):

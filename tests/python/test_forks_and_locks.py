@@ -41,18 +41,15 @@ def test_a_small_tensor_does_not_wait_for_a_large_one_that_is_read(tmp_path: Pat
     def read() -> None:
         begun.set()
         value = weights.large.data()
-        done.append(time.perf_counter())
-        del value
+        done.append(value)
 
     reader = threading.Thread(target=read)
     reader.start()
     begun.wait()
     time.sleep(0.03)  # so that it is reading
-    started = time.perf_counter()
     assert weights.small.data().data.item() == 7
-    small = time.perf_counter() - started
+    assert not done
     reader.join()
-    assert small < (done[0] - started) / 4
 
 
 FORK_WHILE_READING = """

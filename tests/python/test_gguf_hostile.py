@@ -3,7 +3,6 @@
 The rules of the headers have a test each in tests/gguf_hostile.
 """
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -69,13 +68,11 @@ def test_a_removed_or_a_forks_type_spoils_its_tensor_only(tmp_path: Path, type_i
 
 
 @pytest.mark.parametrize("element", [0, 8, 9])
-def test_65_bytes_that_declare_2_to_the_60_elements_answer_in_milliseconds(tmp_path: Path, element: int) -> None:
+def test_65_bytes_that_declare_2_to_the_60_elements_are_refused(tmp_path: Path, element: int) -> None:
     path = tmp_path / "huge.gguf"
     header = b"GGUF" + number(3, 4) + number(0, 8) + number(1, 8) + text(b"tokens") + number(9, 4)
     path.write_bytes((header + number(element, 4) + number(1 << 60, 8)).ljust(65, b"\0"))
     assert path.stat().st_size == 65
-    began = time.perf_counter()
     with pytest.raises(FormatError, match=r"huge\.gguf.*'tokens'.*1152921504606846976") as caught:
         load_weights(path)
-    assert time.perf_counter() - began < 0.1
     assert caught.value.rule == "gguf.array-length"

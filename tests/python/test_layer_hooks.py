@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from max_weights.nn import Layer, Sequential, add_layer_hook, clear_hooks
+from max_weights.graph import Graph, TensorType
+from max_weights.nn import Layer, LayerList, Module, Sequential, add_layer_hook, clear_hooks
+from max_weights.nn.hooks import PrintHook
 from module_trees import MLP
 
 
@@ -241,3 +243,68 @@ def test_sequential_calls_one_after_the_other(calls: list[tuple[Any, ...]]) -> N
     assert [call[0] for call in calls] == [model[0], model[1], model]
     with pytest.raises(ValueError, match="without layers"):
         Sequential()(1)
+
+
+class Many(Module):
+    """Takes and returns several values."""
+
+    def __call__(self, x: Any, *rest: Any, k: Any = None, **more: Any) -> Any:  # noqa: ARG002
+        return x, [x], 3
+
+
+class Around(Module):
+    def __init__(self) -> None:
+        self.up = Many()
+        self.layers = LayerList([Many()])
+
+    def __call__(self, x: Any) -> Any:
+        self.layers[0](x)
+        return self.up(x, [x], 3, k=x)[0]
+
+
+def printed(model: Module) -> list[str]:
+    """The labels of what a graph of the model prints."""
+    with Graph("g", input_types=[TensorType("float32", [2], "cpu")]) as graph:
+        graph.output(model(*graph.inputs))
+    return [node.attributes["label"] for node in graph.nodes if node.op == "print"]
+
+
+def test_print_hook_records_the_printing_of_inputs_and_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The labels of MAX 26.7; only tensors are printed."""
+    model = Around()
+    hook = PrintHook()
+    hook.name_layers(model)
+    wanted = [
+        "model.layers.0-input_0", "model.layers.0-output_0",
+        "model.up-input_0", "model.up-input_k", "model.up-output_0",
+        "model-input_0", "model-output",
+    ]  # fmt: skip
+    assert printed(model) == wanted
+    hook.summarize()
+    assert capsys.readouterr().out == "Printed 7 tensors for step 0.\n"
+    hook.step()
+    hook.remove()
+    assert printed(model) == []
+    hook.summarize()
+    assert capsys.readouterr().out == "Printed 0 tensors for step 1.\n"
+
+
+def test_print_hook_names_layers_by_their_classes_and_filters() -> None:
+    hook = PrintHook()
+    assert printed(Around())[:5] == [
+        "Many-input_0",
+        "Many-output_0",
+        "Many2-input_0",
+        "Many2-input_k",
+        "Many2-output_0",
+    ]
+    hook.remove()
+    model = Around()
+    filtered = PrintHook(filter=["model.up"])
+    filtered.name_layers(model)
+    assert printed(model) == ["model.up-input_0", "model.up-input_k", "model.up-output_0"]
+
+
+def test_print_hook_says_that_it_writes_no_files(caplog: pytest.LogCaptureFixture) -> None:
+    PrintHook(export_path="folder")
+    assert "writes no files, so nothing to folder" in caplog.text

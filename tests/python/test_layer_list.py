@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from max_weights.nn import Layer, LayerList, LayerV2, Sequential
+from max_weights.nn import Layer, LayerList, LayerV2, MissingLayer, Sequential
 from module_trees import Holder, Linear
 
 
@@ -173,9 +173,40 @@ def test_copies_are_independent_and_pickle_keeps_all() -> None:
 
 def test_sequential_takes_a_list_or_layers_and_names_them_by_index() -> None:
     a, b = Linear(1, 1), Linear(2, 1)
-    for made in (Sequential(a, b), Sequential([a, b]), Sequential(LayerList([a, b])), Sequential(iter([a, b]))):
+    for made in (
+        Sequential(a, b),
+        Sequential([a, b]),
+        Sequential(layers=[a, b]),
+        Sequential(LayerList([a, b])),
+        Sequential(iter([a, b])),
+    ):
         assert sizes(made) == {"0.weight": 1, "1.weight": 2}
     assert sizes(Sequential(Sequential(a))) == {"0.0.weight": 1}
+
+
+class Times(Layer):
+    """Gives back what it was called with, and its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.number, args, kwargs
+
+
+def test_a_layer_list_calls_its_layers_one_after_the_other() -> None:
+    """As MAX: the first with all arguments, each further one with what the one before returned."""
+    assert LayerList([Times(1), Times(2)])(5, 6, k=7) == (2, ((1, (5, 6), {"k": 7}),), {})
+    with pytest.raises(ValueError, match="a LayerList without layers has nothing to call"):
+        LayerList()(1)
+
+
+def test_a_missing_layer_keeps_the_names_of_those_around_it() -> None:
+    layers = LayerList([Linear(1, 1), MissingLayer(1), Linear(3, 1)])
+    assert list(layers.raw_state_dict()) == ["0.weight", "2.weight"]
+    assert [prefix for prefix, _ in layers.named_modules()] == ["", "0.", "1.", "2."]
+    with pytest.raises(RuntimeError, match="layer 1 is not here: another stage of the pipeline has it"):
+        layers(1)
 
 
 def test_sublayers_of_version_2_layers() -> None:

@@ -1,4 +1,4 @@
-"""Very many tensors: bounded memory, bounded time, and a cap that can be set."""
+"""Very many tensors: bounded memory, and a cap that can be set."""
 
 import json
 import subprocess
@@ -9,21 +9,19 @@ import pytest
 
 import max_weights
 
-# Opens and lists a file in a process of its own; prints the tensors, the growth of its peak memory in bytes, and the
-# seconds.
+# Opens and lists a file in a process of its own; prints how many tensors, and the growth of its peak memory in bytes.
 SCRIPT = """
-import sys, time, max_weights
+import sys, max_weights
 from max_weights import graph
 max_weights.load_weights(sys.argv[1])
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
 open("/proc/self/clear_refs", "w").write("5")
 before = status("VmRSS")
-start = time.perf_counter()
 weights = max_weights.load_weights(sys.argv[2])
 infos = weights.infos()
 total = sum(info.bytes for info in infos)
-print(len(infos), status("VmHWM") - before, time.perf_counter() - start)
+print(len(infos), status("VmHWM") - before)
 """
 
 
@@ -39,30 +37,29 @@ def write(path: Path, count: int, entry: str, item: int) -> int:
     return len(header)
 
 
-def measured(tmp_path: Path, path: Path) -> tuple[int, int, float]:
+def measured(tmp_path: Path, path: Path) -> tuple[int, int]:
     small = tmp_path / "small.safetensors"
     write(small, 1, '"t%d":{"dtype":"F32","shape":[2],"data_offsets":[%d,%d]}', 8)
     done = subprocess.run([sys.executable, "-c", SCRIPT, small, path], capture_output=True, text=True, check=True)
-    count, memory, seconds = done.stdout.split()
-    return int(count), int(memory), float(seconds)
+    count, memory = done.stdout.split()
+    return int(count), int(memory)
 
 
 def test_250_000_tensors_open_within_four_times_the_header(tmp_path: Path) -> None:
     path = tmp_path / "many.safetensors"
     length = write(path, 250_000, '"model.layers.%d.weight":{"dtype":"F32","shape":[2],"data_offsets":[%d,%d]}', 8)
-    count, memory, _ = measured(tmp_path, path)
+    count, memory = measured(tmp_path, path)
     assert count == 250_000
     assert memory < 4 * length
 
 
-def test_a_header_of_92_megabytes_of_empty_tensors_opens_in_bounded_memory_and_time(tmp_path: Path) -> None:
+def test_a_header_of_92_megabytes_of_empty_tensors_opens_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "empty.safetensors"
     length = write(path, 1_600_000, '"t%08d":{"dtype":"U8","shape":[0],"data_offsets":[%d,%d]}', 0)
     assert length > 90_000_000
-    count, memory, seconds = measured(tmp_path, path)
+    count, memory = measured(tmp_path, path)
     assert count == 1_600_000
     assert memory < 4 * length
-    assert seconds < 60, "a bound against hanging, not a measure of speed"
 
 
 def test_the_cap_on_headers_can_be_set(tmp_path: Path) -> None:
@@ -82,6 +79,6 @@ def test_printing_many_tensors_is_short(tmp_path: Path) -> None:
     write(path, 100_000, '"t%d":{"dtype":"F32","shape":[2],"data_offsets":[%d,%d]}', 8)
     weights = max_weights.load_weights(path)
     assert len(repr(weights).splitlines()) < 70
-    assert "100000 weights" in repr(weights)
+    assert "100,000 weights" in repr(weights)
     assert "more branches" in repr(weights)
     assert len(weights._repr_html_()) < 100_000

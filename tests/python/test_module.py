@@ -18,7 +18,7 @@ from max_weights import Buffer
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, Weight
 from max_weights.graph.quantization import QuantizationEncoding
-from max_weights.nn import LayerList, Module, recursive_named_layers
+from max_weights.nn import LayerList, Module, Shardable, recursive_named_layers
 from module_trees import MLP, Holder, Linear, values, weight
 
 
@@ -77,7 +77,7 @@ def test_a_module_that_moves_takes_its_values_to_its_new_name() -> None:
 def test_the_walk_is_breadth_first_each_module_once_by_its_first_path() -> None:
     shared = Linear(1, 1)
     model = Holder(deep=Holder(one=Holder(two=shared)), late=shared)
-    assert [path for path, _ in model.named_modules()] == ["", "deep", "late", "deep.one"]
+    assert [prefix for prefix, _ in model.named_modules()] == ["", "deep.", "late.", "deep.one."]
     assert list(model.raw_state_dict()) == ["late.weight"]
     assert [path for path, _ in recursive_named_layers(model.deep, "x")] == ["x", "x.one", "x.one.two"]
 
@@ -222,15 +222,32 @@ def test_replace_module_reaches_every_place() -> None:
     assert {tuple(found.shape) for found in model.raw_state_dict().values()} == {(3, 3)}
 
 
+def test_replace_module_takes_the_prefixes_of_named_modules() -> None:
+    model: Any = Holder(layers=LayerList([Linear(1, 1), Linear(1, 1)]))
+    for prefix, module in model.named_modules():
+        if isinstance(module, Linear):
+            model.replace_module(prefix, Linear(3, 3))
+    assert [found.shape for found in model.raw_state_dict().values()] == [[3, 3], [3, 3]]
+
+
 def test_replace_module_says_what_is_near() -> None:
     model = MLP()
     with pytest.raises(KeyError, match=r"no module 'gat' to replace \(did you mean 'gate'\?\)"):
         model.replace_module("gat", Linear(1, 1))
-    for name in ("", "up.weight", "up."):
+    for name in ("", "up.weight", "up..", "."):
         with pytest.raises(KeyError):
             model.replace_module(name, Linear(1, 1))
     with pytest.raises(TypeError, match="not by a int"):
         model.replace_module("up", 3)  # type: ignore[arg-type]
+
+
+def test_named_modules_gives_prefixes_that_end_with_a_dot() -> None:
+    """As MAX: a program joins names on."""
+    model = MLP()
+    assert [prefix for prefix, _ in model.named_modules()] == ["", "up.", "gate.", "down."]
+    joined = {prefix + name for prefix, module in model.named_modules() for name in module.layer_weights}
+    assert joined == set(model.raw_state_dict())
+    assert [path for path, _ in recursive_named_layers(model)] == ["", "up", "gate", "down"]  # as in document 003
 
 
 class Strategy:
@@ -287,6 +304,82 @@ def test_to_changes_nothing_once_one_weight_is_in_a_graph() -> None:
     found = model.raw_state_dict().values()
     assert {(str(one.device), one.sharding_strategy) for one in found} == {("cpu:0", None)}
     model.to("cpu:0", sharding_strategy=ShardingStrategy.replicate(1))  # where it is already
+
+
+def devices_of(model: Module) -> set[str]:
+    return {str(found.device) for found in model.raw_state_dict().values()}
+
+
+def test_to_is_inherited_by_children_that_are_attached_later() -> None:
+    strategy = ShardingStrategy.rowwise(2)
+    model: Any = Holder(up=Linear(4, 4), layers=LayerList([Linear(4, 4)]))
+    model.to("gpu:0", "gpu:1", sharding_strategy=strategy)
+    model.one = Linear(4, 4)
+    model.inner = Holder(deep=[Linear(4, 4)])
+    model.inner.more = Linear(4, 4)  # it was told, too
+    model.several = {"a": Linear(4, 4), "b": (Linear(4, 4),)}
+    model.layers.append(Linear(4, 4))
+    model.layers.insert(0, Linear(4, 4))
+    model.layers += [Linear(4, 4)]
+    model.layers.extend([LayerList([Linear(4, 4)])])
+    model.layers[0] = Linear(4, 4)
+    model.plain = [Linear(1, 1)]
+    model.replace_module("plain.0", Linear(4, 4))
+    assert len(model.raw_state_dict()) == 12
+    assert devices_of(model) == {"gpu:0"}
+    assert {found.sharding_strategy for found in model.raw_state_dict().values()} == {strategy}
+    model.to("cpu")
+    model.last = Linear(4, 4)
+    assert devices_of(model) == {"cpu:0"}
+
+
+def test_a_child_that_was_told_itself_where_it_is_wanted_stays_there() -> None:
+    model, child = MLP(), Linear(1, 1)
+    model.to("gpu:0")
+    child.to("gpu:3")
+    model.own = child  # type: ignore[attr-defined]
+    assert devices_of(child) == {"gpu:3"}
+    model.to("gpu:0")
+    assert devices_of(model) == {"gpu:0"}
+
+
+def test_weights_that_are_attached_later_are_where_they_say() -> None:
+    """`Weight` has a device of its own, which every one names; and one that is shared belongs to another module."""
+    model: Any = MLP()
+    model.to("gpu:0")
+    model.own, other = weight("own"), weight("other")
+    model.set_shared_weight("shared", other)
+    assert (str(model.own.device), str(other.device)) == ("cpu:0", "cpu:0")
+
+
+def test_a_child_that_cannot_follow_is_not_attached() -> None:
+    model, child = MLP(), Linear(1, 1)
+    model.to("gpu:0")
+    with Graph("g") as graph:
+        graph.add_weight(child.weight)
+    with pytest.raises(ValueError, match="the device of weight 'weight' cannot change: graph 'g'"):
+        model.own = child  # type: ignore[attr-defined]
+    assert "own" not in vars(model)
+
+
+def test_a_copied_module_passes_on_what_it_was_told() -> None:
+    model = MLP()
+    model.to("gpu:1")
+    for again in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        again.more = Linear(1, 1)
+        assert devices_of(again) == {"gpu:1"}
+
+
+def test_weights_and_layers_are_shardable() -> None:
+    class Split(Module):
+        sharding_strategy = None
+
+        def shard(self, devices: Any) -> list[Any]:
+            return [self for _ in devices]
+
+    assert isinstance(weight(), Shardable)
+    assert isinstance(Split(), Shardable)
+    assert not isinstance(MLP(), Shardable)
 
 
 def test_copy_shares_weights_and_deepcopy_and_pickle_do_not() -> None:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,8 +10,6 @@ from typer.testing import CliRunner
 import max_weights
 from max_weights import versions
 from max_weights.cli import app
-
-CPUINFO = "processor\t: 0\nmodel name\t: A Good One @ 3 GHz\nflags\t\t: fpu f16c fma avx2 avx512f\n\nprocessor\t: 1\n"
 
 
 def test_show_versions_prints_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,15 +35,6 @@ max_weights.show_versions()
 print(sorted({"numpy", "torch", "jax", "ml_dtypes", "rich", "typer", "safetensors"} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_the_processor_is_read_from_the_system(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(CPUINFO)
-    assert versions.cpu_features(str(cpuinfo)) == ["avx2", "fma", "f16c", "avx512f"]
-    assert versions.cpu_model(str(cpuinfo)) == "A Good One @ 3 GHz"
-    assert versions.cpu_features(str(tmp_path / "none")) == []
-    assert versions.cpu_model(str(tmp_path / "none")) == ""
 
 
 def test_the_command_line_prints_them_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,9 @@ mod values;
 mod walk;
 mod weights;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::wrap_pyfunction as function;
 
@@ -34,6 +37,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("__path__", [folder(module)?])?;
     module.add("RESERVED", weights::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<formats::GGUFWeights>()?;
@@ -67,4 +71,11 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(shared::rename_weights, module)?)?;
     module.add_function(function!(walk::tree, module)?)?;
     Ok(())
+}
+
+/// The folder `_core` beside the extension: a module with a path is a package to `import`, and `max_weights._core.safetensors`
+/// is found there, as it is in MAX.
+fn folder(module: &Bound<'_, PyModule>) -> PyResult<OsString> {
+    let file: PathBuf = module.getattr("__file__")?.extract()?;
+    Ok(file.with_file_name("_core").into_os_string())
 }

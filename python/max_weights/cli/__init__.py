@@ -18,7 +18,6 @@ from max_weights._core import printable
 from max_weights.cli.ls import ls
 from max_weights.cli.pickle_globals import list_globals
 from max_weights.cli.show import show
-from max_weights.cli.tour import tour
 from max_weights.versions import show_versions
 
 __all__ = ["app", "main"]
@@ -60,7 +59,6 @@ app = typer.Typer(
 app.command(short_help="List weights: a tree, a table or JSON.")(ls)
 app.command(short_help="Show one weight: place, statistics, histogram.")(show)
 app.command("globals", short_help="List the code that a PyTorch file names.")(list_globals)
-app.command(short_help="Show the package in a minute.")(tour)
 app.command("versions", help="Print the versions that a bug report needs.")(show_versions)
 
 

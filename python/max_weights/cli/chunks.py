@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import PytorchWeights, printable
+from max_weights._core import Buffer, PytorchWeights, printable
 from max_weights.cli.statistics import CHUNK_ELEMENTS
 from max_weights.dtype import DType
 from max_weights.errors import FileChangedError
@@ -15,11 +15,15 @@ from max_weights.errors import FileChangedError
 if TYPE_CHECKING:
     import numpy as np
 
-    from max_weights._core import Buffer, WeightInfo, WeightsNode
+    from max_weights._core import WeightInfo, WeightsNode
     from max_weights.cli.statistics import Chunks
     from max_weights.quantization import QuantizationEncoding
 
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+SMALL_FLOATS = frozenset(dtype for dtype in DType if dtype is DType.bfloat16 or dtype.is_float8())
+"""The floats of whole bytes that NumPy does not have."""
 
 
 def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> tuple[Chunks, int, int]:
@@ -32,13 +36,13 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> tuple[Chunks
     """
     import numpy as np
 
-    kind = np.dtype(np.uint8) if dtype is DType.bool else dtype.to_numpy()
+    itemsize = dtype.size_in_bytes
     elements = prod(info.shape)
     # Those of a PyTorch file may have strides, or be compressed.
-    in_one_piece = info.bytes == elements * kind.itemsize and not isinstance(node, PytorchWeights)
+    in_one_piece = info.bytes == elements * itemsize and not isinstance(node, PytorchWeights)
 
     def read() -> Iterator[Array]:
-        step = CHUNK_ELEMENTS * kind.itemsize
+        step = CHUNK_ELEMENTS * itemsize
         with open(info.file, "rb", buffering=0) as file:
             for start in range(0, info.bytes, step):
                 wanted = min(step, info.bytes - start)
@@ -46,7 +50,7 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> tuple[Chunks
                 if len(part) < wanted:
                     place = printable(info.file)
                     raise FileChangedError(f"{place}: the file became shorter while it was read; open it again")
-                yield real(np.frombuffer(part, kind))
+                yield numbers(Buffer.from_numpy(np.frombuffer(bytearray(part), np.uint8)).view(dtype))
 
     if in_one_piece and not info.aligned:
         return read, 1, elements
@@ -55,7 +59,7 @@ def chunks_of(node: WeightsNode, info: WeightInfo, dtype: DType) -> tuple[Chunks
 
     def mapped() -> Iterator[Array]:
         for part in parts(tensor):
-            yield real(part.copy().view(DType.uint8, [part.nbytes]).to_numpy().view(kind))
+            yield numbers(part.copy().view(dtype, [part.num_elements]))
 
     return mapped, repeats, tensor.num_elements * repeats
 
@@ -115,8 +119,14 @@ def decoded(node: WeightsNode, encoding: QuantizationEncoding) -> Chunks:
     return read
 
 
-def real(chunk: Array) -> Array:
-    """The magnitudes of complex numbers; other numbers as they are."""
+def numbers(chunk: Buffer) -> Array:
+    """A chunk as numbers that NumPy has: bfloat16 and fp8 as float32, which holds them exactly, the magnitudes of
+    complex numbers, and the bytes of bools.
+    """
     import numpy as np
 
-    return np.abs(chunk) if chunk.dtype.kind == "c" else chunk
+    if chunk.dtype is DType.bool:
+        return chunk.view(DType.uint8).to_numpy()
+    if chunk.dtype is DType.complex64:
+        return np.abs(chunk.to_numpy())
+    return (chunk.astype(DType.float32) if chunk.dtype in SMALL_FLOATS else chunk).to_numpy()

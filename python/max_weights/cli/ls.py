@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
-from json.encoder import encode_basestring_ascii as quoted
 from math import prod
 from typing import TYPE_CHECKING, Annotated
 
@@ -169,20 +168,25 @@ def write_json(
     by_dtype = {name: {"weights": number, "bytes": part} for name, (number, part, _) in totals.items()}
     head = {
         "files": [os.fspath(path) for path in files(weights)],
-        "metadata": {key: plain(value) for key, value in weights.metadata.items()},
+        "metadata": {key: plain(value, None) for key, value in weights.metadata.items()},
         "warnings": weights.warnings,
         "totals": {"weights": len(infos), "bytes": sum(part for _, part, _ in totals.values())},
         "dtypes": by_dtype,
     }
     write = sys.stdout.write
-    write("{\n" + "".join(f"{quoted(key)}: {dumps(value)},\n" for key, value in head.items()))
+    write("{\n" + "".join(f"{dumps(key)}: {dumps(value)},\n" for key, value in head.items()))
     write('"weights": [')
     between = "\n"
     for info in infos:
-        write(
-            f'{between}{{"name": {quoted(info.name)}, "dtype": {quoted(element_name(info))}, '
-            f'"shape": {list(info.logical_shape)}, "bytes": {info.bytes}, "file": {quoted(info.file)}, '
-            f'"offset": {info.offset}, "aligned": {"true" if info.aligned else "false"}}}'
-        )
+        record = {
+            "name": info.name,
+            "dtype": element_name(info),
+            "shape": info.logical_shape,
+            "bytes": info.bytes,
+            "file": info.file,
+            "offset": info.offset,
+            "aligned": info.aligned,
+        }
+        write(between + dumps(record))
         between = ",\n"
     write("\n]\n}\n")

@@ -59,8 +59,7 @@ def statistics(chunks: Chunks, bins: int) -> Statistics:
     """The statistics of a tensor.
 
     Args:
-        chunks: Gives the values anew at each call, as one-dimensional arrays of integers or floats (those of
-            ml_dtypes included).
+        chunks: Gives the values anew at each call, as one-dimensional arrays of integers or floats.
         bins: Bins of the histogram; 0 for none.
     """
     found = extremes(chunks())
@@ -115,7 +114,6 @@ def second_pass(
 
     counts = np.zeros(max(bins, 1), np.int64)
     start, stop = math.ldexp(low, shift), math.ldexp(high, shift)
-    width = 1.0 if narrow else (stop - start) / max(bins, 1)
     number, mean, squares = 0, 0.0, 0.0
     for chunk in chunks:
         values = as_float(chunk)
@@ -131,12 +129,10 @@ def second_pass(
         mean += delta * values.size / total
         squares += chunk_squares + delta * delta * number * values.size / total
         number = total
-        if bins:
-            if narrow:
-                places = (chunk - chunk.dtype.type(low)).astype(np.intp)
-            else:
-                places = np.minimum((values - start) / width, bins - 1).astype(np.intp)
-            counts += np.bincount(places, minlength=bins)
+        if bins and narrow:
+            counts += np.bincount((chunk - chunk.dtype.type(low)).astype(np.intp), minlength=bins)
+        elif bins:
+            counts += np.histogram(values, bins, (start, stop))[0]
     return counts.tolist(), mean, squares
 
 

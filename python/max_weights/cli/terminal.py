@@ -74,13 +74,18 @@ ARRAY_SHOWN = 8
 """Elements of an array of the metadata that are shown."""
 
 
-def plain(value: object) -> object:
-    """A value of the metadata as JSON and people can have it; of an array the first elements, and how many more."""
+def plain(value: object, shown: int | None = ARRAY_SHOWN) -> object:
+    """A value of the metadata as JSON and people can have it.
+
+    Args:
+        value: A value of `Weights.metadata`.
+        shown: Of a longer array so many elements, and a text that says how many more there are; None: all of them.
+    """
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     to_list = getattr(value, "tolist", None)
     values = to_list() if to_list is not None else value
     if not isinstance(values, list):
         return values
-    first = [plain(item) for item in values[:ARRAY_SHOWN]]
-    return first if len(values) <= ARRAY_SHOWN else [*first, f"… {len(values) - ARRAY_SHOWN:,} more"]
+    first = [plain(item, shown) for item in values[:shown]]
+    return first if len(first) == len(values) else [*first, f"… {len(values) - len(first):,} more"]

@@ -1,7 +1,6 @@
 """Graphs: typed operations on tensors that are described by dtype, shape and device; weights; devices."""
 
-from typing import NoReturn
-
+from max_weights.absent import absent
 from max_weights.devices import DeviceKind, DeviceRef
 from max_weights.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from max_weights.graph import ops
@@ -35,14 +34,8 @@ __all__ = [
     "ops",
 ]
 
-# Names of MAX that cannot work here, and what to do instead.
-_ABSENT = {
-    "Module": "it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
+__getattr__ = absent(
+    __name__,
+    Module="it is a module of MAX's compiler, which holds several graphs: keep Graph objects in a list or dict, and "
     "graphs that belong to one in it with Graph.add_subgraph. For modules of layers there is nn.Module",
-}
-
-
-def __getattr__(name: str) -> NoReturn:
-    if name in _ABSENT:
-        raise ImportError(f"max_weights.graph has no {name}: {_ABSENT[name]}", name=__name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+)

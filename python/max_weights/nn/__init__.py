@@ -1,19 +1,20 @@
 """Models: `Module`, `Layer`, `LayerList`, hooks, and state dicts."""
 
-from max_weights.nn.hooks import Layer, add_layer_hook, clear_hooks
-from max_weights.nn.layer_list import LayerList
-from max_weights.nn.layer_v2 import LayerV2
-from max_weights.nn.load_report import LoadReport
-from max_weights.nn.module import Module, recursive_named_layers
-from max_weights.nn.sequential import Sequential
+from max_weights.nn.hooks import Layer, PrintHook, add_layer_hook, clear_hooks
+from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
+from max_weights.nn.load_state import LoadReport
+from max_weights.nn.module import LayerV2, Module, Shardable, recursive_named_layers
 
 __all__ = [
     "Layer",
     "LayerList",
     "LayerV2",
     "LoadReport",
+    "MissingLayer",
     "Module",
+    "PrintHook",
     "Sequential",
+    "Shardable",
     "add_layer_hook",
     "clear_hooks",
     "recursive_named_layers",

@@ -1,23 +1,25 @@
-"""`LayerList`: a list that is also a module."""
+"""`LayerList`: a list that is also a module; `Sequential`, and `MissingLayer`, which holds a place in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
 
+from max_weights.errors import ArgumentError
 from max_weights.nn.hooks import Layer
 from max_weights.nn.module import Module
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["LayerList"]
+__all__ = ["LayerList", "MissingLayer", "Sequential"]
 
 
 class LayerList(Module, list[Layer]):
     """Layers in a list, which is a Python list in every way; the index of a layer is its part of the path.
 
-    Compares as a list does, by its layers. Slices and sums of it are `LayerList`s too.
+    Compares as a list does, by its layers. Slices and sums of it are `LayerList`s too. Called, it calls the layers,
+    each with what the one before returned.
 
     Args:
         layers: The layers. TypeError for anything else, here and wherever something enters the list.
@@ -26,19 +28,33 @@ class LayerList(Module, list[Layer]):
     __hash__ = Layer.__hash__  # type: ignore[assignment] # a module can be a key; lists of the same layers are equal, not the same
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
-        list.__init__(self, _layers(layers))
+        list.__init__(self, self._taken(layers))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the first layer with the arguments, and each further one with the outputs of the one before.
+
+        Raises:
+            ValueError: there is no layer.
+        """
+        if not self:
+            raise ArgumentError(f"a {type(self).__name__} without layers has nothing to call")
+        first, *rest = self
+        outputs = first(*args, **kwargs)
+        for layer in rest:
+            outputs = layer(outputs)
+        return outputs
 
     def append(self, layer: Layer, /) -> None:
         """Add a layer at the end."""
-        list.append(self, _layer(layer))
+        list.append(self, self._taken_one(layer))
 
     def insert(self, i: SupportsIndex, layer: Layer, /) -> None:
         """Add a layer before the one at `i`."""
-        list.insert(self, i, _layer(layer))
+        list.insert(self, i, self._taken_one(layer))
 
     def extend(self, layers: Iterable[Layer], /) -> None:
         """Add layers at the end; nothing, if one of them is none."""
-        list.extend(self, _layers(layers))
+        list.extend(self, self._taken(layers))
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Any: ...
@@ -50,9 +66,9 @@ class LayerList(Module, list[Layer]):
 
     def __setitem__(self, index: SupportsIndex | slice, value: Any, /) -> None:
         if isinstance(index, slice):
-            list.__setitem__(self, index, _layers(value))
+            list.__setitem__(self, index, self._taken(value))
         else:
-            list.__setitem__(self, index, _layer(value))
+            list.__setitem__(self, index, self._taken_one(value))
 
     def copy(self) -> LayerList:
         """Another list of the same layers."""
@@ -78,14 +94,49 @@ class LayerList(Module, list[Layer]):
         list.__imul__(self, times)
         return self
 
+    def _taken_one(self, value: object) -> Layer:
+        if not isinstance(value, Layer):
+            raise TypeError(f"a LayerList holds layers, not {value!r}")
+        self._pass_placement_on([value])
+        return value
 
-def _layer(value: object) -> Layer:
-    if not isinstance(value, Layer):
-        raise TypeError(f"a LayerList holds layers, not {value!r}")
-    return value
+    def _taken(self, values: Iterable[object]) -> list[Layer]:
+        if isinstance(values, Layer) and not isinstance(values, list):
+            raise TypeError(f"several layers are a list of them, not one {type(values).__name__}; append takes one")
+        return [self._taken_one(value) for value in values]
 
 
-def _layers(values: Iterable[object]) -> list[Layer]:
-    if isinstance(values, Layer) and not isinstance(values, list):
-        raise TypeError(f"several layers are a list of them, not one {type(values).__name__}; append takes one")
-    return [_layer(value) for value in values]
+class Sequential(LayerList):
+    """A `LayerList` that also takes its layers one by one. The names below are `0.weight`, as in torch.
+
+    Args:
+        layers: The layers, as a list (by position or by name) or one by one.
+    """
+
+    def __init__(self, *one_by_one: Layer | Iterable[Layer], layers: Iterable[Layer] = ()) -> None:
+        given: Any = one_by_one
+        if len(one_by_one) == 1 and isinstance(one_by_one[0], Iterable) and not isinstance(one_by_one[0], Sequential):
+            given = one_by_one[0]
+        super().__init__([*given, *layers])
+
+
+class MissingLayer(Module):
+    """Holds the place of a layer that another stage of a pipeline builds, so that the layers around it keep their
+    index, which is a part of the names of their weights. It has no weights, and cannot be called.
+
+    Args:
+        layer_id: The number of the layer in the model.
+    """
+
+    def __init__(self, layer_id: int) -> None:
+        self.layer_id = layer_id
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """There is nothing to call.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"layer {self.layer_id} is not here: another stage of the pipeline has it; call those of this one alone"
+        )

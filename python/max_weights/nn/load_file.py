@@ -1,4 +1,4 @@
-"""`Module.load`: from a path to a loaded model."""
+"""`Module.load`: from a path to a loaded model; and values as another dtype, at once or when they are first used."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
+from max_weights.allocation import LazyCast
+from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.nn.convert import decoded
+from max_weights.nn.candidate import Candidate, Misfit
 from max_weights.nn.load_state import as_mapping, load
+from max_weights.weight_data import WeightData
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from max_weights.graph.weight import Weight
-    from max_weights.nn.load_report import LoadReport
+    from max_weights.nn.load_state import LoadReport
     from max_weights.nn.walk import ModuleNode
     from max_weights.weights import WeightsAdapter
 
@@ -32,6 +35,7 @@ def load_file(
     adapter: WeightsAdapter | None,
     strict: bool,
     copy_if_misaligned: bool,
+    override_quantization_encoding: bool,
 ) -> LoadReport:
     """Open, rename, adapt, convert, load; see `Module.load`."""
     wanted = None if dtype is None else DType(dtype)
@@ -46,14 +50,12 @@ def load_file(
             raise TypeError(f"an adapter returns a mapping of names to values, not a {type(given).__name__}")
 
     def convert(_weight: Weight, value: Any) -> Any:
-        if hasattr(value, "allocate"):
-            value = value.data()
-        return decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
+        return _decoded(value, wanted) if wanted is not None and hasattr(value, "quantization_encoding") else value
 
     return load(
         root,
         given,
-        override_quantization_encoding=False,
+        override_quantization_encoding=override_quantization_encoding,
         weight_alignment=None,
         strict=strict,
         copy_if_misaligned=copy_if_misaligned,
@@ -90,3 +92,32 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
         return name if prefix is None else table[prefix] + name[len(prefix) :]
 
     return new_name
+
+
+def converted(given: Any, dtype: DType) -> Any:
+    """A value as `dtype`; itself, if it has it or is packed, and if it is nothing that can be converted (whoever
+    examines it next says so).
+    """
+    try:
+        value = Candidate(given)
+    except Misfit:
+        return given
+    if value.encoding is not None or value.dtype is dtype:
+        return given
+    if isinstance(given, WeightData):
+        return _cast(given, dtype)
+    memory = value.stored.to_buffer() if value.memory is None else value.memory
+    return _cast(WeightData(memory, "", value.dtype, value.shape), dtype)
+
+
+def _decoded(data: WeightData, dtype: DType) -> Any:
+    """A weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay what they are."""
+    encoding = data.quantization_encoding
+    convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
+    return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data
+
+
+def _cast(data: WeightData, dtype: DType) -> Any:
+    if is_virtual_device_mode():
+        return data.astype(dtype)
+    return LazyCast(data, dtype) if data.to_buffer().is_mapped else data.astype(dtype)

@@ -1,24 +1,18 @@
-"""`load_state_dict`: examine every value first, then hand them all over, or none.
-
-Most models take the short way of `plain`, which can only say yes. Otherwise `_Loading` examines one value after the
-other; it knows every rule, and can say what is wrong.
-"""
+"""`load_state_dict`: examine every value first, then hand them all over, or none."""
 
 from __future__ import annotations
 
 import logging
-import operator
-from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import WeightsNode, data_of_all, shown
 from max_weights.dtype import DType
-from max_weights.nn.load_report import LoadReport, misfit
-from max_weights.nn.named_weights import NamedWeights, hand_over
-from max_weights.nn.plain import plain
-from max_weights.nn.values import Misfit, Value, matches, static_shape
-from max_weights.shape import Shape, listed
+from max_weights.errors import ArgumentError
+from max_weights.nn.candidate import Candidate, Misfit
+from max_weights.nn.named_weights import NamedWeights, all_or_none, suggestions
+from max_weights.shape import Shape, listed, matches
 
 if TYPE_CHECKING:
     from max_weights.graph.weight import Weight
@@ -26,11 +20,21 @@ if TYPE_CHECKING:
     from max_weights.quantization import QuantizationEncoding
     from max_weights.weights import Weights
 
+__all__ = ["LoadReport"]
+
 _log = logging.getLogger("max_weights.nn")
 
 _ABSENT = object()
-# What a weight becomes if its elements are packed otherwise.
-_Repacked = tuple[DType, Shape, "QuantizationEncoding | None"]
+_LISTED = 20
+
+
+class LoadReport(NamedTuple):
+    """What `load_state_dict(strict=False)` let pass, as full names."""
+
+    missing: tuple[str, ...]
+    """Weights of the model that the state dict does not have, in the order of the model."""
+    unexpected: tuple[str, ...]
+    """Names in the state dict that the model does not have, in the order of the state dict."""
 
 
 def load(
@@ -46,38 +50,40 @@ def load(
 ) -> LoadReport:
     """Give every weight its value; see `Module.load_state_dict`. `convert` makes another value of each first."""
     given = as_mapping(state_dict)
-    align = _power_of_two(weight_alignment)
+    rules = _Rules(override_quantization_encoding, _power_of_two(weight_alignment), copy_if_misaligned)
     named = NamedWeights(root)
-    get = given.get if isinstance(given, dict) else _getter(given)
-    names, weights = list(named.weights), list(named.weights.values())
-    values = list(map(get, names, repeat(_ABSENT)))
-    missing: list[str] = []
-    if any(map(operator.is_, values, repeat(_ABSENT))):
-        missing = [name for name, value in zip(names, values, strict=True) if value is _ABSENT]
-    if missing:
-        found = dict(zip(names, values, strict=True))
-        found.update((name, named.by_other_name(name, get, _ABSENT)) for name in missing)
-        found = {name: value for name, value in found.items() if value is not _ABSENT}
-        missing = [name for name in missing if name not in found]
-        names, values, weights = list(found), list(found.values()), [named.weights[name] for name in found]
-    unexpected: list[str] = []
-    if not ignore_unexpected and len(values) != len(given):
-        known = named.known()
-        unexpected = [name for name in given if name not in known]
-    loading = _Loading(override_quantization_encoding, align, copy_if_misaligned)
-    values = loading.examine_all(weights, values, names, convert)
-    report = LoadReport(tuple(missing), tuple(unexpected))
-    if loading.problems or (strict and (missing or unexpected)):
-        shown = report if strict else LoadReport((), ())
-        raise misfit(type(root).__name__, shown, loading.problems)
-    _commit(weights, values, names, loading.repacked, align)
+    values = {name: given.get(name, _ABSENT) for name in named.weights}
+    absent = [name for name, value in values.items() if value is _ABSENT]
+    for name in absent:
+        values[name] = named.by_other_name(name, given, _ABSENT)
+    missing = tuple(name for name in absent if values[name] is _ABSENT)
+    for name in missing:
+        del values[name]
+    known = named.known()
+    unexpected = () if ignore_unexpected else tuple(name for name in given if name not in known)
+    report = LoadReport(missing, unexpected)
+    _take_tensors(values)
+    stored: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in values.items():
+        weight = named.weights[name]
+        try:
+            stored[name] = rules.examine(weight, value if convert is None else convert(weight, value))
+        except Misfit as problem:
+            problems.append(f"'{shown(name)}': {problem}")
+    if problems or (strict and (missing or unexpected)):
+        raise _misfit(type(root).__name__, report if strict else LoadReport((), ()), problems)
     if missing or unexpected:
-        parts = [
-            f"{len(found)} {what} ({_some(found)})"
-            for found, what in ((missing, "weights are missing in it"), (unexpected, "names in it are unexpected"))
-            if found
-        ]
-        _log.warning("%s: the state dict does not fit: %s", type(root).__name__, ", ".join(parts))
+        _log.warning("%s: the state dict does not fit: %s", type(root).__name__, _in_short(report))
+    changed = [packing.weight for packing in rules.packings] if rules.align is None else named.weights.values()
+    with all_or_none(named.weights.values(), changed):
+        for packing in rules.packings:
+            packing.apply()
+        for name, value in stored.items():
+            weight = named.weights[name]
+            if rules.align is not None:
+                weight.align = rules.align
+            weight.load(value, name)
     return report
 
 
@@ -96,14 +102,12 @@ def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
     return {name[start:]: node for name, node in state_dict.items()}
 
 
-def _getter(given: Mapping[str, Any]) -> Callable[[str, object], Any]:
-    def get(name: str, default: object) -> Any:
-        try:
-            return given[name]
-        except KeyError:
-            return default
-
-    return get
+def _take_tensors(values: dict[str, Any]) -> None:
+    """Put the tensors in the place of weights of checkpoints: made together, so that tied ones share their memory."""
+    nodes = {name: value for name, value in values.items() if hasattr(value, "allocate")}
+    ours = {name: node for name, node in nodes.items() if isinstance(node, WeightsNode)}
+    values.update(zip(ours, data_of_all(list(ours.values())), strict=True))
+    values.update((name, node.data()) for name, node in nodes.items() if name not in ours)
 
 
 def _power_of_two(align: int | None) -> int | None:
@@ -114,95 +118,51 @@ def _power_of_two(align: int | None) -> int | None:
     return align
 
 
-class _Loading:
-    """The rules, and what was found against them so far."""
+@dataclass(frozen=True)
+class _Packing:
+    """What a weight becomes whose elements are packed, or no longer are."""
+
+    weight: Weight
+    dtype: DType
+    shape: Shape
+    encoding: QuantizationEncoding | None
+    original: tuple[DType, Shape] | None = None
+    """What `original_dtype_and_shape` becomes; none to keep it."""
+
+    def apply(self) -> None:
+        """Make it so. What is so already may be fixed by a graph."""
+        if self.weight.dtype is not self.dtype:
+            self.weight.dtype = self.dtype
+        if self.weight.shape != self.shape:
+            self.weight.shape = self.shape
+        self.weight.quantization_encoding = self.encoding
+        if self.original is not None:
+            self.weight.original_dtype_and_shape = self.original
+
+
+class _Rules:
+    """What values a weight takes."""
 
     def __init__(self, override_encoding: bool, align: int | None, copy_if_misaligned: bool) -> None:
-        self.problems: list[str] = []
-        self.repacked: list[tuple[Weight, _Repacked]] = []
         self._override_encoding = override_encoding
-        self._align = align
         self._copy_if_misaligned = copy_if_misaligned
+        self.align = align
+        self.packings: list[_Packing] = []
+        """What weights become, beside being given their values."""
 
-    def examine_all(
-        self, weights: list[Weight], values: list[Any], names: list[str], convert: Callable[[Weight, Any], Any] | None
-    ) -> list[Any]:
-        """What is to be stored for each weight."""
-        if not values:
-            return values
-        if nodes := [value for value in values if isinstance(value, WeightsNode)]:
-            taken = iter(data_of_all(nodes))  # together, so that tied weights share their memory
-            values = [next(taken) if isinstance(value, WeightsNode) else value for value in values]
-        if convert is not None:
-            values = [convert(weight, value) for weight, value in zip(weights, values, strict=True)]
-        stored = plain(weights, values) if self._align is None else None
-        if stored is None:
-            stored = [self._examine(*one) for one in zip(weights, values, names, strict=True)]
-        return stored
+    def examine(self, weight: Weight, given: Any) -> Any:
+        """What the weight is to hold; Misfit says why not."""
+        value = Candidate(given)
+        if weight.quantization_encoding is None and value.encoding is None:
+            _require_same(value, weight.dtype, weight.shape)
+        else:
+            self.packings.append(self._packing(weight, value))
+        if not value.is_contiguous:
+            raise _not_contiguous()
+        align = self.align or weight.align
+        return value.stored if align is None and value.is_aligned else self._aligned(value, align or value.dtype.align)
 
-    def _examine(self, weight: Weight, given: Any, name: str) -> Any:
-        """What is to be stored; or nothing, and one problem more."""
-        try:
-            value = Value(given)
-            if value.encoding is None and weight.quantization_encoding is None:
-                self._same(value, weight.dtype, weight.shape)
-            else:
-                self._packed(weight, value)
-            return self._placed(weight, value)
-        except Misfit as problem:
-            self.problems.append(f"'{shown(name)}': {problem}")
-            return None
-
-    def _same(self, value: Value, dtype: DType, shape: Shape) -> None:
-        wrong = []
-        if value.shape != static_shape(shape) and not matches(shape, value.shape):
-            wrong.append(f"the shape is {listed(value.shape)}, declared is {listed(shape)}")
-        if value.dtype is not dtype:
-            wrong.append(f"the dtype is {value.dtype!r}, declared is {dtype!r}")
-        if wrong:
-            raise Misfit("; ".join(wrong))
-
-    def _packed(self, weight: Weight, value: Value) -> None:
-        """Where elements are packed, or are to be: bytes have another shape than the elements."""
-        wanted = weight.quantization_encoding
-        original_dtype, original_shape = weight.original_dtype_and_shape
-        if not value.declared:
-            # An array does not say how it is packed: it has to be what the weight has become, or its bytes.
-            if wanted is not None and wanted.is_gguf and value.dtype is DType.uint8 and value.shape:
-                blocks, rest = divmod(value.shape[-1], wanted.block_size)
-                if not rest and not matches(weight.shape, value.shape):
-                    value.logical = (*value.shape[:-1], blocks * wanted.elements_per_block)
-                    if matches(original_shape, value.logical):
-                        self.repacked.append((weight, (DType.uint8, Shape(value.shape), wanted)))
-                        return
-            self._same(value, DType.uint8 if weight.dtype is not DType.uint8 else weight.dtype, weight.shape)
-            if weight.dtype is not DType.uint8:
-                self.repacked.append((weight, (DType.uint8, Shape(value.shape), wanted)))
-            return
-        if value.encoding is not wanted and not self._override_encoding:
-            found, declared = ("none" if one is None else one.value for one in (value.encoding, wanted))
-            raise Misfit(
-                f"the quantization encoding is {found}, declared is {declared}; "
-                "override_quantization_encoding=True takes that of the value"
-            )
-        elements = value.shape if value.logical is None else value.logical
-        known = value.encoding is None or value.encoding.is_gguf
-        if known and not any(
-            matches(shape, found) for shape in (original_shape, weight.shape) for found in (elements, value.shape)
-        ):
-            packed = f" ({listed(value.shape)} in bytes)" if value.encoding is not None else ""
-            raise Misfit(f"the shape is {listed(elements)}{packed}, declared is {listed(original_shape)}")
-        if value.encoding is None and not (wanted is not None and original_dtype is DType.uint8):
-            self._same(value, original_dtype, original_shape)
-        self.repacked.append((weight, (value.dtype, Shape(value.shape), value.encoding)))
-
-    def _placed(self, weight: Weight, value: Value) -> Any:
-        """The value to store: contiguous and aligned."""
-        if not value.contiguous:
-            raise Misfit(
-                "the value is not contiguous; copy it first (numpy.ascontiguousarray, or `.contiguous()` of a tensor)"
-            )
-        align = self._align or weight.align or value.dtype.align
+    def _aligned(self, value: Candidate, align: int) -> Any:
         beyond = value.misalignment(align)
         if not beyond:
             return value.stored
@@ -213,33 +173,110 @@ class _Loading:
             "weight_alignment=1 takes them as they are"
         )
 
+    def _packing(self, weight: Weight, value: Candidate) -> _Packing:
+        encoding = self._encoding(weight, value)
+        original = None
+        if encoding is None and weight.quantization_encoding is None:
+            _require_same(value, weight.dtype, weight.shape)
+        elif encoding is None:
+            _require_same(value, *weight.original_dtype_and_shape)
+        elif encoding.is_gguf:
+            _require_blocks(value, encoding, weight)
+        else:
+            if weight.dtype is not DType.uint8:  # else the weight stands for whatever comes
+                _require_same(value, *weight.original_dtype_and_shape)
+            if not value.is_contiguous:
+                raise _not_contiguous()
+            original = value.dtype, value.shape
+            value.take_as_bytes()
+        return _Packing(weight, value.dtype, value.shape, encoding, original)
 
-def _commit(
-    weights: list[Weight],
-    values: list[Any],
-    names: list[str],
-    repacked: list[tuple[Weight, _Repacked]],
-    align: int | None,
-) -> None:
-    """Hand everything over, or, if an interrupt comes in between, nothing."""
-    if align is None and not repacked:
-        hand_over(weights, values, names)
+    def _encoding(self, weight: Weight, value: Candidate) -> QuantizationEncoding | None:
+        """How the weight's elements are to be packed."""
+        declared, found = weight.quantization_encoding, value.encoding
+        if found is declared:
+            return declared
+        if found is None and declared is not None and (value.dtype is DType.uint8 or not declared.is_gguf):
+            return declared  # bytes that do not say what they are
+        if self._override_encoding:
+            return found
+        if declared is None and value.dtype is weight.dtype and matches(weight.shape, value.shape):
+            return None  # the weight was declared as the bytes that these are
+        names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
+        decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
+        raise Misfit(
+            "the quantization encoding is {}, declared is {}; override_quantization_encoding=True takes that of the "
+            "value{}".format(*names, decoding)
+        )
+
+
+def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
+    # As lists, because most of their dimensions are the same objects.
+    fits = list.__eq__(value.shape, shape) or matches(shape, value.shape)
+    if not fits and value.is_weight_data:
+        # Files disagree about whether a scale is a scalar.
+        fits = [] in (shape, value.shape) and [1] in (shape, value.shape)
+    if fits and value.dtype is dtype:
         return
-
-    def change() -> None:
-        for weight, (dtype, shape, encoding) in repacked:
-            if weight.dtype is not dtype:
-                weight.dtype = dtype
-            if weight.shape != shape:
-                weight.shape = shape
-            weight.quantization_encoding = encoding
-        if align is not None:
-            for weight in weights:
-                weight.align = align
-
-    hand_over(weights, values, names, change)
+    wrong = [] if fits else [f"the shape is {listed(value.shape)}, declared is {listed(shape)}"]
+    if value.dtype is not dtype:
+        wrong.append(f"the dtype is {value.dtype!r}, declared is {dtype!r}")
+    raise Misfit("; ".join(wrong))
 
 
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(map(shown, listed[:5])) + (", ..." if len(listed) > 5 else "")
+def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: Weight) -> None:
+    """Refuse what is no blocks, and what has another number of elements than a weight that was declared in elements."""
+    if value.dtype is not DType.uint8:
+        raise Misfit(f"the dtype is {value.dtype!r}, and blocks of {encoding.value} are bytes, uint8")
+    if (value.shape.static_dims or [1])[-1] % encoding.block_size:
+        raise Misfit(
+            f"the shape is {listed(value.shape)}, and a block of {encoding.value} is {encoding.block_size} bytes"
+        )
+    original_dtype, original_shape = weight.original_dtype_and_shape
+    if original_dtype is DType.uint8:
+        return  # declared as bytes, which may be as many as they like
+    elements = encoding.logical_shape(value.shape)
+    in_bytes = weight.dtype is DType.uint8 and matches(weight.shape, value.shape)
+    if not in_bytes and not matches(original_shape, elements):
+        raise Misfit(
+            f"the shape is {listed(elements)} ({listed(value.shape)} in bytes), declared is {listed(original_shape)}"
+        )
+
+
+def _not_contiguous() -> Misfit:
+    return Misfit(
+        "the value is not contiguous; copy it first (numpy.ascontiguousarray, or `.contiguous()` of a tensor)"
+    )
+
+
+def _misfit(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentError:
+    """The error that lists everything at once: what is missing, unexpected, or does not fit."""
+    counts = [f"{len(names)} {what}" for what, names in report._asdict().items() if names]
+    if problems:
+        counts.append(f"{len(problems)} of a kind that does not fit")
+    lines = [f"the state dict does not fit {model}, of which nothing was changed: {', '.join(counts)}"]
+    missing = report.missing[:_LISTED]
+    near = suggestions(report.unexpected, missing)
+    lines += _section(
+        "missing", [f"'{shown(name)}'{end}" for name, end in zip(missing, near, strict=True)], len(report.missing)
+    )
+    unexpected = [f"'{shown(name)}'" for name in report.unexpected[:_LISTED]]
+    lines += _section("unexpected", unexpected, len(report.unexpected))
+    lines += _section("does not fit", problems[:_LISTED], len(problems))
+    if report.missing or report.unexpected:
+        lines.append("(strict=False takes what there is, and reports the rest)")
+    return ArgumentError("\n".join(lines))
+
+
+def _section(title: str, lines: Iterable[str], total: int) -> list[str]:
+    rest = [f"  and {total - _LISTED:,} more"] if total > _LISTED else []
+    return [f"{title}:", *(f"  {line}" for line in lines), *rest] if total else []
+
+
+def _in_short(report: LoadReport) -> str:
+    kinds = (report.missing, "weights are missing in it"), (report.unexpected, "names in it are unexpected")
+    return ", ".join(
+        f"{len(names)} {what} ({', '.join(map(shown, names[:5]))}{', ...' if len(names) > 5 else ''})"
+        for names, what in kinds
+        if names
+    )

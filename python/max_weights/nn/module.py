@@ -1,27 +1,46 @@
-"""`Module`: a component of a model that owns weights and other modules."""
+"""`Module`: a component of a model that owns weights and other modules; `LayerV2`, its earlier form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from max_weights._core import shown
-from max_weights.errors import UnsupportedError
+from max_weights.errors import UnsupportedError, WeightNotFoundError
 from max_weights.graph.weight import Weight
-from max_weights.nn.named_weights import NamedWeights, layer_weights, state_dict
-from max_weights.nn.places import places, replace
-from max_weights.nn.walk import SHARED, ModuleNode, walk
+from max_weights.nn.load_state import load
+from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
+from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, replaced
 
 if TYPE_CHECKING:
     from os import PathLike
+    from typing import Self
 
     from rich.console import Console
 
+    from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
-    from max_weights.nn.load_report import LoadReport
+    from max_weights.nn.load_state import LoadReport
+    from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter
 
-__all__ = ["Module", "recursive_named_layers"]
+__all__ = ["LayerV2", "Module", "Shardable", "recursive_named_layers"]
+
+
+@runtime_checkable
+class Shardable(Protocol):
+    """What can be split over devices: a `Weight`, or a layer with these two members."""
+
+    @property
+    def sharding_strategy(self) -> ShardingStrategy | None:
+        """How it is split; none if it is not."""
+
+    @sharding_strategy.setter
+    def sharding_strategy(self, strategy: ShardingStrategy | None) -> None: ...
+
+    def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
+        """The shards, one for each device."""
+        ...
 
 
 class Module(ModuleNode):
@@ -43,26 +62,33 @@ class Module(ModuleNode):
     @property
     def sublayers(self) -> dict[str, Module]:
         """The modules directly below, by their part of the path (`up`, `blocks.0`)."""
-        return {component: module for component, module, _ in places(self)}
+        return dict(contents(self)[1])
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
-        """This module (with an empty path) and all below it with their paths, breadth first; each once, by its first
-        path.
+        """This module and all below it, breadth first, each once, by its first path, as a prefix of names: it ends with
+        a dot (`layers.0.`), and is empty for this module itself.
         """
-        return iter(walk(self))
+        found = Walk(self)
+        return zip([f"{path}." if path else "" for path in found.paths], found.modules, strict=True)
 
     def replace_module(self, name: str, module: Module) -> None:
         """Put another module where the one of this path stands, in an attribute, list, tuple or dict.
 
         Args:
-            name: A path as `named_modules` gives it, such as `layers.0.mlp`.
+            name: The path, such as `layers.0.mlp`; a dot at its end, as `named_modules` has it, makes no difference.
             module: The new one.
 
         Raises:
             KeyError: there is no such module. Names up to three near ones.
             TypeError: `module` is none.
         """
-        replace(self, name, module)
+        if not isinstance(module, ModuleNode):
+            raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
+        self._pass_placement_on([module])  # where it will stand may be a plain list, which passes on nothing
+        path = str(name).removesuffix(".")
+        if not path or replaced(self, path, module) is None:
+            [near] = suggestions(Walk(self).paths[1:], [path])
+            raise WeightNotFoundError(f"{type(self).__name__} has no module '{shown(name)}' to replace{near}")
 
     def set_shared_weight(self, name: str, weight: Weight) -> None:
         """Set an attribute to a weight that another module owns: `raw_state_dict`, `state_dict` and `load_state_dict`
@@ -135,13 +161,14 @@ class Module(ModuleNode):
 
         The values are kept as they are, never copied (but for `copy_if_misaligned`); of a `WeightData` its data. The
         weights are named by their full names from then on. A packed weight takes the shape of the value in bytes;
-        `original_dtype_and_shape` keeps what was declared.
+        `original_dtype_and_shape` keeps what was declared, or what a GPTQ value was before it was taken as bytes.
 
         Args:
             state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that speak DLPack, `WeightData`. Or the
                 weights of a checkpoint, or of a node in it, with names from there on; of them, only what the model
                 has is looked at.
             override_quantization_encoding: Take the encodings of the values, where they differ from those declared.
+                Bytes that do not say how they are packed are what the weight says they are.
             weight_alignment: Bytes that every value must be aligned to; it becomes the weights' `align`. Default: the
                 `align` of the weight, else what its dtype asks for.
             strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
@@ -151,8 +178,6 @@ class Module(ModuleNode):
             ValueError: names are missing or unexpected; a value has another shape (symbolic dimensions match
                 anything), dtype or encoding, or is not contiguous or aligned. One error lists it all.
         """
-        from max_weights.nn.load_state import load
-
         report = load(
             self,
             state_dict,
@@ -172,6 +197,7 @@ class Module(ModuleNode):
         adapter: WeightsAdapter | None = None,
         strict: bool = True,
         copy_if_misaligned: bool = True,
+        override_quantization_encoding: bool = False,
     ) -> LoadReport:
         """Load a checkpoint: open it, rename, convert, and give every weight its value, or none.
 
@@ -187,6 +213,8 @@ class Module(ModuleNode):
             adapter: Called with a dict of names (renamed ones) to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.
+            override_quantization_encoding: Take the encodings of the file, where they differ from those declared: the
+                files of llama.cpp mix several.
 
         Raises:
             MissingFileError: there is no such path.
@@ -194,7 +222,7 @@ class Module(ModuleNode):
         """
         from max_weights.nn.load_file import load_file
 
-        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned)
+        return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
         """Say where every weight below is wanted, and how it is split.
@@ -203,12 +231,26 @@ class Module(ModuleNode):
             devices: One device, or several that the weights are split over; `device` of each weight is the first.
             sharding_strategy: How; needed for several devices.
 
+        A module that is attached later, to this one or to one below, is wanted in the same place, unless it was told
+        itself where it is wanted.
+
         Raises:
             ValueError: no device, several without a strategy, or another number than the strategy's.
         """
-        from max_weights.nn.placement import place
-
         place(self, devices, sharding_strategy)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._pass_placement_on([value])
+        super().__setattr__(name, value)
+
+    def _pass_placement_on(self, values: list[Any]) -> None:
+        """Say to the modules among what is about to be attached where this one is wanted."""
+        wanted = placement(self)
+        if wanted is None:
+            return
+        for _, module in modules_in(values):
+            if placement(module) is None:
+                module.to(*wanted.devices, sharding_strategy=wanted.strategy)
 
     def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Any:
         """This layer's computation as a subgraph that is called once per layer; this version cannot build one.
@@ -249,12 +291,12 @@ class Module(ModuleNode):
         raise UnsupportedError(f"this version cannot compile {type(self).__name__} ({len(types)} inputs){where}")
 
     def __repr__(self) -> str:
-        from max_weights.nn.tree import line
+        from max_weights.nn.summary import line
 
         return line(self)
 
     def __str__(self) -> str:
-        from max_weights.nn.tree import tree
+        from max_weights.nn.summary import tree
 
         return tree(self)
 
@@ -270,11 +312,50 @@ class Module(ModuleNode):
         print_summary(self, depth, console)
 
 
+class LayerV2(Module):
+    """A `Module` whose `load_state_dict` ignores names that it does not know, and converts values to the dtypes of its
+    weights.
+    """
+
+    def load_state_dict(  # type: ignore[override] # one signature stands for both of the base class's
+        self,
+        state_dict: Mapping[str, Any] | Weights,
+        *,
+        override_quantization_encoding: bool = False,
+        weight_alignment: int | None = None,
+        strict: bool = True,
+        copy_if_misaligned: bool = False,
+    ) -> LoadReport | None:
+        """Give every weight its value, converted to the weight's dtype: all of them, or none.
+
+        What lies in a mapped file is converted when it is first used, everything else now. Packed weights are not
+        converted. The arguments are those of `Module.load_state_dict`.
+
+        Raises:
+            ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit.
+        """
+        from max_weights.nn.load_file import converted
+
+        report = load(
+            self,
+            state_dict,
+            override_quantization_encoding=override_quantization_encoding,
+            weight_alignment=weight_alignment,
+            strict=strict,
+            copy_if_misaligned=copy_if_misaligned,
+            convert=lambda weight, value: value if weight.quantization_encoding else converted(value, weight.dtype),
+            ignore_unexpected=True,
+        )
+        return None if strict else report
+
+
 def recursive_named_layers(parent: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
-    """`parent` and the modules below it with their paths, breadth first; each once, by its first path.
+    """`parent` and the modules below it with their paths, breadth first; each once, by its first path. The paths do not
+    end with a dot, as the prefixes of `Module.named_modules` do.
 
     Args:
         parent: Where to start.
         prefix: Its own path, with which the others begin.
     """
-    return iter(walk(parent, prefix))
+    found = Walk(parent)
+    return zip([".".join(filter(None, [prefix, path])) for path in found.paths], found.modules, strict=True)

@@ -1,14 +1,21 @@
-"""The weights of a model by their full names, and the values that they hold."""
+"""The weights of a model: their full names, the values that they hold, and where they are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from max_weights._core import Buffer, shown
+from max_weights._core import Buffer, near_names, shown
+from max_weights.devices import DeviceRef
 from max_weights.errors import ArgumentError
 from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
+from max_weights.shape import listed
+
+# The attribute of a module in which its placement is noted.
+_PLACEMENT = "_placement"
 
 
 class NamedWeights:
@@ -18,56 +25,46 @@ class NamedWeights:
         ArgumentError: two different weights have one full name; a ValueError.
     """
 
-    __slots__ = ("_others", "weights")
-
     weights: dict[str, Weight]
     """Each weight by its full name: the first one, if it stands in several modules."""
 
     def __init__(self, root: ModuleNode) -> None:
         found = Walk(root)
-        self.weights = dict(zip(found.names, found.weights, strict=True))
-        self._others: dict[str, list[str]] = {}
-        if len(self.weights) < len(found.weights):
-            _require_one_each(root, found)
+        self.weights = _by_name(root, found)
+        self._other_names: dict[str, list[str]] = {}
         if len(set(map(id, found.weights))) < len(found.weights):
             self._tell_apart()
 
     def _tell_apart(self) -> None:
-        first: dict[int, str] = {}
+        first_names: dict[int, str] = {}
         for name, weight in list(self.weights.items()):
-            known = first.setdefault(id(weight), name)
-            if known != name:
+            first = first_names.setdefault(id(weight), name)
+            if first != name:
                 del self.weights[name]
-                self._others.setdefault(known, []).append(name)
+                self._other_names.setdefault(first, []).append(name)
 
-    def by_other_name(self, name: str, get: Callable[[str, object], Any], default: object) -> Any:
-        """What `get` has for another name of the weight of this name, if it stands in several modules."""
-        for other in self._others.get(name, ()):
-            found = get(other, default)
-            if found is not default:
-                return found
-        return default
+    def by_other_name(self, name: str, given: Mapping[str, Any], default: object) -> Any:
+        """What a state dict has under another name of the weight of this name, if it stands in several modules."""
+        return next((given[other] for other in self._other_names.get(name, ()) if other in given), default)
 
     def known(self) -> set[str]:
         """Every name that stands for a weight."""
-        return {*self.weights, *(other for names in self._others.values() for other in names)}
+        return {*self.weights, *(other for names in self._other_names.values() for other in names)}
 
 
 def layer_weights(module: ModuleNode) -> dict[str, Weight]:
     """The weights of one module alone, by their names within it."""
-    own = Walk(module, only=True)
-    found = dict(zip(own.names, own.weights, strict=True))
-    if len(found) < len(own.weights):
-        _require_one_each(module, own)
-    return found
+    return _by_name(module, Walk(module, deep=False))
 
 
-def _require_one_each(root: ModuleNode, found: Walk) -> None:
-    """Refuse a name that stands for two weights; one weight may come by its name more than once."""
-    first: dict[str, Weight] = {}
-    for name, weight in zip(found.names, found.weights, strict=True):
-        if first.setdefault(name, weight) is not weight:
-            raise _clash(root, name, first[name], weight)
+def _by_name(root: ModuleNode, found: Walk) -> dict[str, Weight]:
+    weights = dict(zip(found.names, found.weights, strict=True))
+    if len(weights) < len(found.weights):
+        first: dict[str, Weight] = {}
+        for name, weight in zip(found.names, found.weights, strict=True):
+            if first.setdefault(name, weight) is not weight:
+                raise _clash(root, name, first[name], weight)
+    return weights
 
 
 def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> ArgumentError:
@@ -85,38 +82,37 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, weight in weights.items():
         value = weight.value
-        if value is not None:
-            values[name] = value
-        elif auto_initialize:
-            values[name] = _zeros(name, weight)
-        else:
-            raise ArgumentError(
-                f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives "
-                "it zeros"
-            )
-    hand_over(list(weights.values()), list(values.values()), list(weights))
+        if value is None:
+            if not auto_initialize:
+                raise ArgumentError(
+                    f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True gives "
+                    "it zeros"
+                )
+            value = _zeros(name, weight)
+        values[name] = value
+    with all_or_none(weights.values()):
+        for name, weight in weights.items():
+            weight.load(values[name], name)
     return values
 
 
-def hand_over(
-    weights: list[Weight],
-    values: list[Any],
-    names: list[str],
-    change: Callable[[], None] | None = None,
-) -> None:
-    """Give every weight its value and its full name; an interrupt in between is answered by taking all back.
+@contextmanager
+def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> Iterator[None]:
+    """Load or change several weights together: an error, or an interrupt in between, makes all of them what they were.
 
-    `change` changes more of the weights before that.
+    Args:
+        loaded: Weights whose values and names alone change.
+        changed: Weights of which more changes.
     """
-    before = [weight.snapshot() for weight in weights]
+    loaded, changed = list(loaded), list(changed)
+    values, names = [weight.value for weight in loaded], [weight.name for weight in loaded]
+    snapshots = [weight.snapshot() for weight in changed]
     try:
-        if change is not None:
-            change()
-        # The last in here, so that no interrupt can come when all is done. The local names stay.
-        for weight, value, name in zip(weights, values, names, strict=True):
-            weight.load(value, name)
+        yield
     except BaseException:
-        for weight, snapshot in zip(weights, before, strict=True):
+        for weight, value, name in zip(loaded, values, names, strict=True):
+            weight.load(value, name)
+        for weight, snapshot in zip(changed, snapshots, strict=True):
             weight.restore(snapshot)
         raise
 
@@ -124,7 +120,54 @@ def hand_over(
 def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
-            f"weight '{shown(name)}' has the symbolic shape [{', '.join(map(str, weight.shape))}], so there are "
-            "no zeros of its size: load a value for it"
+            f"weight '{shown(name)}' has the symbolic shape {listed(weight.shape)}, so there are no zeros of its size: "
+            "load a value for it"
         )
     return Buffer.zeros(weight.shape.static_dims, weight.dtype)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What `Module.to` was called with."""
+
+    devices: tuple[DeviceRef, ...]
+    strategy: Any
+
+
+def placement(module: ModuleNode) -> Placement | None:
+    """Where a module was told that it is wanted; none if it was not."""
+    return vars(module).get(_PLACEMENT)
+
+
+def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
+    """Set device and strategy of every weight, and note them in every module; see `Module.to`."""
+    wanted = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
+    number = len(wanted.devices)
+    if not number:
+        raise ArgumentError(f"{type(root).__name__}.to() needs a device, such as DeviceRef.CPU()")
+    if number > 1 and strategy is None:
+        raise ArgumentError(
+            f"weights are on one device, or split over several by a sharding_strategy; {number} devices were given "
+            "and no strategy"
+        )
+    if getattr(strategy, "num_devices", number) != number:
+        raise ArgumentError(f"the sharding_strategy is for {strategy.num_devices} devices, and {number} were given")
+    weights = list(NamedWeights(root).weights.values())
+    with all_or_none(changed=weights):
+        for weight in weights:
+            if weight.device != wanted.devices[0]:
+                weight.device = wanted.devices[0]
+            if strategy is not None:
+                weight.sharding_strategy = strategy
+        for module in Walk(root).modules:
+            vars(module)[_PLACEMENT] = wanted
+
+
+def suggestions(names: Iterable[str], wanted: Sequence[str]) -> list[str]:
+    """For each name that is not there, those of `names` that are near it, as the end of a sentence; or nothing."""
+    texts = []
+    for near in near_names(list(names), list(wanted)):
+        quoted = [f"'{shown(name)}'" for name in near]
+        listed_names = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+        texts.append(f" (did you mean {listed_names}?)" if near else "")
+    return texts

@@ -1,12 +1,12 @@
 """The one walk over a tree of modules, on which names, state dicts, printing and everything else stand.
 
 Nothing is registered: the walk reads the attributes, lists, tuples and dicts as they are now. So no assignment,
-deletion or mutation can leave a stale entry, whoever made it. Types are told apart once per walk, which keeps it
-at about a microsecond per module.
+deletion or mutation can leave a stale entry, whoever made it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from max_weights.graph.weight import Weight
@@ -18,115 +18,112 @@ if TYPE_CHECKING:
 # The attribute of a module in which its shared weights are noted: {attribute: weight}.
 SHARED = "_shared_weights"
 
-_PLAIN, _MODULE, _WEIGHT, _LIST, _DICT = range(5)
-
 
 class ModuleNode(Layer):
     """What the walk takes for a module; `Module` is the one class of it."""
 
 
-def walk(root: ModuleNode, prefix: str = "") -> list[tuple[str, Module]]:
-    """Every module at and below `root` with its path, breadth first; each once, by its first path."""
-    found = Walk(root, prefix)
-    return list(zip(found.paths, found.modules, strict=True))
-
-
 class Walk:
-    """What one walk found.
+    """What one walk found: every module once, by its first path, breadth first.
 
     Args:
         root: The module to start at.
-        prefix: Its own path.
-        only: Look for its own weights alone.
+        deep: Go on to the modules below it.
     """
 
-    __slots__ = ("_kinds", "_seen", "modules", "names", "paths", "weights")
-
-    # Lists side by side, not lists of pairs: so many small objects would set off the garbage collector again and again.
-    paths: list[str]
-    """The paths of `modules`."""
-    modules: list[Module]
-    """The modules, breadth first."""
-    names: list[str]
-    """The full names of `weights`."""
-    weights: list[Weight]
-    """The weights that modules own, in the order of the modules; one may come more than once."""
-
-    def __init__(self, root: ModuleNode, prefix: str = "", *, only: bool = False) -> None:
-        kinds: dict[type, int] = {}
+    def __init__(self, root: ModuleNode, *, deep: bool = True) -> None:
+        # Lists side by side, not lists of pairs: so many small objects would set off the garbage collector again and
+        # again.
+        self.paths = [""]
+        self.modules = [cast("Module", root)]
+        self.names: list[str] = []
+        """The full names of `weights`."""
+        self.weights: list[Weight] = []
+        """The weights that modules own, in the order of the modules; one may come more than once."""
         seen = {id(root)}
-        paths, modules = [prefix], [cast("Module", root)]
-        names: list[str] = []
-        weights: list[Weight] = []
-        self._kinds, self._seen = kinds, seen
-        self.paths, self.modules, self.names, self.weights = paths, modules, names, weights
         # The lists grow while they are walked, which makes them the queue.
-        for path, module in zip(paths, modules, strict=True):
-            stem = path + "." if path else ""
-            attributes = vars(module)
-            shared = attributes.get(SHARED)
-            for attribute, value in attributes.items():
-                try:
-                    kind = kinds[type(value)]
-                except KeyError:
-                    kind = self._classify(value)
-                if kind == _WEIGHT:
-                    # A shard is a part of a weight that is listed by itself.
-                    if value.shard_idx is None and not (shared and shared.get(attribute) is value):
-                        names.append(stem + value.local_name)
-                        weights.append(value)
-                elif kind == _MODULE:
-                    if id(value) not in seen:
-                        seen.add(id(value))
-                        paths.append(stem + attribute)
-                        modules.append(value)
-                elif kind != _PLAIN:
-                    self._inside(f"{stem}{attribute}.", value, kind)
-            if only:
-                del paths[1:], modules[1:]
-                return
-            if isinstance(module, (list, tuple)):
-                self._inside(stem, module, _LIST)
-            elif isinstance(module, dict):
-                self._inside(stem, module, _DICT)
+        for path, module in zip(self.paths, self.modules, strict=True):
+            stem = f"{path}." if path else ""
+            weights, modules = contents(module)
+            self.names += [stem + weight.local_name for weight in weights]
+            self.weights += weights
+            if deep:
+                for component, child in modules:
+                    if id(child) not in seen:
+                        seen.add(id(child))
+                        self.paths.append(stem + component)
+                        self.modules.append(child)
 
-    def _inside(self, stem: str, container: Any, kind: int) -> None:
-        """The modules in a list, tuple or dict, and in those inside it."""
-        kinds, seen = self._kinds, self._seen
-        items: Any
-        if kind == _DICT:
-            items = list(container.items())
-            types = set(map(type, container.values()))
-        else:
-            items = enumerate(container)
-            types = set(map(type, container))
-        # A list of many numbers is passed over without a look at each.
-        if {kinds[one] if one in kinds else self._classify_type(one) for one in types} <= {_PLAIN, _WEIGHT}:
-            return
-        for key, value in items:
-            kind = kinds[type(value)]
-            if kind == _MODULE:
-                if id(value) not in seen:
-                    seen.add(id(value))
-                    self.paths.append(f"{stem}{key}")
-                    self.modules.append(value)
-            elif kind in (_LIST, _DICT) and id(value) not in seen:
-                seen.add(id(value))
-                self._inside(f"{stem}{key}.", value, kind)
 
-    def _classify(self, value: object) -> int:
-        return self._classify_type(type(value))
+def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]]:
+    """The weights that a module owns, and the modules directly below by their part of the path: `up`, `blocks.0`."""
+    weights: list[Weight] = []
+    modules: list[tuple[str, Module]] = []
+    attributes = vars(module)
+    shared = attributes.get(SHARED)
+    for attribute, value in attributes.items():
+        if not isinstance(value, Weight):
+            _add_modules(attribute, value, (), modules)
+        # A shard is a part of a weight that is listed by itself.
+        elif value.shard_idx is None and not (shared and shared.get(attribute) is value):
+            weights.append(value)
+    if isinstance(module, (list, tuple, dict)):
+        _add_entries("", module, (id(module),), modules)
+    return weights, modules
 
-    def _classify_type(self, cls: type) -> int:
-        if issubclass(cls, ModuleNode):
-            kind = _MODULE
-        elif issubclass(cls, Weight):
-            kind = _WEIGHT
-        elif issubclass(cls, (list, tuple)):
-            kind = _LIST
-        elif issubclass(cls, dict):
-            kind = _DICT
-        else:
-            kind = _PLAIN
-        self._kinds[cls] = kind
-        return kind
+
+def modules_in(holder: Any) -> list[tuple[str, Module]]:
+    """The modules in a list, tuple or dict, at any depth, by their indices and keys."""
+    found: list[tuple[str, Module]] = []
+    _add_entries("", holder, (), found)
+    return found
+
+
+def _add_modules(component: str, value: Any, around: tuple[int, ...], found: list[tuple[str, Module]]) -> None:
+    if isinstance(value, ModuleNode):
+        found.append((component, cast("Module", value)))
+    elif isinstance(value, (list, tuple, dict)) and id(value) not in around:
+        _add_entries(f"{component}.", value, (*around, id(value)), found)
+
+
+def _add_entries(stem: str, holder: Any, around: tuple[int, ...], found: list[tuple[str, Module]]) -> None:
+    for key, value in _entries(holder):
+        if isinstance(value, (ModuleNode, list, tuple, dict)):
+            _add_modules(f"{stem}{key}", value, around, found)
+
+
+def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
+    return list(holder.items()) if isinstance(holder, dict) else enumerate(holder)
+
+
+def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
+    """What has to stand in the place of `holder`, once the module of this path in it is another one.
+
+    That is `holder` itself, changed, or another tuple. None, if there is no module of this path.
+    """
+    if isinstance(holder, ModuleNode):
+        for attribute, value in vars(holder).items():
+            new = _replaced_below(attribute, value, path, module)
+            if new is not None:
+                setattr(holder, attribute, new)
+                return holder
+    if isinstance(holder, (list, tuple, dict)):
+        for key, value in _entries(holder):
+            new = _replaced_below(str(key), value, path, module)
+            if new is None:
+                continue
+            if isinstance(holder, tuple):
+                changed = [*holder[:key], new, *holder[key + 1 :]]
+                # A named tuple has a constructor of its own.
+                return holder._make(changed) if hasattr(holder, "_make") else type(holder)(changed)
+            holder[key] = new
+            return holder
+    return None
+
+
+def _replaced_below(component: str, value: Any, path: str, module: ModuleNode) -> Any:
+    if path == component:
+        return module if isinstance(value, ModuleNode) else None
+    if path.startswith(f"{component}."):
+        return replaced(value, path[len(component) + 1 :], module)
+    return None

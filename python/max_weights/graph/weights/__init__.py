@@ -1,5 +1,6 @@
 """Weights of checkpoints under the dotted path of MAX."""
 
+from max_weights.absent import absent
 from max_weights.weight_data import WeightData
 from max_weights.weights import (
     RESERVED,
@@ -25,3 +26,8 @@ __all__ = [
     "load_weights",
     "weights_format",
 ]
+
+__getattr__ = absent(
+    __name__,
+    RandomWeights="Module.state_dict() gives zeros, and load_state_dict() takes random arrays of NumPy",
+)

@@ -1,0 +1,45 @@
+"""Casts of tensors under the dotted path of MAX. They compile nothing, so that `session` is not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from max_weights.buffer import Buffer, DLPackArray
+from max_weights.devices import Device
+from max_weights.dtype import DType
+
+__all__ = ["cast_dlpack_to", "cast_tensor_to", "cast_tensors_to"]
+
+
+def cast_dlpack_to(
+    raw_tensor: DLPackArray, old_dtype: DType, new_dtype: DType, device: Device, session: Any = None
+) -> Buffer:
+    """The values of a tensor of any library in another dtype.
+
+    Args:
+        raw_tensor: The tensor.
+        old_dtype: What its bytes are, if its own dtype says something else, such as uint8 for fp8.
+        new_dtype: The dtype of the result.
+        device: Where the result is wanted.
+        session: Not needed here.
+
+    Raises:
+        DeviceError: the device is not the host.
+    """
+    del session
+    buffer = Buffer.from_dlpack(raw_tensor)
+    if buffer.dtype != old_dtype:
+        buffer = buffer.view(old_dtype)
+    return buffer.astype(new_dtype).to(device)
+
+
+def cast_tensor_to(tensor: Buffer, new_dtype: DType, session: Any = None) -> Buffer:
+    """A tensor in another dtype; the same object if it has that dtype. `session` is not needed here."""
+    del session
+    return tensor if tensor.dtype == new_dtype else tensor.astype(new_dtype)
+
+
+def cast_tensors_to(tensors: Sequence[Buffer] | None, new_dtype: DType, session: Any = None) -> list[Buffer]:
+    """Several tensors in another dtype; none for None. `session` is not needed here."""
+    return [cast_tensor_to(tensor, new_dtype, session) for tensor in tensors or ()]

@@ -1,0 +1,141 @@
+"""Values that a weight may be given: what they are, and where their memory lies.
+
+A value keeps its identity: it is looked at, and converted only where a weight asks for its bytes or an aligned copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import Buffer
+from max_weights.allocation import LazyCast
+from max_weights.buffer import as_buffer
+from max_weights.devices import NoData
+from max_weights.dtype import DType
+from max_weights.shape import Shape
+from max_weights.weight_data import WeightData
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from max_weights.quantization import QuantizationEncoding
+
+# Memory that is made here is aligned to this, in bytes.
+_OWN_ALIGN = 64
+
+
+class Misfit(Exception):
+    """A value that cannot be taken; the message says why."""
+
+
+class Candidate:
+    """One value under examination.
+
+    Args:
+        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Misfit for the rest.
+    """
+
+    __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "stored")
+
+    stored: Any
+    """What the weight is to hold."""
+    dtype: DType
+    shape: Shape
+    encoding: QuantizationEncoding | None
+    """How the elements are packed; none also where the value cannot say."""
+    is_weight_data: bool
+    is_contiguous: bool
+    """Whether the elements lie one behind the other in C order."""
+    is_aligned: bool
+    """Whether they lie as the dtype asks for; False also if that is not known."""
+    memory: Any
+    """The array or Buffer that lies in memory; none if nothing does yet."""
+
+    def __init__(self, given: Any) -> None:
+        self.is_weight_data = isinstance(given, WeightData)
+        self.encoding = None
+        data = given.data if self.is_weight_data else given
+        self.stored = self.memory = data
+        if isinstance(data, Buffer):
+            self._look_at_buffer(data)
+        # An array cannot come from a NumPy that was never imported.
+        elif (numpy := sys.modules.get("numpy")) and isinstance(data, (numpy.ndarray, numpy.generic)):
+            self._look_at_array(data if isinstance(data, numpy.ndarray) else numpy.asarray(data))
+        elif isinstance(data, LazyCast):
+            self.dtype, self.shape, self.memory = data.dtype, Shape(data.shape), None
+            self.is_contiguous = self.is_aligned = True
+        elif isinstance(data, NoData) and self.is_weight_data:
+            self.memory = None
+            self.is_contiguous = self.is_aligned = True
+        else:
+            self.memory = _by_dlpack(data)
+            self._look_at_buffer(self.memory)
+        if self.is_weight_data:
+            self.dtype, self.shape, self.encoding = given.dtype, given.shape, given.quantization_encoding
+
+    def _look_at_buffer(self, buffer: Buffer) -> None:
+        self.dtype, self.shape = buffer.dtype, _shape(buffer.shape)
+        self.is_contiguous, self.is_aligned = buffer.is_contiguous, buffer.aligned
+
+    def _look_at_array(self, array: Any) -> None:
+        self.stored = self.memory = array
+        self.dtype, same_alignment = _dtype(array.dtype)
+        self.shape = _shape(array.shape)
+        flags = array.flags
+        self.is_contiguous, self.is_aligned = flags.c_contiguous, flags.aligned and same_alignment
+
+    def misalignment(self, align: int) -> int:
+        """Bytes that the data lies beyond a multiple of `align`."""
+        memory = self.memory
+        if memory is None or 0 in self.shape.static_dims:
+            return 0
+        address: int = memory._data_ptr() if isinstance(memory, Buffer) else memory.__array_interface__["data"][0]
+        return address % align
+
+    def take_as_bytes(self) -> None:
+        """Let the weight hold the bytes, over the same memory: uint8, with the last dimension times the item size."""
+        *rows, row = self.shape.static_dims or [1]
+        self.shape = Shape([*rows, row * self.dtype.size_in_bits // 8])
+        self.dtype = DType.uint8
+        if not isinstance(self.stored, NoData):
+            buffer = self.stored.to_buffer() if isinstance(self.stored, LazyCast) else as_buffer(self.memory)
+            self.stored = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
+
+    def aligned_copy(self, align: int) -> Buffer:
+        """The elements in memory of their own, at a multiple of `align`."""
+        buffer = as_buffer(self.memory)
+        if align <= _OWN_ALIGN:
+            return buffer.copy()
+        raw = Buffer.zeros([buffer.nbytes + align], DType.uint8)
+        start = -raw._data_ptr() % align
+        place = raw[start : start + buffer.nbytes]
+        place[:] = buffer.copy().view(DType.uint8, [buffer.nbytes])
+        return place.view(buffer.dtype, buffer.shape)
+
+
+# A model has thousands of weights, of few shapes and dtypes.
+_shape = functools.lru_cache(maxsize=1024)(Shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
+    """The dtype of an array, and whether NumPy aligns it as we do."""
+    try:
+        found = DType.from_numpy(dtype)
+    except ValueError as error:
+        raise Misfit(str(error)) from error
+    return found, found.align == dtype.alignment
+
+
+def _by_dlpack(data: Any) -> Buffer:
+    if not hasattr(data, "__dlpack__"):
+        raise Misfit(
+            f"a {type(data).__name__} is no array: give a NumPy array, a Buffer, a WeightData or a tensor that speaks "
+            "DLPack"
+        )
+    try:
+        return as_buffer(data)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise Misfit(f"the {type(data).__name__} cannot be read: {error}") from error

@@ -1,0 +1,85 @@
+"""What a type checker knows after each hop from a path to a tensor. Checked by mypy and basedpyright, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, assert_type
+
+import numpy as np
+import numpy.typing as npt
+
+import max_weights
+from max_weights import DType, WeightData
+from max_weights._core import WeightInfo
+from max_weights.driver import Buffer, Device
+from max_weights.graph import DeviceRef, Shape, Weight
+from max_weights.graph.quantization import QuantizationEncoding
+from max_weights.graph.weights import GGUFWeights, SafetensorWeights, Weights, load_weights, weights_format
+from max_weights.weights import WeightsFormat
+
+
+def hops(path: Path) -> None:
+    """From a path to an array."""
+    weights = load_weights(path)
+    node = weights.model.layers[0]["mlp.up"].weight
+    assert_type(node.name, str)
+    assert_type(node.exists(), bool)
+    assert_type(node.data(), WeightData)
+    assert_type(node.data().dtype, DType)
+    assert_type(node.data().shape, Shape)
+    assert_type(node.data().quantization_encoding, QuantizationEncoding | None)
+    assert_type(node.data().astype(DType.float32), WeightData)
+    assert_type(node.data().to_buffer(), Buffer)
+    array: npt.NDArray[np.float32] = node.data().to_buffer().to_numpy()
+    assert_type(array.shape, tuple[Any, ...])
+    assert_type(node.allocate(), Weight)
+    assert_type(len(node), int)
+    for name, child in weights.model.items():
+        assert_type(name, str)
+        assert_type(child.data(), WeightData)
+    for info in weights.infos():
+        assert_type(info, WeightInfo)
+        assert_type(info.name, str)
+        assert_type(info.bytes, int)
+    with load_weights([path]) as opened:
+        assert_type(opened.a.b[0].c.data().to_buffer().shape, tuple[int, ...])
+    assert_type(max_weights.load_weights("model.gguf").output.weight.data(), WeightData)
+    assert_type(weights_format([path]), WeightsFormat)
+
+
+def formats(path: Path) -> None:
+    """The classes of the formats keep their own type at each hop."""
+    safetensors = SafetensorWeights([path])
+    assert_type(safetensors, SafetensorWeights)
+    assert_type(safetensors.model.layers[0], SafetensorWeights)
+    gguf = GGUFWeights(path)
+    assert_type(gguf.blk[0].attn_q.weight, GGUFWeights)
+    assert_type(gguf.blk[0].attn_q.weight.data(), WeightData)
+
+
+def protocol(weights: Weights) -> None:
+    """Code for any weights is written against the protocol."""
+    assert_type(weights.a, Weights)
+    assert_type(weights.a[0].b, Weights)
+    assert_type(weights.items(), Iterator[tuple[str, Weights]])
+    assert_type(weights.data(), WeightData)
+    assert_type(weights.allocate(DType.float16, [2, "n"], device=DeviceRef.CPU()), Weight)
+
+
+def nodes_are_weights(path: Path) -> Weights:
+    """What `load_weights` returns is what the protocol asks for."""
+    return load_weights(path)
+
+
+def buffers(array: npt.NDArray[np.float32]) -> None:
+    """Tensors."""
+    buffer = Buffer.from_numpy(array)
+    assert_type(buffer, Buffer)
+    assert_type(buffer.dtype, DType)
+    assert_type(buffer.device, Device)
+    assert_type(buffer[0], Buffer)
+    assert_type(buffer[..., 1:3], Buffer)
+    assert_type(buffer.view(DType.uint8).copy().contiguous(), Buffer)
+    assert_type(float(buffer), float)
+    assert_type(WeightData.from_numpy(array, "w"), WeightData)
