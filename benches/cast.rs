@@ -104,7 +104,7 @@ fn main() {
         .expect("an available level: scalar, avx2 or avx512");
     let elements = arguments.get(1).map_or(48 << 20, |count| count.parse().expect("a number of elements"));
     let wanted = |name: &str| arguments.get(2).is_none_or(|text| name.contains(text.as_str()));
-    let options = CastOptions::default();
+    let options = CastOptions { stream: elements >= 8 << 20, ..CastOptions::default() };
     let values = weights(elements);
 
     println!("{elements} elements, one thread, level {level}; GB/s of input + output");

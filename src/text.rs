@@ -14,21 +14,14 @@ const SHOWN: usize = 200;
 /// The text with an escape, spelled as Python's, for each character that is not printed as a sign of its own: controls, ends of lines,
 /// changes of direction and other format characters, separators but the space, and what Unicode has not assigned.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.find(|c| !is_printable(c)) else { return Cow::Borrowed(text) };
-    let mut safe = String::with_capacity(text.len() + 16);
-    safe.push_str(&text[..first]);
-    for c in text[first..].chars() {
-        if is_printable(c) {
-            safe.push(c);
-        } else {
-            escape(u32::from(c), &mut safe);
-        }
-    }
-    Cow::Owned(safe)
+    cut(text, usize::MAX)
 }
 
 /// The text as [`printable`] has it, of at most `most` characters, escapes and all; `…` stands for the rest.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most && text.chars().all(is_printable) {
+        return Cow::Borrowed(text);
+    }
     let (mut safe, mut width) = (String::new(), 0);
     for c in text.chars() {
         let end = safe.len();

@@ -10,7 +10,7 @@ use max_weights::cast::{CastOptions, cast, cast_by_oracle, is_supported};
 use max_weights::dtype::DType;
 use max_weights::error::Error;
 
-const SATURATE: CastOptions = CastOptions { saturate: true, stores: max_weights::cast::Stores::Auto };
+const SATURATE: CastOptions = CastOptions { saturate: true, stream: false };
 
 /// The cast of whole slices, by the oracle.
 fn oracle(from: DType, to: DType, src: &[u8], options: CastOptions) -> Vec<u8> {

@@ -5,7 +5,7 @@
 mod cast_support;
 
 use cast_support::Noise;
-use max_weights::cast::{BlockScaled, CastOptions, Level, Stores, cast_by_oracle, scale_block_rows_at, scale_blocks};
+use max_weights::cast::{BlockScaled, CastOptions, Level, cast_by_oracle, scale_block_rows, scale_block_rows_at};
 use max_weights::dtype::DType;
 
 /// The definition: each element and its scale as f32, multiplied, rounded by the oracle.
@@ -106,8 +106,8 @@ fn assert_equals_definition(matrix: &BlockScaled<'_>, out_dtype: DType) {
     for saturate in [false, true] {
         let expected = by_definition(matrix, out_dtype, CastOptions { saturate, ..CastOptions::default() });
         for level in Level::available() {
-            for stores in [Stores::Cached, Stores::Streamed] {
-                let options = CastOptions { saturate, stores };
+            for stream in [false, true] {
+                let options = CastOptions { saturate, stream };
                 let mut actual = vec![0; expected.len()];
                 scale_block_rows_at(level, matrix, 0..matrix.rows, &mut actual, out_dtype, options).expect("a matrix");
                 let BlockScaled { dtype, scales_dtype, rows, cols, block, .. } = matrix;
@@ -135,7 +135,7 @@ fn rows_done_apart_equal_the_whole() {
         block: (16, 128),
     };
     let mut whole = vec![0; rows * cols * 2];
-    scale_blocks(&matrix, &mut whole, DType::BFloat16, CastOptions::default()).expect("a matrix");
+    scale_block_rows(&matrix, 0..matrix.rows, &mut whole, DType::BFloat16, CastOptions::default()).expect("a matrix");
     assert_eq!(whole, by_definition(&matrix, DType::BFloat16, CastOptions::default()));
     for level in Level::available() {
         let mut parts = vec![0; whole.len()];
@@ -189,7 +189,8 @@ fn sizes_that_do_not_fit_are_errors() {
         block: (2, 16),
     };
     let attempt = |matrix: BlockScaled<'_>, bytes: usize| {
-        scale_blocks(&matrix, &mut vec![0; bytes], DType::BFloat16, CastOptions::default()).map_err(|e| e.to_string())
+        scale_block_rows(&matrix, 0..matrix.rows, &mut vec![0; bytes], DType::BFloat16, CastOptions::default())
+            .map_err(|e| e.to_string())
     };
     assert_eq!(attempt(right, 128), Ok(()));
     let wrong = [

@@ -177,6 +177,70 @@ fn gguf_sets_of_files_disagree_in_several_ways() {
     assert_eq!(rules_of(&path), expected);
 }
 
+/// How often a rule is broken, by tensor.
+fn broken(path: &Path, rule: &str) -> Vec<Option<String>> {
+    all(path).into_iter().filter(|(found, _)| *found == rule).map(|(_, tensor)| tensor).collect()
+}
+
+#[test]
+fn every_name_that_is_given_again_is_found_in_every_format() {
+    let tensors =
+        |names: &[&str]| -> Vec<Option<String>> { names.iter().map(|name| Some((*name).to_owned())).collect() };
+    let folder = Folder::new();
+
+    let names = ["a", "b", "a", "c", "b", "a"];
+    let entry = |name: &str| format!(r#""{name}": {{"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}"#);
+    let metadata = r#""__metadata__": {"k": "", "l": "", "k": "", "l": "", "k": ""}"#;
+    let header = format!("{{{metadata}, {}}}", names.map(entry).join(", "));
+    let path = folder.safetensors("a.safetensors", &header, 0);
+    assert_eq!(broken(&path, "safetensors.duplicate-name"), tensors(&["a", "b", "a"]));
+    assert_eq!(broken(&path, "safetensors.duplicate-metadata-key").len(), 3);
+    let offsets: Vec<usize> = found(&path).iter().filter_map(|fault| fault.offset).map(|at| at as usize - 8).collect();
+    let at: Vec<usize> = names
+        .iter()
+        .scan(0, |from, name| {
+            let found = *from + header[*from..].find(&format!("\"{name}\": {{")).expect("there");
+            *from = found + 1;
+            Some(found)
+        })
+        .collect();
+    assert_eq!(offsets[..3], [at[2], at[4], at[5]]);
+
+    let keys = ["k", "l", "k", "l", "k"].iter().fold(Made::new(4, 5), |made, key| made.key(key, U32).u32(1));
+    let made = [("t", 0), ("u", 32), ("t", 64), ("u", 96)];
+    let made = made.into_iter().fold(keys, |made, (name, at)| made.tensor(name, &[8], 0, at)).pad(32).data(128);
+    let path = folder.file("a.gguf", &made.bytes);
+    assert_eq!(broken(&path, "gguf.duplicate-key").len(), 3);
+    assert_eq!(broken(&path, "gguf.duplicate-name"), tensors(&["t", "u"]));
+
+    let again = ["archive/x", "archive/y", "archive/x", "archive/y"].map(|name| zip_files::Part::stored(name, b"x"));
+    let parts: Vec<zip_files::Part> = plain_parts().into_iter().chain(again).collect();
+    assert_eq!(broken(&folder.file("a.pt", &Zip::new(&parts).bytes), "torch-zip.duplicate-name").len(), 2);
+
+    let index = r#"{"weight_map": {"t": "x", "u": "x", "t": "x", "u": "x"}}"#;
+    let path = folder.file("model.safetensors.index.json", index);
+    assert_eq!(broken(&path, "index.duplicate-name"), tensors(&["t", "u"]));
+
+    let files =
+        ["1", "2"].map(|file| folder.safetensors(file, &format!("{{{}}}", ["t", "u"].map(entry).join(", ")), 0));
+    let findings = check(&files, &OpenOptions::default()).expect("nothing but findings");
+    let twice: Vec<_> = findings.into_iter().map(|fault| (fault.rule.id, fault.tensor.expect("a name"))).collect();
+    assert_eq!(twice, ["t", "u"].map(|name| ("checkpoint.duplicate", name.to_owned())));
+}
+
+#[test]
+fn of_very_many_names_that_are_given_again_the_first_are_found_and_the_others_counted() {
+    let entries: Vec<String> = (0..40_000)
+        .map(|i| format!(r#""{}": {{"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}"#, i / 2))
+        .collect();
+    let folder = Folder::new();
+    let path = folder.safetensors("a.safetensors", &format!("{{{}}}", entries.join(", ")), 0);
+    let findings = found(&path);
+    assert_eq!(findings.len(), 101);
+    let rest = &findings[100];
+    assert_eq!((rest.rule.id, rest.cause.as_str()), ("safetensors.more-findings", "19900 more findings"));
+}
+
 #[test]
 fn zip_entries_that_lie_in_the_directory_and_in_their_own_headers() {
     let mut parts = plain_parts();

@@ -130,8 +130,8 @@ fn a_numpy_integer_of_half_a_million_bytes_as_a_key() {
 fn built(bytes: &[u8]) -> Result<usize, Error> {
     let span = Span::within(16, 0, 16).unwrap();
     let places = |_: usize, _: &StorageRef| Some(Place::stored(span));
-    let frame = File { big_endian: false, version: None, places: &places };
-    build(accepted(bytes), frame, &Limits::default()).map(|read| read.tensors.len())
+    let frame = File { big_endian: false, places: &places };
+    build(accepted(bytes), frame, &Limits::default()).map(|(tensors, _)| tensors.len())
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn the_pickles_of_a_legacy_file_follow_one_another() {
 
 fn names(pickled: &Pickled) -> Vec<(String, bool)> {
     let named = leaves(pickled, &Limits::default()).unwrap();
-    named.leaves.into_iter().map(|Leaf { name, tensor, .. }| (name, tensor.is_some())).collect()
+    named.into_iter().map(|Leaf { name, tensor, .. }| (name, tensor.is_some())).collect()
 }
 
 #[test]
@@ -236,14 +236,14 @@ fn a_distributed_tensor_gives_its_local_shard() {
     let pickled = zip_pickle("dtensor.pkl");
     assert_eq!(names(&pickled), [("w".to_owned(), true), ("w._local_tensor".to_owned(), true)]);
     let named = leaves(&pickled, &Limits::default()).unwrap();
-    let whole = pickled.tensor(named.leaves[0].tensor.unwrap());
+    let whole = pickled.tensor(named[0].tensor.unwrap());
     let TensorKind::Wrapper { class, shape, .. } = &whole.kind else { panic!("{whole:?}") };
     assert_eq!(
         (pickled.global(*class).full_name().as_str(), &**shape),
         ("torch.distributed.tensor.DTensor", &[2, 3][..])
     );
     assert!(whole.not_mappable().is_some());
-    let local = pickled.tensor(named.leaves[1].tensor.unwrap()).strided().expect("an array");
+    let local = pickled.tensor(named[1].tensor.unwrap()).strided().expect("an array");
     assert_eq!((&*local.shape, &*local.strides), (&[2, 3][..], &[3, 1][..]));
     assert!(pickled.globals.iter().all(|global| matches!(global.verdict, Verdict::Known(_))), "{:?}", pickled.globals);
 }
@@ -272,7 +272,7 @@ fn real_files_are_read() {
         let bytes = first_entry(&models.join(name));
         let pickled = read(&bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap();
         let named = leaves(&pickled, &Limits::default()).unwrap();
-        assert_eq!(named.leaves.iter().filter(|leaf| leaf.tensor.is_some()).count(), count, "{name}");
+        assert_eq!(named.iter().filter(|leaf| leaf.tensor.is_some()).count(), count, "{name}");
     }
     for net in ["alex", "squeeze", "vgg"] {
         let bytes = fs::read(models.join(format!("lpips-v0.1-{net}.legacy.pth"))).unwrap();
@@ -284,11 +284,8 @@ fn real_files_are_read() {
             at += pickled.consumed;
             if persistent == PersistentIds::Legacy {
                 let named = leaves(&pickled, &Limits::default()).unwrap();
-                assert!(
-                    named.leaves.iter().all(|leaf| leaf.tensor.is_some() && leaf.name.ends_with("weight")),
-                    "{named:?}"
-                );
-                assert_eq!(named.leaves.len(), if net == "squeeze" { 7 } else { 5 });
+                assert!(named.iter().all(|leaf| leaf.tensor.is_some() && leaf.name.ends_with("weight")), "{named:?}");
+                assert_eq!(named.len(), if net == "squeeze" { 7 } else { 5 });
             }
         }
     }

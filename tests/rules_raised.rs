@@ -91,7 +91,7 @@ fn an_index_that_cannot_be_read() {
     refused(opened(br#"{"weight_map": {}}"#, Limits { header_bytes: 9, ..Limits::default() }), "index.too-long");
     let shards: Vec<String> = (0..=MAX_SHARDS).map(|i| format!("\"t{i}\":\"{i}\"")).collect();
     let index = format!("{{\"weight_map\":{{{}}}}}", shards.join(","));
-    refused(parse(index.as_bytes(), &Limits::default()), "index.shards");
+    refused(parse(index.as_bytes(), &Options::default()), "index.shards");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use gguf_files::{ARRAY, STRING};
 use legacy_files::Saved;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
-use max_weights::format::{Limits, drive, index};
+use max_weights::format::{Limits, Options, drive, index};
 use max_weights::source::{InMemory, LocalFile, Part, Source};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
@@ -162,15 +162,15 @@ fn a_file_that_ends_early_is_refused_with_the_path_wherever_it_ends() {
 #[test]
 fn an_index_is_one_batch_and_one_that_is_too_long_is_not_asked_for() {
     let json = br#"{"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}"#;
-    let limits = Limits::default();
+    let options = Options::default();
     let source = Trial::of("model.safetensors.index.json", json);
-    let index = drive(index::Parser::new(source.len(), &limits), &source, &uninterrupted).expect("an index");
+    let index = drive(index::Parser::new(source.len(), &options), &source, &uninterrupted).expect("an index");
     assert_eq!((index.len(), source.counts().batches), (2, 1));
     let broken = Trial::of("model.safetensors.index.json", json).fails_at(0);
-    let error = drive(index::Parser::new(broken.len(), &limits), &broken, &uninterrupted).expect_err("a part failed");
+    let error = drive(index::Parser::new(broken.len(), &options), &broken, &uninterrupted).expect_err("a part failed");
     assert!(error.to_string().contains("model.safetensors.index.json"), "{error}");
-    let limits = Limits { header_bytes: 20, ..limits };
-    let error = drive(index::Parser::new(source.len(), &limits), &source, &uninterrupted).expect_err("too long");
+    let options = Options { limits: Limits { header_bytes: 20, ..Limits::default() }, ..options };
+    let error = drive(index::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("too long");
     assert_eq!(error.fault().map(|fault| fault.rule.id), Some("index.too-long"));
     assert_eq!(source.counts().batches, 1);
 }

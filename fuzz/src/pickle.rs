@@ -37,11 +37,11 @@ fn check_as(input: &[u8], persistent: PersistentIds) {
     match leaves(&pickled, &limits) {
         Ok(names) => {
             let mut seen = HashSet::new();
-            for leaf in &names.leaves {
+            for leaf in &names {
                 assert!(seen.insert(&leaf.name), "two are called {:?}", leaf.name);
                 assert!(leaf.object.index() < pickled.objects.len());
             }
-            let named: HashSet<_> = names.leaves.iter().filter_map(|leaf| leaf.tensor).collect();
+            let named: HashSet<_> = names.iter().filter_map(|leaf| leaf.tensor).collect();
             assert!(named.len() <= pickled.tensors.len());
         }
         Err(error) => check_error(&error, input.len()),

@@ -1,18 +1,16 @@
 //! Conversion of whole tensors: `astype` and dequantisation by block scales, in parts, on all cores.
 
-use std::ops::Range;
-
 use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};
-use crate::cast::{BlockScaled, CastOptions, Stores, cast, is_supported, scale_block_rows};
+use crate::cast::{BlockScaled, CastOptions, cast, is_supported, scale_block_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Block, Exclusive};
+use crate::memory::{self, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
 
-/// Output of this size is written past the caches.
+/// Output of this size is written past the caches: it would not fit in there, and memory then need not be read before it is written.
 const STREAM_FROM: usize = 8 << 20;
 
 impl Buffer {
@@ -21,10 +19,7 @@ impl Buffer {
         if dtype == self.dtype {
             return Ok(self.clone());
         }
-        let size = checked_size(dtype, &self.shape)?;
-        let mut block = Block::any(size)?;
-        self.cast_into(dtype, block.as_mut_slice(), saturate, interrupt)?;
-        Self::contiguous_at(block.freeze(), 0, dtype, &self.shape)
+        Self::filled(dtype, &self.shape, |out| self.cast_into(dtype, out, saturate, interrupt))
     }
 
     /// The elements as the dtype of `out`, written there; it must be contiguous, of the same shape, and other memory.
@@ -39,26 +34,14 @@ impl Buffer {
             let cause = format!("{} cannot be converted to {dtype}", self.dtype);
             return Err(Fault::new(rules::CAST_PAIR, cause).unsupported());
         }
-        let stores = if out.len() >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
-        let options = CastOptions { saturate, stores };
+        let stream = out.len() >= STREAM_FROM;
+        let options = CastOptions { saturate, stream };
         let parts = parts(self.elements(), per_part(self.dtype, dtype), dtype.bits(), out);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| self.cast_range(range, dtype, out, options, go_on))
-    }
-
-    fn cast_range(
-        &self,
-        range: Range<usize>,
-        dtype: DType,
-        out: &mut [u8],
-        options: CastOptions,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let mut rest = out;
-        self.with_elements(range, whole_bytes(self.dtype, dtype), interrupt, |bytes| {
-            let elements = bytes.len() * 8 / self.dtype.bits();
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(elements * dtype.bits() / 8);
-            rest = later;
-            cast(self.dtype, dtype, bytes, now, options)
+        let multiple = whole_bytes(self.dtype, dtype);
+        WORKERS.each(parts, interrupt, |(range, out), go_on| {
+            self.convert_elements(range, multiple, out, go_on, |bytes, out| {
+                cast(self.dtype, dtype, bytes, out, options)
+            })
         })
     }
 }
@@ -91,12 +74,8 @@ pub fn dequantize(
         let parts = parts(count, (PART * 8 / block_bits).max(1), block_bits, out);
         WORKERS.each(parts, interrupt, |(range, out), go_on| {
             let range = range.start * bytes_per_block..range.end * bytes_per_block;
-            let mut rest = out;
-            bytes.with_elements(range, bytes_per_block, go_on, |bytes| {
-                let (now, later) =
-                    std::mem::take(&mut rest).split_at_mut(bytes.len() / bytes_per_block * block_bits / 8);
-                rest = later;
-                quant::dequantize(encoding, bytes, dtype, now)
+            bytes.convert_elements(range, bytes_per_block, out, go_on, |bytes, out| {
+                quant::dequantize(encoding, bytes, dtype, out)
             })
         })
     };
@@ -104,9 +83,7 @@ pub fn dequantize(
         fill(check_out(out, dtype, shape, &[blocks])?)?;
         return Ok(out.get().clone());
     }
-    let mut block = Block::any(size)?;
-    fill(block.as_mut_slice())?;
-    Buffer::contiguous_at(block.freeze(), 0, dtype, shape)
+    Buffer::filled(dtype, shape, fill)
 }
 
 /// Float32 values as packed blocks, row by row: the last dimension becomes that of the bytes.
@@ -123,21 +100,17 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
     if let Some(row) = shape.last_mut() {
         *row = *row / elements as i64 * bytes_per_block as i64;
     }
-    let size = checked_size(DType::UInt8, &shape)?;
-    let mut block = Block::any(size)?;
-    let (per_part, bits) = ((PART / (elements * 4)).max(1), bytes_per_block * 8);
-    let parts = parts(values.elements() / elements, per_part, bits, block.as_mut_slice());
-    WORKERS.each(parts, interrupt, |(range, out), go_on| {
-        let mut rest = out;
-        values.with_elements(range.start * elements..range.end * elements, elements, go_on, |bytes| {
-            let (words, _) = bytes.as_chunks::<4>();
-            let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(values.len() / elements * bytes_per_block);
-            rest = later;
-            quant::quantize(encoding, &values, now)
+    Buffer::filled(DType::UInt8, &shape, |out| {
+        let parts = parts(values.elements() / elements, (PART / (elements * 4)).max(1), bytes_per_block * 8, out);
+        WORKERS.each(parts, interrupt, |(range, out), go_on| {
+            let range = range.start * elements..range.end * elements;
+            values.convert_elements(range, elements, out, go_on, |bytes, out| {
+                let (words, _) = bytes.as_chunks::<4>();
+                let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
+                quant::quantize(encoding, &values, out)
+            })
         })
-    })?;
-    Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &shape)
+    })
 }
 
 /// `data × scale of its block`, computed in f32 and rounded once to `dtype`: matrices (the last two axes; more in front are a batch of
@@ -150,13 +123,15 @@ pub fn scale_blocks(
     saturate: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<Buffer> {
-    let (matrices, rows, cols) = matrices(data)?;
-    let (scale_matrices, scale_rows, scale_cols) = matrices_of_scales(scales)?;
+    let (matrices, rows, cols) = as_matrices(data)?;
+    let found = as_matrices(scales).map_err(|_| {
+        Error::Argument(format!("the scales are a matrix, one for each block; they have shape {:?}", scales.shape))
+    })?;
     if block.0 == 0 || block.1 == 0 {
         return Err(Error::Argument(format!("a block of {} x {} elements is empty", block.0, block.1)));
     }
     let expected = (matrices, rows.div_ceil(block.0), cols.div_ceil(block.1));
-    if (scale_matrices, scale_rows, scale_cols) != expected {
+    if found != expected {
         return Err(Error::Argument(format!(
             "data of shape {:?} in blocks of {} x {} has scales of shape {:?}; they have {:?}",
             data.shape,
@@ -175,39 +150,33 @@ pub fn scale_blocks(
     let row_bytes = cols * data.dtype.bits() / 8;
     let out_row_bytes = cols * dtype.bits() / 8;
     let per_part = (PART / out_row_bytes.max(row_bytes).max(1)).max(1).next_multiple_of(block.0.min(rows.max(1)));
-    let stores = if size >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
+    let stream = size >= STREAM_FROM;
     let scale_bytes = expected.1 * expected.2 * scales.dtype.bits() / 8;
     let bytes = data.storage.slice(data.offset, data.size())?;
     let scale_values = scales.storage.slice(scales.offset, scales.size())?;
     let ranges = (0..rows).step_by(per_part).map(|start| start..(start + per_part).min(rows));
     let ranges = (0..matrices).flat_map(|matrix| ranges.clone().map(move |range| (matrix, range)));
-    let mut made = Block::any(size)?;
-    let parts = made.parts(ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
-    WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), _| {
-        let scaled = BlockScaled {
-            data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
-            dtype: data.dtype,
-            scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
-            scales_dtype: scales.dtype,
-            rows,
-            cols,
-            block,
-        };
-        scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stores })
-    })?;
-    Buffer::contiguous_at(made.freeze(), 0, dtype, &data.shape)
+    Buffer::filled(dtype, &data.shape, |out| {
+        let parts = memory::parts(out, ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
+        WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), _| {
+            let scaled = BlockScaled {
+                data: &bytes[matrix * rows * row_bytes..][..rows * row_bytes],
+                dtype: data.dtype,
+                scales: &scale_values[matrix * scale_bytes..][..scale_bytes],
+                scales_dtype: scales.dtype,
+                rows,
+                cols,
+                block,
+            };
+            scale_block_rows(&scaled, range, out, dtype, CastOptions { saturate, stream })
+        })
+    })
 }
 
 /// Number of matrices, rows, columns.
-fn matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
+fn as_matrices(data: &Buffer) -> Result<(usize, usize, usize)> {
     match &*data.shape {
         [front @ .., rows, cols] => Ok((front.iter().product::<i64>() as usize, *rows as usize, *cols as usize)),
         shape => Err(Error::Argument(format!("block scales are for matrices; the data has shape {shape:?}"))),
     }
-}
-
-fn matrices_of_scales(scales: &Buffer) -> Result<(usize, usize, usize)> {
-    matrices(scales).map_err(|_| {
-        Error::Argument(format!("the scales are a matrix, one for each block; they have shape {:?}", scales.shape))
-    })
 }

@@ -6,7 +6,7 @@ use super::{Buffer, strided};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{self, Block, Exclusive};
+use crate::memory::{self, Exclusive};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes of the larger of input and output that one part has: some cache lines of work for each thread, and a few huge pages.
@@ -42,14 +42,15 @@ impl Buffer {
         strided::gather(self, range, out, interrupt)
     }
 
-    /// Lets `take` have some elements, one after the other, a bounded number at a time that is a multiple of `multiple`. They are where they
-    /// are, or copied where that is a mapping, which may vanish, or has gaps.
-    pub(super) fn with_elements(
+    /// Lets `convert` have some elements, each time with their share of `out`: one after the other, a bounded number at a time that is a
+    /// multiple of `multiple`. They are where they are, or copied where that is a mapping, which may vanish, or has gaps.
+    pub(super) fn convert_elements(
         &self,
         range: Range<usize>,
         multiple: usize,
+        out: &mut [u8],
         interrupt: Interrupt<'_>,
-        mut take: impl FnMut(&[u8]) -> Result<()>,
+        mut convert: impl FnMut(&[u8], &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let bits = self.dtype.bits();
         let in_place = self.is_contiguous() && !self.storage.is_mapped();
@@ -63,14 +64,16 @@ impl Buffer {
         if !in_place {
             strided::grow(&mut scratch, step.min(range.len()) * bits / 8)?;
         }
-        for start in range.clone().step_by(step) {
-            let some = start..(start + step).min(range.end);
+        let ranges = range.clone().step_by(step).map(|start| start..(start + step).min(range.end));
+        let len = out.len();
+        let shares = memory::parts(out, ranges.clone().map(|some| len * some.len() / range.len()));
+        for (some, out) in ranges.zip(shares) {
             let size = some.len() * bits / 8;
             if in_place {
-                take(self.storage.slice(self.offset + start * bits / 8, size)?)?;
+                convert(self.storage.slice(self.offset + some.start * bits / 8, size)?, out)?;
             } else {
                 self.read_elements(some, &mut scratch[..size], interrupt)?;
-                take(&scratch[..size])?;
+                convert(&scratch[..size], out)?;
             }
             interrupt()?;
         }
@@ -84,11 +87,10 @@ impl Buffer {
 
     /// A contiguous copy in memory of its own. A view of a file that was truncated meanwhile gives an error.
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
-        let (size, bits) = (self.size(), self.dtype.bits());
-        let mut block = Block::any(size)?;
-        let parts = parts(self.elements(), per_part(self.dtype, self.dtype), bits, block.as_mut_slice());
-        WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))?;
-        Self::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
+        Self::filled(self.dtype, &self.shape, |out| {
+            let parts = parts(self.elements(), per_part(self.dtype, self.dtype), self.dtype.bits(), out);
+            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))
+        })
     }
 }
 

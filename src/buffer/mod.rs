@@ -68,6 +68,13 @@ impl Buffer {
         Self::contiguous_at(Block::zeros(bytes)?.freeze(), 0, dtype, shape)
     }
 
+    /// A new tensor whose bytes are what `fill` makes of them.
+    fn filled(dtype: DType, shape: &[i64], fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
+        let mut block = Block::any(checked_size(dtype, shape)?)?;
+        fill(block.as_mut_slice())?;
+        Self::contiguous_at(block.freeze(), 0, dtype, shape)
+    }
+
     /// The memory that the elements lie in.
     pub fn storage(&self) -> &Arc<Storage> {
         &self.storage

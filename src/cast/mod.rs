@@ -14,7 +14,7 @@ mod table;
 mod x86;
 
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
-pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at, scale_blocks};
+pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -25,20 +25,8 @@ use crate::rules;
 pub struct CastOptions {
     /// Give the largest finite value where a value is too large, instead of infinity or NaN.
     pub saturate: bool,
-    /// How to write the output.
-    pub stores: Stores,
-}
-
-/// How to write the output. The bytes are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stores {
-    /// Past the caches if the output of this call is too large for them.
-    #[default]
-    Auto,
-    /// Through the caches: for an output that is used at once, or whose pages have just been zeroed and are still in there.
-    Cached,
-    /// Past the caches: for a part of a large output.
-    Streamed,
+    /// Write past the caches: for an output that is too large for them, or a part of one. The bytes are the same.
+    pub stream: bool,
 }
 
 /// True if elements of `from` can be converted to `to`.

@@ -30,12 +30,7 @@ pub struct BlockScaled<'a> {
     pub block: (usize, usize),
 }
 
-/// Dequantises the whole matrix into `out`, elements of `out_dtype`.
-pub fn scale_blocks(matrix: &BlockScaled<'_>, out: &mut [u8], out_dtype: DType, options: CastOptions) -> Result<()> {
-    scale_block_rows(matrix, 0..matrix.rows, out, out_dtype, options)
-}
-
-/// Dequantises some rows into `out`, which has room for these rows alone: so that several threads can each do a part.
+/// Dequantises some rows into `out`, elements of `out_dtype`, which has room for these rows alone: so that several threads can each do a part.
 pub fn scale_block_rows(
     matrix: &BlockScaled<'_>,
     rows: Range<usize>,
@@ -60,7 +55,7 @@ pub fn scale_block_rows_at(
     if plan.row_bytes == 0 || rows.is_empty() {
         return Ok(());
     }
-    let target = Target { level, dtype: out_dtype, saturate: options.saturate, stream: streams(options, out) };
+    let target = Target { level, dtype: out_dtype, options };
     let mut stripe = Stripe::default();
     let mut out = out;
     let mut start = rows.start;
@@ -78,7 +73,7 @@ pub fn scale_block_rows_at(
         start = end;
     }
     #[cfg(target_arch = "x86_64")]
-    if target.stream {
+    if options.stream {
         super::x86::fence();
     }
     Ok(())
@@ -161,16 +156,7 @@ fn is_exact_in_f32(dtype: DType) -> bool {
 struct Target {
     level: Level,
     dtype: DType,
-    saturate: bool,
-    stream: bool,
-}
-
-#[cfg(target_arch = "x86_64")]
-use super::x86::streams;
-
-#[cfg(not(target_arch = "x86_64"))]
-fn streams(_: CastOptions, _: &[u8]) -> bool {
-    false
+    options: CastOptions,
 }
 
 /// What the rows of one row of blocks share.
@@ -197,7 +183,7 @@ impl Stripe {
             }
         }
         #[cfg(target_arch = "x86_64")]
-        let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS && !target.saturate)
+        let tables = (rows >= TABLE_ROWS && matrix.block.1 >= TABLE_COLS && !target.options.saturate)
             .then(|| {
                 let memory = before.tables.unwrap_or_default();
                 super::x86::ScaleTables::new(target.level, matrix.dtype, target.dtype, &scales, memory)
@@ -215,7 +201,7 @@ impl Stripe {
     fn rows(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if let Some(tables) = &self.tables {
-            tables.rows((matrix.block.1, matrix.cols), src, dst, target.stream);
+            tables.rows((matrix.block.1, matrix.cols), src, dst, target.options.stream);
             return;
         }
         let row_bytes = matrix.cols * matrix.dtype.bits() / 8;
@@ -229,8 +215,8 @@ impl Stripe {
         #[cfg(target_arch = "x86_64")]
         {
             let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
-            if !target.saturate
-                && super::x86::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.stream)
+            if !target.options.saturate
+                && super::x86::scale_row(target.level, from, to, matrix.block.1, &self.scales, target.options.stream)
             {
                 return;
             }
@@ -245,7 +231,7 @@ impl Stripe {
                 let scale = self.scales.get(col / matrix.block.1).copied().unwrap_or(f32::NAN);
                 *value = product(f32::from_le_bytes(*value), scale).to_le_bytes();
             }
-            let options = CastOptions { saturate: target.saturate, ..CastOptions::default() };
+            let options = CastOptions { stream: false, ..target.options };
             convert(target.level, DType::Float32, target.dtype, buffer, dst, options);
         }
     }

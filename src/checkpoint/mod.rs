@@ -193,7 +193,8 @@ impl Catalog {
             table.push(&TensorInfo { name: name.as_deref().unwrap_or(info.name), ..info })?;
         }
         NameIndex::probe(&table)?;
-        let names = NameIndex::new(&table).map_err(|(a, b)| {
+        let names = NameIndex::new(&table).map_err(|twice| {
+            let (a, b) = twice.first().copied().unwrap_or_default();
             let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both get this name");
             let fault = Fault::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));

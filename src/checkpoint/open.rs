@@ -71,12 +71,14 @@ impl Contents {
         self.sources.push(None);
     }
 
-    fn finish(self, names: Option<NameIndex>, note: Option<String>) -> Result<Read> {
+    fn finish(self, names: Option<NameIndex>, note: Option<String>, options: &OpenOptions) -> Result<Read> {
         let Self { sources, files, table } = self;
         NameIndex::probe(&table)?;
         let names = match names {
             Some(names) => names,
-            None => NameIndex::new(&table).map_err(|(a, b)| twice(&table, &files, a, b))?,
+            None => NameIndex::new(&table).map_err(|pairs| {
+                options.format.error_of(pairs.into_iter().map(|(a, b)| twice(&table, &files, a, b)))
+            })?,
         };
         let findings = Vec::new();
         Ok((Catalog { files: files.into(), table, names, findings, note }, sources))
@@ -158,7 +160,7 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
         let path = &contents.files[0].path;
         findings.note(rules::CHECKPOINT_SHARDS_ALONE, |rule| Fault::new(rule, note.clone()).path(path));
     }
-    contents.finish(None, note)
+    contents.finish(None, note, options)
 }
 
 /// Opens the files of a set, and has the first bytes of all fetched at the same time. A process may have few files open, a set have many.
@@ -192,26 +194,27 @@ fn alone(files: &[FileFacts]) -> Option<String> {
 
 fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
     let file = LocalFile::open(path)?;
-    let parser = index::Parser::new(file.len(), &options.format.limits);
+    let parser = index::Parser::new(file.len(), &options.format);
     let index = drive(parser, &file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
 
     let mut contents = Contents::default();
     let mut disagreements = Disagreements::new();
-    let mut missing = vec![false; paths.len()];
+    let mut absent = vec![false; paths.len()];
     let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
             Ok(file) => contents.add(file, options, findings)?,
             Err(Error::MissingFile { .. }) => {
-                missing[number] = true;
+                absent[number] = true;
                 contents.add_nothing(paths[number].clone());
             }
             Err(error) => return Err(error),
         }
     }
-    disagreements.missing_shards(&paths, &index, &missing);
+    disagreements.missing_shards(&paths, &index, &absent);
+    // What is broken, too, where errors are collected.
     let missing: Vec<bool> = contents.sources.iter().map(Option::is_none).collect();
     NameIndex::probe(&contents.table)?;
     let names = NameIndex::new(&contents.table).ok();
@@ -223,7 +226,7 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Re
         disagreements.total_size(path, &index, &contents.table);
     }
     findings.extend(disagreements.finish(options.format.policy)?);
-    contents.finish(names, None)
+    contents.finish(names, None, options)
 }
 
 /// The header, and what is kept beside it.
@@ -275,11 +278,11 @@ fn misnamed(path: &Path, kind: Kind) -> Option<String> {
     (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))
 }
 
-fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Error {
+fn twice(table: &TensorTable, files: &[FileFacts], a: usize, b: usize) -> Fault {
     let (first, second) = (table.get(a.min(b)), table.get(a.max(b)));
     let [first_path, second_path] = [first, second].map(|info| text::path(&files[info.file as usize].path));
     let cause = format!("the same name stands in {first_path} and in {second_path}");
     let fault =
         Fault::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(second.name).path(&files[second.file as usize].path);
-    fault.offset(second.span.start()).format()
+    fault.offset(second.span.start())
 }

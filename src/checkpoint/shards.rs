@@ -12,20 +12,18 @@ use crate::tensor::{TensorInfo, TensorTable};
 const LISTED: usize = 20;
 
 /// Disagreements between an index and its shards.
-pub(super) struct Disagreements {
-    findings: Findings,
-}
+pub(super) struct Disagreements(Findings);
 
 impl Disagreements {
     pub(super) fn new() -> Self {
         // All are looked for: a strict opening, too, says how many there are.
-        Self { findings: Findings::new(Policy::Lenient, LISTED, None) }
+        Self(Findings::new(Policy::Lenient, LISTED, None))
     }
 
     /// `place` is the path and, where the finding is about one, the tensor.
     fn add(&mut self, rule: &'static Rule, place: (&Path, Option<&str>), cause: String) {
-        self.findings
-            .note(rule, |rule| Fault { tensor: place.1.map(str::to_owned), ..Fault::new(rule, cause).path(place.0) });
+        let (path, tensor) = (place.0, place.1.map(str::to_owned));
+        self.0.note(rule, |rule| Fault { tensor, ..Fault::new(rule, cause).path(path) });
     }
 
     /// Notes the shards that are not there.
@@ -104,8 +102,8 @@ impl Disagreements {
 
     /// All findings; or, where disagreements are not tolerated, an error for the first.
     pub(super) fn finish(mut self, policy: Policy) -> Result<Vec<Fault>> {
-        let total = self.findings.total();
-        let mut list = self.findings.close();
+        let total = self.0.total();
+        let mut list = self.0.close();
         if policy == Policy::Strict && total > 0 {
             let mut first = list.swap_remove(0);
             let more = if total > 1 { format!("There are {} more disagreements. ", total - 1) } else { String::new() };

@@ -54,8 +54,8 @@ fn zip_contents(
     drop(bytes);
     pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
-    let frame = File { big_endian: layout.big_endian, version: layout.version, places: &places };
-    let (header, mut torch) = finish(pickled, frame, &limits, unnamed)?;
+    let frame = File { big_endian: layout.big_endian, places: &places };
+    let (header, mut torch) = finish(pickled, frame, layout.version, &limits, unnamed)?;
     torch.stray_globals = stray;
     Ok((header, torch))
 }
@@ -72,9 +72,11 @@ fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limi
     for _ in 0..STRAY_PICKLES {
         let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) else { break };
         let (globals, outcome) = pickle::globals(rest, at + start as u64, limits, PersistentIds::Zip);
-        let new = globals.into_iter().filter(|global| !pickled.globals.iter().any(|have| have.is_same(global)));
-        let new: Vec<GlobalUse> = new.filter(|global| !found.iter().any(|have| have.is_same(global))).collect();
-        found.extend(new);
+        for global in globals {
+            if !pickled.globals.iter().chain(&found).any(|have| have.is_same(&global)) {
+                found.push(global);
+            }
+        }
         match outcome {
             Ok(len) => start += len,
             Err(_) => break,
@@ -103,20 +105,27 @@ pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> R
         let whole = Span::within(source.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
         Some(Place::stored(whole))
     };
-    let frame = File { big_endian: false, version: None, places: &places };
-    let (header, torch) = finish(pickled, frame, &pickle_limits(&options.limits), unnamed)?;
+    let frame = File { big_endian: false, places: &places };
+    let (header, torch) = finish(pickled, frame, None, &pickle_limits(&options.limits), unnamed)?;
     Ok((Header { findings, ..header }, torch))
 }
 
-fn finish(pickled: Pickled, frame: File<'_>, limits: &pickle::Limits, unnamed: bool) -> Result<(Header, Torch)> {
+/// `version` is that of the archive.
+fn finish(
+    pickled: Pickled,
+    frame: File<'_>,
+    version: Option<u64>,
+    limits: &pickle::Limits,
+    unnamed: bool,
+) -> Result<(Header, Torch)> {
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
-    metadata.extend(frame.version.map(|version| ("version".to_owned(), version.to_string())));
+    metadata.extend(version.map(|version| ("version".to_owned(), version.to_string())));
     if unnamed {
         let header = Header { metadata, ..Header::default() };
-        return Ok((header, torch::unnamed(pickled, frame)?));
+        return Ok((header, Torch::new(pickled, frame)?));
     }
-    let torch::Read { tensors, torch } = torch::build(pickled, frame, limits)?;
+    let (tensors, torch) = torch::build(pickled, frame, limits)?;
     Ok((Header { tensors, metadata, ..Header::default() }, torch))
 }
 
@@ -137,7 +146,7 @@ impl Checkpoint {
         let mut count = 0;
         for (number, file) in self.files.iter().enumerate() {
             let (Some(file), Some(torch)) = (file.as_deref(), self.catalog.torch(number as u32)) else { continue };
-            for (_, place) in torch.checksums() {
+            for place in torch.checksums() {
                 verify(file, torch, place, &self.options.format.interrupt)
                     .map_err(|error| error.at_path(file.path()))?;
                 count += 1;
@@ -148,7 +157,7 @@ impl Checkpoint {
 }
 
 fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut checksum = torch_zip::Crc32::default();
+    let mut checksum = crc32fast::Hasher::new();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
         let compressed = source.read_span(place.span, interrupt, |_| Ok(()))?;
@@ -164,5 +173,5 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
             interrupt()?;
         }
     }
-    torch.check_crc32(place.span, place.crc32, checksum.value())
+    torch.check_crc32(place.span, place.crc32, checksum.finalize())
 }

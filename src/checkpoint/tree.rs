@@ -39,6 +39,12 @@ struct Node {
     omitted: Option<String>,
 }
 
+impl Node {
+    fn summary(&self) -> String {
+        format!("{}, {}", plural(self.weights, "weight"), size(self.bytes))
+    }
+}
+
 /// What a prefix of a checkpoint looks like.
 #[derive(Debug)]
 pub struct Tree {
@@ -187,11 +193,8 @@ fn alike(catalog: &Catalog, prefix: &str, children: &[Child<'_>]) -> usize {
 }
 
 /// Sorts 10 after 9, and numbers before words.
-fn natural(component: &str) -> (Option<u64>, &str) {
-    match component.parse() {
-        Ok(number) => (Some(number), component),
-        Err(_) => (Some(u64::MAX), component),
-    }
+fn natural(component: &str) -> (u64, &str) {
+    (component.parse().unwrap_or(u64::MAX), component)
 }
 
 struct Line {
@@ -203,18 +206,8 @@ struct Line {
 impl Line {
     fn of(node: &Node, indent: String) -> Self {
         let label = indent + &text::shown(&node.label);
-        match &node.detail {
-            Some(detail) => Self { label, columns: detail.clone(), is_weight: true },
-            None => Self {
-                label,
-                columns: [
-                    String::new(),
-                    String::new(),
-                    format!("{}, {}", plural(node.weights, "weight"), size(node.bytes)),
-                ],
-                is_weight: false,
-            },
-        }
+        let columns = node.detail.clone().unwrap_or_else(|| [String::new(), String::new(), node.summary()]);
+        Self { label, columns, is_weight: node.detail.is_some() }
     }
 }
 
@@ -239,7 +232,7 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
     let label = text::html(&text::shown(&node.label));
     let detail = match &node.detail {
         Some([dtype, shape, size]) => format!("{} {shape} <small>{size}</small>", text::html(dtype)),
-        None => format!("<small>{}, {}</small>", plural(node.weights, "weight"), size(node.bytes)),
+        None => format!("<small>{}</small>", node.summary()),
     };
     if node.children.is_empty() {
         let _ = write!(html, "<div style=\"margin-left: 1.2em\">{label} {detail}</div>");

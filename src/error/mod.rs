@@ -196,7 +196,7 @@ impl Error {
         Self::Io { path: path.to_path_buf(), action: action.into(), source }
     }
 
-    /// The broken rule, where there is one; of several, the first that is an error.
+    /// The broken rule, where there is one; of several, the first that is an error, or the last if none is.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Findings(list) => list.iter().find(|fault| fault.rule.severity == Severity::Error).or(list.last()),

@@ -10,8 +10,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use crate::budget::{self, Pace, Short};
 use crate::error::{Fault, Result};
-use crate::format::json::{Skipped, Text, probe};
-use crate::format::{Limits, Parse, Progress, shown};
+use crate::format::json::{self, Skipped, Text};
+use crate::format::{Limits, Options, Parse, Progress, shown};
 use crate::names::{NameIndex, compare};
 use crate::rules;
 use crate::source::Part;
@@ -89,14 +89,14 @@ impl ShardIndex {
         Ok(())
     }
 
-    /// Makes the names ready to be found; gives the number of one that is there twice.
-    fn sort(&mut self) -> Result<Option<usize>, Short> {
-        // The sort takes half as much again.
-        budget::probe(self.len() * 2 * size_of::<u32>())?;
+    /// Makes the names ready to be found; gives the numbers of those that are there before.
+    fn sort(&mut self) -> Result<Vec<u32>, Short> {
+        // The sort takes half as much again, and names that are there twice as much as the names.
+        budget::probe(self.len() * 3 * size_of::<u32>())?;
         let mut sorted: Vec<u32> = (0..self.len() as u32).collect();
         sorted.sort_by(|&a, &b| compare(self.name(a as usize), self.name(b as usize)));
         let same = |pair: &&[u32]| self.name(pair[0] as usize) == self.name(pair[1] as usize);
-        let twice = sorted.windows(2).find(same).map(|pair| pair[1] as usize);
+        let twice = sorted.windows(2).filter(same).map(|pair| pair[1]).collect();
         self.sorted = sorted;
         Ok(twice)
     }
@@ -108,13 +108,13 @@ pub struct Parser<'o> {
     /// The whole file, once it was asked for.
     bytes: Option<Vec<u8>>,
     file_len: u64,
-    limits: &'o Limits,
+    options: &'o Options,
 }
 
 impl<'o> Parser<'o> {
     /// Of a file of `file_len` bytes.
-    pub fn new(file_len: u64, limits: &'o Limits) -> Self {
-        Self { bytes: None, file_len, limits }
+    pub fn new(file_len: u64, options: &'o Options) -> Self {
+        Self { bytes: None, file_len, options }
     }
 }
 
@@ -123,9 +123,9 @@ impl Parse for Parser<'_> {
 
     fn advance(&mut self) -> Result<Progress<'_, ShardIndex>> {
         if let Some(bytes) = &self.bytes {
-            return parse(bytes, self.limits).map(Progress::Done);
+            return parse(bytes, self.options).map(Progress::Done);
         }
-        check_length(self.file_len, self.limits)?;
+        check_length(self.file_len, &self.options.limits)?;
         let bytes = self.bytes.insert(budget::zeroed(self.file_len as usize)?);
         Ok(Progress::Need(vec![Part { offset: 0, bytes }]))
     }
@@ -140,41 +140,32 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
 }
 
 /// Reads the bytes of an index.
-pub fn parse(bytes: &[u8], limits: &Limits) -> Result<ShardIndex> {
-    check_length(bytes.len() as u64, limits)?;
+pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
+    check_length(bytes.len() as u64, &options.limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let fault = Fault::new(rules::INDEX_UTF8, "the index is not UTF-8");
         fault.offset(error.valid_up_to() as u64).format()
     })?;
-    probe(text)?;
+    json::probe(text)?;
     let mut reader = Reader::default();
-    let mut json = serde_json::Deserializer::from_str(text);
-    let read = json.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| json.end());
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = deserializer.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| deserializer.end());
     if let Err(error) = read {
-        let offset = byte_offset(bytes, error.line(), error.column());
-        let fault = reader.fault.take().unwrap_or_else(|| {
-            let message = error.to_string(); // quotes the text that it stumbled over, which may be megabytes
-            let message = shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message));
-            Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", message.replace("\\\"", "\"")))
-        });
-        return Err(budget::error_of(fault.offset(offset).into()));
+        let no_index = || Fault::new(rules::INDEX_JSON, format!("not a valid index: {}", json::message(&error)));
+        let fault = reader.fault.take().unwrap_or_else(no_index);
+        return Err(budget::error_of(fault.offset(json::offset(text, &error)).into()));
     }
     if !reader.has_weight_map {
         return Err(Fault::new(rules::INDEX_WEIGHT_MAP, "the index has no weight_map").format());
     }
     let mut index = reader.index;
-    if let Some(latter) = index.sort()? {
-        let fault = Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter));
-        return Err(fault.format());
+    let twice = index.sort()?;
+    if twice.is_empty() {
+        return Ok(index);
     }
-    Ok(index)
-}
-
-/// The offset of a line and column, both counted from one, as serde_json counts them.
-fn byte_offset(bytes: &[u8], line: usize, column: usize) -> u64 {
-    let start =
-        bytes.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>();
-    (start + column.saturating_sub(1)).min(bytes.len()) as u64
+    Err(options.error_of(twice.into_iter().map(|latter| {
+        Fault::new(rules::INDEX_DUPLICATE_NAME, "the index names it twice").tensor(index.name(latter as usize))
+    })))
 }
 
 /// A shard's name must be a relative path that stays below the index, on every system.

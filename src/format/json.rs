@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::budget::{self, Short};
+use crate::format::shown;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// What serde_json takes for a text at most, in bytes for each byte of it: copies of a string with escapes, and a message that quotes
@@ -15,6 +16,18 @@ const SMALL: usize = 1 << 16;
 /// Looks whether there is memory to read this text.
 pub(super) fn probe(text: &str) -> Result<(), Short> {
     if text.len() < SMALL { Ok(()) } else { budget::probe(text.len().saturating_mul(COPIES)) }
+}
+
+/// What serde_json says of a text that is not what it should be, without the place. It may quote a text of megabytes.
+pub(super) fn message(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"")
+}
+
+/// The offset in the text of the character that serde_json stumbled over; it counts lines and columns from one.
+pub(super) fn offset(text: &str, error: &serde_json::Error) -> u64 {
+    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    (before + error.column()).saturating_sub(1).min(text.len()) as u64
 }
 
 /// A string, borrowed where it has no escapes.

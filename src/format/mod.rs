@@ -16,7 +16,7 @@ pub mod torch_zip;
 pub use parse::{Parse, Progress, drive};
 pub use sniff::{Kind, SNIFF_BYTES, sniff};
 
-use crate::error::{Fault, Findings, Policy, Result};
+use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::rules::Rule;
 use crate::tensor::TensorTable;
 pub(crate) use crate::text::shown;
@@ -81,6 +81,15 @@ impl Options {
     /// A list for the findings of a file; `more` is the rule of the one that counts those that are not kept.
     pub fn findings(&self, more: &'static Rule) -> Findings {
         Findings::new(self.policy, self.limits.findings, Some(more))
+    }
+
+    /// The error of faults of one rule: the first, or all of them where errors are collected.
+    pub(crate) fn error_of(&self, faults: impl IntoIterator<Item = Fault>) -> Error {
+        let mut findings = Findings::new(self.policy, self.limits.findings, None);
+        match faults.into_iter().try_for_each(|fault| findings.report(fault)) {
+            Err(first) => Error::Format(first),
+            Ok(()) => Error::Findings(findings.close()),
+        }
     }
 }
 

@@ -29,29 +29,32 @@ impl NameTable {
         self.keys.binary_search_by(order).ok().and_then(|found| self.keys.get(found)).map(|key| position(*key))
     }
 
-    /// Of the pairs of positions whose names are `alike` (equal, or equal but for the case of letters), that which is complete first.
-    pub(super) fn first_pair<'a>(
+    /// The pairs of positions whose names are `alike` (equal, or equal but for the case of letters), that which is complete first before the
+    /// others: each name with the one before it.
+    pub(super) fn pairs<'a>(
         &self,
         name: impl Fn(usize) -> &'a str,
         alike: impl Fn(&str, &str) -> bool,
-    ) -> Option<(usize, usize)> {
+    ) -> Result<Vec<(usize, usize)>, Short> {
         let same_hash = self.keys.windows(2).filter(|pair| matches!(pair, [a, b] if a & !POSITION == b & !POSITION));
         let pairs = same_hash.filter_map(|pair| Some((position(*pair.first()?), position(*pair.last()?))));
-        let pairs = pairs.filter(|&(a, b)| alike(name(a), name(b))).map(|(a, b)| (a.min(b), a.max(b)));
-        pairs.min_by_key(|pair| pair.1)
+        let mut found = Vec::new();
+        for (a, b) in pairs.filter(|&(a, b)| alike(name(a), name(b))) {
+            budget::reserve(&mut found, 1)?;
+            found.push((a.min(b), a.max(b)));
+        }
+        found.sort_unstable_by_key(|pair| pair.1);
+        Ok(found)
     }
 }
 
-/// The first of `count` names that was there before: (the former position, its own position).
-pub(super) fn first_duplicate<'a>(
-    count: usize,
-    name: impl Fn(usize) -> &'a str,
-) -> Result<Option<(usize, usize)>, Short> {
+/// Those of `count` names that were there before: (the former position, its own position).
+pub(super) fn duplicates<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Result<Vec<(usize, usize)>, Short> {
     // Most writers sort the names.
     if (1..count).all(|position| name(position - 1) < name(position)) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    Ok(NameTable::new(count, &name)?.first_pair(name, |a, b| a == b))
+    NameTable::new(count, &name)?.pairs(name, |a, b| a == b)
 }
 
 /// A quick hash in the upper half, the same for letters of both cases. It need not resist an attacker: see [`NameTable`].
@@ -84,18 +87,21 @@ mod tests {
     fn duplicates_are_told_from_names_whose_hashes_are_equal() {
         // Among so many names about ten pairs share their 32 bits of hash.
         let mut names: Vec<String> = (0..300_000).rev().map(|i| format!("layers.{i}.weight")).collect();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Ok(None));
+        assert_eq!(duplicates(names.len(), |i| &names[i]), Ok(Vec::new()));
         names[200_000] = names[7].clone();
         names[250_000] = names[7].clone();
         names[240_000] = names[100_000].clone();
-        assert_eq!(first_duplicate(names.len(), |i| &names[i]), Ok(Some((7, 200_000))));
+        assert_eq!(
+            duplicates(names.len(), |i| &names[i]),
+            Ok(vec![(7, 200_000), (100_000, 240_000), (200_000, 250_000)])
+        );
     }
 
     #[test]
     fn every_name_is_found_among_names_whose_hashes_are_equal() {
         let names: Vec<String> = (0..300_000).map(|i| format!("archive/data/{i}")).collect();
         let table = NameTable::new(names.len(), |i| &names[i]).expect("memory");
-        assert_eq!(table.first_pair(|i| &names[i], str::eq_ignore_ascii_case), None);
+        assert_eq!(table.pairs(|i| &names[i], str::eq_ignore_ascii_case), Ok(Vec::new()));
         assert!((0..names.len()).all(|i| table.find(&names[i], |i| &names[i]) == Some(i)));
         assert_eq!(table.find("archive/data/300000", |i| &names[i]), None);
         assert_eq!(table.find("archive/DATA/7", |i| &names[i]), None);
@@ -105,7 +111,7 @@ mod tests {
     fn names_of_different_case_are_told_apart() {
         let names = ["a/x", "a/data.pkl", "a/y", "a/DATA.pkl"];
         let table = NameTable::new(4, |i| names[i]).expect("memory");
-        assert_eq!(table.first_pair(|i| names[i], |a, b| a == b), None);
-        assert_eq!(table.first_pair(|i| names[i], str::eq_ignore_ascii_case), Some((1, 3)));
+        assert_eq!(table.pairs(|i| names[i], |a, b| a == b), Ok(Vec::new()));
+        assert_eq!(table.pairs(|i| names[i], str::eq_ignore_ascii_case), Ok(vec![(1, 3)]));
     }
 }

@@ -55,26 +55,13 @@ const STRANGERS: [(usize, &[u8], &str, &str); 13] = [
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes", "load it with Keras and save it as safetensors"),
     (0, b"\x93NUMPY", "a NumPy array", "load it with numpy.load"),
     (4, b"TFL3", "a TensorFlow Lite model", "convert it to safetensors or GGUF first"),
-    (
-        0,
-        b"tjgg",
-        "a GGJT file, the predecessor of GGUF",
-        "convert it with the scripts of llama.cpp, or find a GGUF of it",
-    ),
-    (
-        0,
-        b"fmgg",
-        "a GGMF file, a predecessor of GGUF",
-        "convert it with the scripts of llama.cpp, or find a GGUF of it",
-    ),
-    (
-        0,
-        b"lmgg",
-        "a GGML file, a predecessor of GGUF",
-        "convert it with the scripts of llama.cpp, or find a GGUF of it",
-    ),
+    (0, b"tjgg", "a GGJT file, the predecessor of GGUF", OLD_GGML),
+    (0, b"fmgg", "a GGMF file, a predecessor of GGUF", OLD_GGML),
+    (0, b"lmgg", "a GGML file, a predecessor of GGUF", OLD_GGML),
     (0, b"%PDF", "a PDF document", "give the checkpoint itself"),
 ];
+
+const OLD_GGML: &str = "convert it with the scripts of llama.cpp, or find a GGUF of it";
 
 /// The format of a file of `file_len` bytes that begins with `prefix`: its first [`SNIFF_BYTES`], or all of it.
 pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {

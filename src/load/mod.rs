@@ -26,6 +26,9 @@ impl Checkpoint {
     /// Packed blocks come as bytes, in the shape of [`crate::tensor::TensorInfo::byte_shape`]; elements of a type that this version does not
     /// know, as one row of bytes; those of a type that only PyTorch has, with the bytes of an element as the last dimension.
     /// Tensors of a big-endian file come in the order of this machine, in memory of their own.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
     pub fn tensor(&self, number: usize) -> Result<Buffer> {
         let placement = self.catalog().placement(number)?;
         match plan::mapped(self, &placement)? {
@@ -35,6 +38,9 @@ impl Checkpoint {
     }
 
     /// Weights by their numbers, as [`Checkpoint::tensor`] gives each; those that share bytes in the file share them in memory, too.
+    ///
+    /// # Panics
+    /// If there is no weight of one of these numbers.
     pub fn tensors(&self, numbers: &[u32]) -> Result<Vec<Buffer>> {
         self.take(numbers.iter().map(|number| self.catalog().placement(*number as usize)))
     }

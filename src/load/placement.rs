@@ -118,6 +118,9 @@ impl Placement {
 
 impl Catalog {
     /// Where weight number `number` lies; or why no array of the file stands for it.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
     pub fn placement(&self, number: usize) -> Result<Placement> {
         let info = self.table().get(number);
         let (dtype, swap) = match info.element {
@@ -157,7 +160,7 @@ impl Catalog {
         let torch = self.torch(file).ok_or_else(|| Error::Argument("this is no PyTorch file".into()))?;
         let path = &self.files()[file as usize].path;
         let len = torch.pickled.storages.get(number).map_or(0, StorageRef::bytes);
-        let place = torch.place_of(number).map_err(|error| error.at_path(path))?;
+        let place = torch.place(number).map_err(|error| error.at_path(path))?;
         let segment = self.segment(file, place, Swap::numbers_of(dtype))?;
         let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
         let shape = vec![len as i64];

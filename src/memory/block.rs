@@ -66,21 +66,13 @@ impl Block {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The bytes as parts of these lengths, one after the other, to be filled by several at a time.
-    ///
-    /// # Panics
-    /// If they are longer than the block.
-    pub fn parts(&mut self, lens: impl IntoIterator<Item = usize>) -> impl Iterator<Item = &mut [u8]> {
-        parts(self.as_mut_slice(), lens)
-    }
-
     /// The filled block as memory that is shared, and not written to through this crate's references any more.
     pub fn freeze(self) -> Arc<Storage> {
         Storage::of(self.start, self.len, Owner::Block { _block: self })
     }
 }
 
-/// `bytes` as parts of these lengths, one after the other.
+/// `bytes` as parts of these lengths, one after the other, to be filled by several at a time.
 ///
 /// # Panics
 /// If they are longer than the bytes.
@@ -160,7 +152,7 @@ mod tests {
     fn parts_are_filled_by_several_threads_and_lie_one_after_the_other() {
         let mut block = any(1000);
         std::thread::scope(|scope| {
-            let parts = block.parts([0, 1, 700, 299]).enumerate();
+            let parts = parts(block.as_mut_slice(), [0, 1, 700, 299]).enumerate();
             let threads: Vec<_> = parts.map(|(number, part)| scope.spawn(move || part.fill(number as u8))).collect();
             // The end of the scope would do, but ThreadSanitizer does not see it.
             for thread in threads {
@@ -174,6 +166,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "mid > len")]
     fn parts_that_reach_beyond_the_block_are_not_given() {
-        any(10).parts([4, 7]).for_each(|part| part.fill(0));
+        parts(any(10).as_mut_slice(), [4, 7]).for_each(|part| part.fill(0));
     }
 }

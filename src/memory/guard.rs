@@ -5,8 +5,8 @@
 
 use std::io;
 
-/// Reads `lens` bytes at each address of `from`, one run after the other, into `out`. An error of kind `UnexpectedEof` means that some of the
-/// memory is no longer there.
+/// Copies runs of bytes, each an address and a length, one after the other into `out`, which has the length of all. An error of kind
+/// `UnexpectedEof` means that some of the memory is no longer there.
 ///
 /// # Safety
 /// Each run must lie in a mapping that stays mapped during the call (its pages may have lost their file).
@@ -48,8 +48,10 @@ pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io
                         Some(libc::EINTR) => {}
                         // Sandboxes forbid the call; then nothing better than a plain copy is to be had.
                         Some(libc::EPERM | libc::ENOSYS) => {
+                            let left =
+                                remote[first..].iter().map(|run| (run.iov_base.cast_const().cast(), run.iov_len));
                             // SAFETY: by the contract of this function, as far as the file still has its length.
-                            unsafe { plain(&remote[first..], &mut now[done..]) };
+                            unsafe { plain(left, &mut now[done..]) };
                             done = len;
                         }
                         _ => return Err(error),
@@ -80,12 +82,11 @@ fn advance(runs: &mut [libc::iovec], mut count: usize) -> usize {
 
 /// # Safety
 /// Each run must be readable.
-#[cfg(target_os = "linux")]
-unsafe fn plain(runs: &[libc::iovec], mut out: &mut [u8]) {
-    for run in runs {
-        let (now, later) = out.split_at_mut(run.iov_len);
+unsafe fn plain(runs: impl Iterator<Item = (*const u8, usize)>, mut out: &mut [u8]) {
+    for (start, len) in runs {
+        let (now, later) = out.split_at_mut(len);
         // SAFETY: by the contract; `now` is ours and has the run's length.
-        unsafe { std::ptr::copy_nonoverlapping(run.iov_base.cast::<u8>(), now.as_mut_ptr(), run.iov_len) };
+        unsafe { std::ptr::copy_nonoverlapping(start, now.as_mut_ptr(), len) };
         out = later;
     }
 }
@@ -95,12 +96,8 @@ unsafe fn plain(runs: &[libc::iovec], mut out: &mut [u8]) {
 /// # Safety
 /// Each run must be readable.
 #[cfg(not(target_os = "linux"))]
-pub(super) unsafe fn copy(runs: &[(*const u8, usize)], mut out: &mut [u8]) -> io::Result<()> {
-    for &(start, len) in runs {
-        let (now, later) = out.split_at_mut(len);
-        // SAFETY: by the contract; `now` is ours and has the run's length.
-        unsafe { std::ptr::copy_nonoverlapping(start, now.as_mut_ptr(), len) };
-        out = later;
-    }
+pub(super) unsafe fn copy(runs: &[(*const u8, usize)], out: &mut [u8]) -> io::Result<()> {
+    // SAFETY: by the contract.
+    unsafe { plain(runs.iter().copied(), out) };
     Ok(())
 }

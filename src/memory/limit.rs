@@ -1,6 +1,6 @@
 //! How much memory this process may use: what the machine has, or less where a container (a cgroup) says so.
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", test))]
 use std::path::Path;
 
 /// Bytes.
@@ -23,7 +23,7 @@ pub(super) fn memory_limit() -> usize {
 ///
 /// A line is `0::/path` (version 2) or `4:memory:/path` (version 1). In a container the path may be that of the host, of which only the part at
 /// the root is visible: folders that are not there say nothing.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", test))]
 fn cgroup_limit(groups: &str, root: &Path) -> Option<usize> {
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -40,7 +40,7 @@ fn cgroup_limit(groups: &str, root: &Path) -> Option<usize> {
     limits.min()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;

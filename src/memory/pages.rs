@@ -3,10 +3,11 @@
 //! Fresh pages are the hidden cost of every copy: the system clears each page when it is first touched, which takes longer than writing to it.
 //! Huge pages make that cheaper, and a block that was used before has none to clear.
 
+use std::num::NonZero;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
+use once_cell::race::OnceNonZeroUsize;
 
 use super::limit::memory_limit;
 use super::pool::{HasSize, Pool};
@@ -33,7 +34,7 @@ impl Pages {
         let whole = len.checked_next_multiple_of(if len < HUGE_PAGE { 4096 } else { HUGE_PAGE })?;
         let spare = if len < HUGE_PAGE { 0 } else { HUGE_PAGE };
         let map = MmapMut::map_anon(whole.checked_add(spare)?).ok()?;
-        let first = if spare == 0 { 0 } else { map.as_ptr().align_offset(HUGE_PAGE) };
+        let first = if spare == 0 { 0 } else { map.as_ptr().addr().wrapping_neg() % HUGE_PAGE };
         #[cfg(target_os = "linux")]
         if spare > 0 {
             // Advice: where the system has no huge pages, small ones do.
@@ -68,15 +69,9 @@ impl HasSize for Pages {
 
 /// How much released blocks may keep. Limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
-    static MOST: AtomicUsize = AtomicUsize::new(0);
-    match MOST.load(Ordering::Relaxed) {
-        0 => {
-            let most = KEPT_MOST.min(memory_limit() / KEPT_SHARE).max(1);
-            MOST.store(most, Ordering::Relaxed);
-            most
-        }
-        most => most,
-    }
+    static MOST: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let most = || NonZero::new(KEPT_MOST.min(memory_limit() / KEPT_SHARE)).unwrap_or(NonZero::<usize>::MIN);
+    MOST.get_or_init(most).get()
 }
 
 /// Gives the memory of released blocks back to the system; returns how many bytes that were.

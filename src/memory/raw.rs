@@ -10,7 +10,7 @@
 //!    through them is allowed by whatever Rust says of pointers, as long as no reference to the same bytes lives meanwhile.
 //! 2. `&mut [u8]` of a storage is made by [`Exclusive::bytes_mut`] alone. That nobody else has those bytes is what the maker of an `Exclusive`
 //!    promises, in an `unsafe` block; it lends them from `&mut self`, so that there is one such slice at a time. What a function reads itself
-//!    cannot be promised by its caller: `Buffer::check_out` refuses an `out` that overlaps it.
+//!    cannot be promised by its caller: `check_out` of the room `buffer` refuses an `out` that overlaps it.
 //! 3. `&[u8]` of a storage ([`Storage::slice`]) is borrowed for one call into this crate. In a program of Rust alone nobody writes during that
 //!    borrow but by (1) or (2), and has said so in an `unsafe` block.
 //! 4. Python promises nothing: while a call reads an array without the GIL, another thread may write to it. That is the data race that it is

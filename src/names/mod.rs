@@ -33,19 +33,17 @@ pub struct Child<'a> {
 }
 
 impl NameIndex {
-    /// Looks whether there is memory for the index of `table`, and for its sort, which cannot be refused.
+    /// Looks whether there is memory for the index of `table`, and for its sort and the pairs of one name, which cannot be refused.
     pub fn probe(table: &TensorTable) -> Result<(), Short> {
-        budget::probe(table.len().saturating_mul(size_of::<u32>() + size_of::<(u64, u32)>()))
+        budget::probe(table.len().saturating_mul(size_of::<u32>() + 2 * size_of::<(u64, u32)>()))
     }
 
-    /// Sorts the names of `table`; an error gives two entries of one name.
-    pub fn new(table: &TensorTable) -> Result<Self, (usize, usize)> {
+    /// Sorts the names of `table`; an error gives the pairs of entries of one name, of which there are some.
+    pub fn new(table: &TensorTable) -> Result<Self, Vec<(usize, usize)>> {
         let sorted = sort::sorted(table);
-        let twice = sorted.windows(2).find(|pair| table.name(pair[0] as usize) == table.name(pair[1] as usize));
-        match twice {
-            Some(pair) => Err((pair[0] as usize, pair[1] as usize)),
-            None => Ok(Self { sorted }),
-        }
+        let pairs = sorted.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize));
+        let twice: Vec<(usize, usize)> = pairs.filter(|(a, b)| table.name(*a) == table.name(*b)).collect();
+        if twice.is_empty() { Ok(Self { sorted }) } else { Err(twice) }
     }
 
     /// The number of names.
@@ -266,6 +264,6 @@ mod tests {
     #[test]
     fn two_entries_of_one_name_are_reported() {
         let names: Vec<String> = ["b", "a", "b"].map(String::from).to_vec();
-        assert_eq!(NameIndex::new(&table(&names)).err(), Some((0, 2)));
+        assert_eq!(NameIndex::new(&table(&names)).err(), Some(vec![(0, 2)]));
     }
 }

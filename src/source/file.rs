@@ -2,7 +2,6 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,23 +30,6 @@ pub struct LocalFile {
     /// The mapping, made when the first tensor is taken; or why there is none. Threads that come at the same time may each make one, of which
     /// one stays: nobody waits, so that a child forked meanwhile does not wait for ever.
     mapping: OnceBox<Result<Arc<Storage>, String>>,
-}
-
-/// An open file, held or for the moment.
-enum Handle<'a> {
-    Held(&'a File),
-    Opened(File),
-}
-
-impl Deref for Handle<'_> {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        match self {
-            Self::Held(file) => file,
-            Self::Opened(file) => file,
-        }
-    }
 }
 
 impl LocalFile {
@@ -79,14 +61,15 @@ impl LocalFile {
         self.file = None;
     }
 
-    fn handle(&self) -> Result<Handle<'_>> {
+    /// Lets `work` have the file, opened for that time where it is not held open.
+    fn with_file<T>(&self, work: impl FnOnce(&File) -> Result<T>) -> Result<T> {
         if let Some(file) = &self.file {
-            return Ok(Handle::Held(file));
+            return work(file);
         }
         let failed = |source: io::Error| Error::io(self.path(), "open again", source);
         let file = File::open(&self.origin.absolute).map_err(failed)?;
         self.check_replaced(&file.metadata().map_err(failed)?)?;
-        Ok(Handle::Opened(file))
+        work(&file)
     }
 
     /// An error if this is not what the path led to when it was opened.
@@ -111,16 +94,44 @@ impl LocalFile {
         Ok(())
     }
 
-    fn map(&self) -> Result<Arc<Storage>> {
+    fn read_from(&self, file: &File, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let interrupt = now_and_then(interrupt);
+        let mut joined = Vec::new();
+        let mut rest = parts;
+        while !rest.is_empty() {
+            let (count, len) = neighbours(rest);
+            let (group, after) = rest.split_at_mut(count);
+            match group {
+                [part] => {
+                    for (i, bytes) in part.bytes.chunks_mut(READ_AT_A_TIME).enumerate() {
+                        self.fill(file, part.offset + (i * READ_AT_A_TIME) as u64, bytes)?;
+                        interrupt()?;
+                    }
+                }
+                group => {
+                    let first = group[0].offset;
+                    joined.resize(len, 0);
+                    self.fill(file, first, &mut joined)?;
+                    for part in group {
+                        part.bytes.copy_from_slice(&joined[(part.offset - first) as usize..][..part.bytes.len()]);
+                    }
+                    interrupt()?;
+                }
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn map(&self, file: &File) -> Result<Arc<Storage>> {
         let failed = |source: io::Error| Error::io(self.path(), "map", source);
         if self.is_empty() {
             return Storage::of_bytes(&[]);
         }
         let len = usize::try_from(self.len()).map_err(|_| no_memory(self.path(), self.len()))?;
-        let file = self.handle()?;
         // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
         // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
-        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(&*file) }.map_err(failed)?;
+        let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(file) }.map_err(failed)?;
         // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
         if file.metadata().map_err(failed)?.len() < self.len() {
             return Err(self.origin.truncated());
@@ -135,32 +146,7 @@ impl Source for LocalFile {
     }
 
     fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        let (file, interrupt) = (self.handle()?, now_and_then(interrupt));
-        let mut joined = Vec::new();
-        let mut rest = parts;
-        while !rest.is_empty() {
-            let (count, len) = neighbours(rest);
-            let (group, after) = rest.split_at_mut(count);
-            match group {
-                [part] => {
-                    for (i, bytes) in part.bytes.chunks_mut(READ_AT_A_TIME).enumerate() {
-                        self.fill(&file, part.offset + (i * READ_AT_A_TIME) as u64, bytes)?;
-                        interrupt()?;
-                    }
-                }
-                group => {
-                    let first = group[0].offset;
-                    joined.resize(len, 0);
-                    self.fill(&file, first, &mut joined)?;
-                    for part in group {
-                        part.bytes.copy_from_slice(&joined[(part.offset - first) as usize..][..part.bytes.len()]);
-                    }
-                    interrupt()?;
-                }
-            }
-            rest = after;
-        }
-        Ok(())
+        self.with_file(|file| self.read_from(file, parts, interrupt))
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -190,7 +176,9 @@ impl Source for LocalFile {
 
     /// Private and copy-on-write, made once.
     fn mapping(&self) -> Result<&Arc<Storage>, &str> {
-        let made = self.mapping.get_or_init(|| Box::new(self.map().map_err(|error| error.to_string())));
+        let made = self
+            .mapping
+            .get_or_init(|| Box::new(self.with_file(|file| self.map(file)).map_err(|error| error.to_string())));
         made.as_ref().map_err(String::as_str)
     }
 }

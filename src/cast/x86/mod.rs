@@ -22,17 +22,12 @@ use environment::with_default_rounding;
 use formats::{Bf16, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8};
 use signed_table::{SignedTable, is_symmetric};
 
-use crate::cast::{CastOptions, Level, Stores, table};
+use crate::cast::{CastOptions, Level, table};
 use crate::dtype::DType;
-
-/// Outputs from this size on are written past the caches: they would not fit in there, and memory then need not be read before it is
-/// written.
-const STREAM_FROM: usize = 8 << 20;
 
 /// Converts, if there is a kernel for the pair. The lengths and the level were checked.
 pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
-    let stream = streams(options, dst);
-    if level == Level::Avx512 && from.bits() == 8 && convert_bytes(from, to, src, dst, options, stream) {
+    if level == Level::Avx512 && from.bits() == 8 && convert_bytes(from, to, src, dst, options) {
         return true;
     }
     let Some(kernel) = kernel(level, from, to, options.saturate) else { return false };
@@ -42,23 +37,14 @@ pub(super) fn convert(level: Level, from: DType, to: DType, src: &[u8], dst: &mu
         // exclusive reference do not overlap.
         #[allow(unsafe_code)]
         unsafe {
-            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, stream);
+            kernel(src.as_ptr(), dst.as_mut_ptr(), elements, options.stream);
         }
     });
     true
 }
 
-/// Whether to write this output past the caches.
-pub(super) fn streams(options: CastOptions, dst: &[u8]) -> bool {
-    match options.stores {
-        Stores::Auto => dst.len() >= STREAM_FROM,
-        Stores::Cached => false,
-        Stores::Streamed => true,
-    }
-}
-
 /// By table, if the pair allows it.
-fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions, stream: bool) -> bool {
+fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: CastOptions) -> bool {
     // bf16 holds every value of eight bits, and is the upper half of f32.
     let through = if to == DType::Float32 { DType::BFloat16 } else { to };
     let Some(table) = table::table(from, through, options) else { return false };
@@ -71,7 +57,7 @@ fn convert_bytes(from: DType, to: DType, src: &[u8], dst: &mut [u8], options: Ca
         }
         if let Some(table) = table.first_chunk::<512>().filter(|_| through.bits() == 16) {
             let output = if to == DType::Float32 { Output::UpperHalf } else { Output::Word };
-            byte_table::bytes_to_words(table, src, dst, output, stream);
+            byte_table::bytes_to_words(table, src, dst, output, options.stream);
             return true;
         }
     }

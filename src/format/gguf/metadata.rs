@@ -44,13 +44,13 @@ impl KeyTable {
 
     /// Two readers would disagree about a key that is given twice.
     fn check_duplicates(&self, header: &[u8], findings: &mut Findings) -> Step<()> {
-        let Some((former, latter)) = self.names.first_pair(|i| self.key(header, i), |a, b| a == b) else {
-            return Ok(());
-        };
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
-        let key = shown(self.key(header, latter));
-        let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
-        Ok(findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?)
+        for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
+            let key = shown(self.key(header, latter));
+            let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
+            findings.report(Fault::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
+        }
+        Ok(())
     }
 
     fn key<'a>(&self, header: &'a [u8], i: usize) -> &'a str {
@@ -61,12 +61,6 @@ impl KeyTable {
 
     fn find(&self, header: &[u8], key: &str) -> Option<usize> {
         self.names.find(key, |i| self.key(header, i))
-    }
-
-    fn value_type(&self, header: &[u8], i: usize) -> Option<ValueType> {
-        let entry = self.entries.get(i)?;
-        let at = entry.key_start as usize + entry.key_len as usize;
-        Cursor::within(header, at, self.form).value_type().ok()
     }
 
     fn value<'a>(&self, header: &'a [u8], i: usize) -> Option<Value<'a>> {
@@ -176,11 +170,6 @@ impl Metadata {
     /// True if there is a value of this key.
     pub fn contains(&self, key: &str) -> bool {
         self.table.find(&self.header, key).is_some()
-    }
-
-    /// The type of the value of `key`.
-    pub fn value_type(&self, key: &str) -> Option<ValueType> {
-        self.table.value_type(&self.header, self.table.find(&self.header, key)?)
     }
 
     /// The value of `key`.

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::cursor::Step;
 use super::metadata::KeyTable;
-use crate::error::Fault;
-use crate::format::name_table::first_duplicate;
-use crate::format::shown;
+use crate::error::{Fault, Findings, Policy};
+use crate::format::name_table::duplicates;
+use crate::format::{MAX_FINDINGS, shown};
 use crate::rules;
 use crate::tensor::TensorTable;
+use crate::text;
 
 const COUNT_KEY: &str = "split.count";
 const NO_KEY: &str = "split.no";
@@ -141,13 +142,17 @@ fn check_totals(shards: &[Shard<'_>], tensors: &TensorTable, complete: bool) -> 
     })
 }
 
-/// A tensor that stands in two files.
-fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Option<Fault> {
+/// Tensors that stand in two files.
+fn check_names(shards: &[Shard<'_>], tensors: &TensorTable) -> Vec<Fault> {
+    let mut found = Findings::new(Policy::CollectAll, MAX_FINDINGS, None);
     // Without memory for this there is none for the index of all names, which is made next.
-    let (former, latter) = first_duplicate(tensors.len(), |i| tensors.name(i)).ok().flatten()?;
-    let (former, latter) = (tensors.get(former), tensors.get(latter));
-    let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
-    let cause = format!("it stands in {}, too", shown(&path(former.file).display().to_string()));
-    let fault = Fault::new(rules::GGUF_SPLIT_DUPLICATE, cause).tensor(latter.name).path(path(latter.file));
-    Some(fault.offset(latter.span.start()))
+    for (former, latter) in duplicates(tensors.len(), |i| tensors.name(i)).unwrap_or_default() {
+        let (former, latter) = (tensors.get(former), tensors.get(latter));
+        let path = |file: u32| shards.get(file as usize).map_or(Path::new(""), |shard| shard.path);
+        found.note(rules::GGUF_SPLIT_DUPLICATE, |rule| {
+            let cause = format!("it stands in {}, too", text::path(path(former.file)));
+            Fault::new(rule, cause).tensor(latter.name).path(path(latter.file)).offset(latter.span.start())
+        });
+    }
+    found.close()
 }

@@ -6,7 +6,7 @@ use super::layout::{DataRange, check_places, doubt_ambiguous};
 use super::types::{AMBIGUOUS, TensorType};
 use crate::budget;
 use crate::error::{Fault, Findings};
-use crate::format::name_table::first_duplicate;
+use crate::format::name_table::duplicates;
 use crate::format::{Options, shown, shown_shape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
@@ -283,7 +283,7 @@ fn build<'a>(
         let info = TensorInfo { name: record.name(), element, shape: record.shape(), file: 0, span, view: None };
         table.push(&info).map_err(into_fault)?;
     }
-    if let Some((former, latter)) = first_duplicate(table.len(), |i| table.name(i))? {
+    for (former, latter) in duplicates(table.len(), |i| table.name(i))? {
         let offset = |i: usize| places.get(i).map_or(0, |place| u64::from(place.record));
         let (first, second) = (offset(former).min(offset(latter)), offset(former).max(offset(latter)));
         // A name that could not be read is empty, and was reported.

@@ -11,37 +11,25 @@ use crate::rules;
 
 impl Machine<'_> {
     pub(super) fn change(&mut self, opcode: u8) -> Step<()> {
-        match opcode {
-            b'a' | b's' | b'b' => {
-                let value = self.pop()?;
-                if opcode == b'a' {
-                    return self.append(&[value], "APPEND");
+        if matches!(opcode, b'a' | b's' | b'b') {
+            let value = self.pop()?;
+            return match opcode {
+                b'a' => self.append(&[value], "APPEND"),
+                b'b' => self.build(value),
+                _ => {
+                    let key = self.pop()?;
+                    self.set_items(&[key, value], "SETITEM")
                 }
-                if opcode == b'b' {
-                    return self.build(value);
-                }
-                let key = self.pop()?;
-                self.set_items(&[key, value], "SETITEM")
-            }
-            b'e' => {
-                let items = self.pop_mark()?;
-                self.append(&items, "APPENDS")?;
-                self.freed(items);
-                Ok(())
-            }
-            b'u' => {
-                let items = self.pop_mark()?;
-                self.set_items(&items, "SETITEMS")?;
-                self.freed(items);
-                Ok(())
-            }
-            _ => {
-                let items = self.pop_mark()?;
-                self.add_items(&items)?;
-                self.freed(items);
-                Ok(())
-            }
+            };
         }
+        let items = self.pop_mark()?;
+        match opcode {
+            b'e' => self.append(&items, "APPENDS")?,
+            b'u' => self.set_items(&items, "SETITEMS")?,
+            _ => self.add_items(&items)?,
+        }
+        self.freed(items);
+        Ok(())
     }
 
     fn append(&mut self, items: &[ObjectId], name: &str) -> Step<()> {

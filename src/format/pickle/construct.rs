@@ -17,6 +17,16 @@ const MOST_ARGUMENTS: usize = 8;
 /// The longest name of a device.
 const MAX_DEVICE_BYTES: usize = 64;
 
+/// A call of something whose meaning is known.
+pub(super) struct Call<'l> {
+    pub(super) known: Known,
+    pub(super) global: GlobalId,
+    /// The arguments, one by one…
+    pub(super) list: &'l [ObjectId],
+    /// … and the tuple of them.
+    pub(super) arguments: ObjectId,
+}
+
 impl Machine<'_> {
     /// What `callable(*arguments, **keywords)` would be.
     pub(super) fn call(
@@ -58,7 +68,7 @@ impl Machine<'_> {
             return Err(self.arguments(global));
         }
         let list = list.to_vec();
-        let made = self.known(known, global, &list, arguments)?;
+        let made = self.known(&Call { known, global, list: &list, arguments })?;
         made.ok_or_else(|| self.arguments(global))
     }
 
@@ -89,13 +99,8 @@ impl Machine<'_> {
     }
 
     /// What a call of something known makes; none if it has not the arguments it should have.
-    fn known(
-        &mut self,
-        known: Known,
-        global: GlobalId,
-        list: &[ObjectId],
-        arguments: ObjectId,
-    ) -> Step<Option<ObjectId>> {
+    fn known(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
+        let &Call { known, list, arguments, .. } = call;
         let object = match (known, list) {
             (Known::Dict(kind), _) => self.make_dict(kind, list)?,
             (Known::Set | Known::FrozenSet, _) => self.make_set(known, list)?,
@@ -126,10 +131,8 @@ impl Machine<'_> {
                 | Known::NumpyFromBuffer
                 | Known::NumpyArray,
                 _,
-            ) => {
-                return self.make_numpy(known, global, list, arguments);
-            }
-            _ => return self.rebuild(known, global, list, arguments),
+            ) => return self.make_numpy(call),
+            _ => return self.rebuild(call),
         };
         object.map(|object| self.make(object)).transpose()
     }
@@ -146,14 +149,12 @@ impl Machine<'_> {
 
     fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> Step<Option<Object>> {
         let from = match (kind, list) {
-            (_, []) => return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None }))),
             // The default is a class, which is not called here either.
-            (DictKind::DefaultDict, [_]) => None,
-            (DictKind::DefaultDict, [_, from]) | (_, [from]) => Some(*from),
+            (_, []) | (DictKind::DefaultDict, [_]) => {
+                return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
+            }
+            (DictKind::DefaultDict, [_, from]) | (_, [from]) => *from,
             _ => return Ok(None),
-        };
-        let Some(from) = from else {
-            return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
         };
         let count = match self.objects.get(from) {
             Object::Dict(dict) => dict.entries.len(),

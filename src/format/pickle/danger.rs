@@ -1,5 +1,7 @@
 //! Globals that do harm when they are called. Nothing is ever called here: the list only lets a listing say which names to worry about.
 
+use super::global::listed;
+
 /// What runs code, starts processes, unpickles without limits, or reaches files or the network, with everything below it.
 const HARMFUL: &str = "
     _io _osx_support _pickle _posixsubprocess _pyrepl _socket _thread _winapi aiohttp asyncio bdb cProfile cloudpickle code codeop
@@ -17,7 +19,6 @@ const STEPS: &str = "__builtins__ __globals__ __subclasses__ __getattribute__ __
 
 /// Whether calling this global would run code, open files or reach the network.
 pub(super) fn is_dangerous(module: &str, name: &str) -> bool {
-    let listed = |list: &str, word: &str| list.split_whitespace().any(|listed| listed == word);
     if matches!(module.split('.').next(), Some("builtins" | "__builtin__" | "__builtins__")) {
         return name.contains('.') || listed(BUILTINS, name);
     }

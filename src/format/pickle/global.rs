@@ -5,16 +5,7 @@ use super::dtype::StorageType;
 use super::object::DictKind;
 use crate::tensor::TorchDType;
 
-/// The number of a global.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GlobalId(pub(super) u32);
-
-impl GlobalId {
-    /// The position in [`super::Pickled::globals`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+number!(GlobalId, "globals");
 
 /// A class or function that a pickle names. Nothing is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +116,17 @@ fn known(module: &str, name: &str) -> Option<Known> {
         | ("torch.storage" | "torch", "TypedStorage") => Known::Placeholder,
         ("torch.nn.parameter", "Parameter") => Known::Parameter,
         ("torch.serialization", "_get_layout") => Known::GetLayout,
-        ("torch._utils", name) => return rebuild(name),
+        ("torch._utils", "_rebuild_tensor") => Known::RebuildTensor,
+        ("torch._utils", "_rebuild_tensor_v2") => Known::RebuildTensorV2,
+        ("torch._utils", "_rebuild_tensor_v3") => Known::RebuildTensorV3,
+        ("torch._utils", "_rebuild_parameter") => Known::RebuildParameter,
+        ("torch._utils", "_rebuild_parameter_with_state") => Known::RebuildParameterWithState,
+        ("torch._utils", "_rebuild_qtensor") => Known::RebuildQTensor,
+        ("torch._utils", "_rebuild_sparse_tensor") => Known::RebuildSparseTensor,
+        ("torch._utils", "_rebuild_meta_tensor_no_storage") => Known::RebuildMetaTensor,
+        ("torch._utils", "_rebuild_wrapper_subclass") => Known::RebuildWrapperSubclass,
+        ("torch._utils", "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor") => Known::RebuildFromNumpy,
+        ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor") => Known::RebuildFromCpuTensor,
         ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => Known::RebuildFromTypeV2,
         ("numpy", "ndarray") => Known::NumpyArray,
         ("numpy", "dtype") => Known::NumpyDType,
@@ -138,26 +139,9 @@ fn known(module: &str, name: &str) -> Option<Known> {
             let dtype = || TorchDType::from_name(name).filter(|_| module == "torch").map(Known::DType);
             return storage.or_else(dtype);
         }
-        _ if DISTRIBUTED.iter().any(|(modules, names)| modules.contains(&module) && names.contains(&name)) => {
+        _ if DISTRIBUTED.iter().any(|(modules, names)| listed(modules, module) && listed(names, name)) => {
             Known::Placeholder
         }
-        _ => return None,
-    })
-}
-
-fn rebuild(name: &str) -> Option<Known> {
-    Some(match name {
-        "_rebuild_tensor" => Known::RebuildTensor,
-        "_rebuild_tensor_v2" => Known::RebuildTensorV2,
-        "_rebuild_tensor_v3" => Known::RebuildTensorV3,
-        "_rebuild_parameter" => Known::RebuildParameter,
-        "_rebuild_parameter_with_state" => Known::RebuildParameterWithState,
-        "_rebuild_qtensor" => Known::RebuildQTensor,
-        "_rebuild_sparse_tensor" => Known::RebuildSparseTensor,
-        "_rebuild_meta_tensor_no_storage" => Known::RebuildMetaTensor,
-        "_rebuild_wrapper_subclass" => Known::RebuildWrapperSubclass,
-        "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor" => Known::RebuildFromNumpy,
-        "_rebuild_device_tensor_from_cpu_tensor" => Known::RebuildFromCpuTensor,
         _ => return None,
     })
 }
@@ -170,52 +154,39 @@ const QSCHEMES: [&str; 5] = [
     "per_channel_affine_float_qparams",
 ];
 
-/// The classes that checkpoints of DTensor and FSDP name, under the modules that they had in different versions.
-const DISTRIBUTED: [(&[&str], &[&str]); 8] = [
-    (&["torch.distributed.tensor", "torch.distributed.tensor._api", "torch.distributed._tensor.api"], &["DTensor"]),
+/// The modules of DTensor and FSDP, as they were called in different versions, and the classes of theirs that checkpoints name.
+const DISTRIBUTED: [(&str, &str); 8] = [
+    ("torch.distributed.tensor torch.distributed.tensor._api torch.distributed._tensor.api", "DTensor"),
     (
-        &["torch.distributed.tensor._dtensor_spec", "torch.distributed._tensor._dtensor_spec"],
-        &["DTensorSpec", "TensorMeta", "ShardOrderEntry"],
+        "torch.distributed.tensor._dtensor_spec torch.distributed._tensor._dtensor_spec",
+        "DTensorSpec TensorMeta ShardOrderEntry",
     ),
     (
-        &[
-            "torch.distributed.tensor._op_schema",
-            "torch.distributed._tensor.op_schema",
-            "torch.distributed._tensor.placement_types",
-        ],
-        &["DTensorSpec", "TensorMeta"],
+        "torch.distributed.tensor._op_schema torch.distributed._tensor.op_schema torch.distributed._tensor.placement_types",
+        "DTensorSpec TensorMeta",
     ),
     (
-        &["torch.distributed.tensor.placement_types", "torch.distributed._tensor.placement_types"],
-        &["Partial", "_Partial", "Replicate", "Shard", "_StridedShard"],
+        "torch.distributed.tensor.placement_types torch.distributed._tensor.placement_types",
+        "Partial _Partial Replicate Shard _StridedShard",
     ),
-    (&["torch.distributed.device_mesh", "torch.distributed._tensor.device_mesh"], &["DeviceMesh", "_MeshEnv"]),
-    (&["torch.distributed._mesh_layout"], &["_MeshLayout", "_FlatLayout"]),
+    ("torch.distributed.device_mesh torch.distributed._tensor.device_mesh", "DeviceMesh _MeshEnv"),
+    ("torch.distributed._mesh_layout", "_MeshLayout _FlatLayout"),
     (
-        &[
-            "torch.distributed._shard.sharded_tensor.api",
-            "torch.distributed._shard.sharded_tensor.shard",
-            "torch.distributed._shard.sharded_tensor.metadata",
-            "torch.distributed._shard.metadata",
-        ],
-        &[
-            "ShardedTensor",
-            "Shard",
-            "ShardMetadata",
-            "ShardedTensorMetadata",
-            "TensorProperties",
-            "MEM_FORMAT_ENCODING",
-        ],
+        "torch.distributed._shard.sharded_tensor.api torch.distributed._shard.sharded_tensor.shard
+        torch.distributed._shard.sharded_tensor.metadata torch.distributed._shard.metadata",
+        "ShardedTensor Shard ShardMetadata ShardedTensorMetadata TensorProperties MEM_FORMAT_ENCODING",
     ),
     (
-        &[
-            "torch.distributed._shard.sharding_spec.api",
-            "torch.distributed._shard.sharding_spec.chunk_sharding_spec",
-            "torch.distributed.remote_device",
-        ],
-        &["EnumerableShardingSpec", "ChunkShardingSpec", "_remote_device"],
+        "torch.distributed._shard.sharding_spec.api torch.distributed._shard.sharding_spec.chunk_sharding_spec
+        torch.distributed.remote_device",
+        "EnumerableShardingSpec ChunkShardingSpec _remote_device",
     ),
 ];
+
+/// Whether a list of words has this one.
+pub(super) fn listed(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|listed| listed == word)
+}
 
 #[cfg(test)]
 mod tests {

@@ -40,14 +40,8 @@ pub struct Leaf {
     pub tensor: Option<TensorId>,
 }
 
-/// What came of naming the values of a pickle.
-#[derive(Debug, Clone, Default)]
-pub struct Names {
-    /// Every leaf, in the order of the file. No two have one name.
-    pub leaves: Vec<Leaf>,
-}
-
-/// Names every tensor of a pickle, and every other value that is not a container of named ones.
+/// Names every tensor of a pickle, and every other value that is not a container of named ones: all leaves, in the order of the file, no two of
+/// one name.
 ///
 /// - A dict gives its keys, joined with dots: `{"model": {"fc.weight": …}}` has `model.fc.weight`. An integer, a truth value, `None` and
 ///   bytes that are UTF-8 become text as Python prints them; of any other key, the place of the entry stands in brackets: `[3]`.
@@ -61,7 +55,7 @@ pub struct Names {
 ///
 /// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later
 /// gets a number: `a.b#2`.
-pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Names> {
+pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
     let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
     let walk = Walk {
         objects: &pickled.objects,
@@ -191,7 +185,7 @@ impl Walk<'_> {
     }
 
     fn leaf(&mut self, object: ObjectId, is_root: bool) -> Step<()> {
-        let tensor = self.tensor_of(object);
+        let tensor = self.objects.tensor(object);
         let name = match (is_root, tensor) {
             (true, Some(_)) => ROOT_TENSOR.to_owned(),
             (true, None) => ROOT_OBJECT.to_owned(),
@@ -217,22 +211,6 @@ impl Walk<'_> {
         too_many(self.pickled, self.limits).into()
     }
 
-    fn tensor_of(&self, id: ObjectId) -> Option<TensorId> {
-        let inner = |id| match self.objects.get(id) {
-            Object::Tensor(tensor) => Some(*tensor),
-            _ => None,
-        };
-        match self.objects.get(id) {
-            Object::Tensor(tensor) => Some(*tensor),
-            Object::Subclass { tensor, .. } => inner(*tensor),
-            Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
-                Object::Subclass { tensor, .. } => inner(*tensor),
-                _ => inner(*tensor),
-            },
-            _ => None,
-        }
-    }
-
     /// The place of the first tensor: what a limit on the way to it concerns.
     fn first_tensor(&self) -> u64 {
         self.pickled.tensors.first().map_or(0, |tensor| tensor.position)
@@ -250,7 +228,7 @@ impl Walk<'_> {
             found: Vec::new(),
             bytes: 0,
             visited: 0,
-            short: None,
+            too_many: || self.too_many(),
             pace: self.pace.clone(),
             most_bytes: (self.name_limit().saturating_sub(self.name_bytes))
                 .min(self.pickled.budget.left().saturating_sub(self.live)),
@@ -263,17 +241,14 @@ impl Walk<'_> {
             Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
                 Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
                 Object::Opaque(_) => parts.opaque(*tensor),
-                _ => {}
+                _ => Ok(()),
             },
             Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
             Object::Opaque(_) => parts.opaque(id),
-            _ => {}
-        }
-        let Parts { found, bytes, visited, most_bytes, short, pace, .. } = parts;
+            _ => Ok(()),
+        }?;
+        let Parts { found, bytes, visited, most_bytes, pace, .. } = parts;
         self.pace = pace;
-        if let Some(short) = short {
-            return Err(short.into());
-        }
         self.visited = self.visited.saturating_add(visited);
         // Keys count once more each time their dict is opened, so that no small file has them copied without end.
         self.name_bytes = self.name_bytes.saturating_add(bytes);
@@ -288,88 +263,80 @@ impl Walk<'_> {
     }
 }
 
-struct Parts<'a> {
+struct Parts<'a, F> {
     objects: &'a Objects,
     leads: &'a [bool],
     found: Vec<(String, ObjectId)>,
     bytes: usize,
     visited: usize,
-    /// There is no memory for more.
-    short: Option<budget::Short>,
+    too_many: F,
     pace: Pace,
     most_bytes: usize,
     most_visited: usize,
 }
 
-impl Parts<'_> {
-    /// Counts another value; false where there are too many, which whoever asked for the parts makes an error. A placeholder may have the
-    /// same long dict as its state many times over, or the same long key, so it is too late to count at the end.
-    fn visit(&mut self) -> bool {
+impl<F: Fn() -> Box<Fault>> Parts<'_, F> {
+    /// Counts another value. A placeholder may have the same long dict as its state many times over, or the same long key, so it is too late
+    /// to count at the end.
+    fn visit(&mut self) -> Step<()> {
         self.visited = self.visited.saturating_add(1);
-        if let Err(short) = self.pace.step() {
-            self.short = Some(short);
-        }
-        self.visited <= self.most_visited && self.bytes <= self.most_bytes && self.short.is_none()
+        self.pace.step()?;
+        let fits = self.visited <= self.most_visited && self.bytes <= self.most_bytes;
+        if fits { Ok(()) } else { Err((self.too_many)()) }
     }
 
     fn leads(&self, id: ObjectId) -> bool {
         self.leads.get(id.index()).copied().unwrap_or(false)
     }
 
-    fn add(&mut self, key: String, id: ObjectId) {
+    fn add(&mut self, key: String, id: ObjectId) -> Step<()> {
         self.bytes = self.bytes.saturating_add(key.len() + LEAF_BYTES);
-        match budget::reserve(&mut self.found, 1) {
-            Ok(()) => self.found.push((key, id)),
-            Err(short) => self.short = Some(short),
-        }
+        budget::reserve(&mut self.found, 1)?;
+        self.found.push((key, id));
+        Ok(())
     }
 
     /// Adds what has this key.
-    fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) {
-        match key_text(self.objects, key, place) {
-            Ok(key) => self.add(key, id),
-            Err(short) => self.short = Some(short),
-        }
+    fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) -> Step<()> {
+        self.add(key_text(self.objects, key, place)?, id)
     }
 
-    fn entries(&mut self, dict: ObjectId, tensors_only: bool) {
+    fn entries(&mut self, dict: ObjectId, tensors_only: bool) -> Step<()> {
         let objects = self.objects;
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
-            if !self.visit() {
-                return;
-            }
+            self.visit()?;
             if !tensors_only || self.leads(*value) {
-                self.keyed(*key, place, *value);
+                self.keyed(*key, place, *value)?;
             }
         }
+        Ok(())
     }
 
-    fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) {
+    fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) -> Step<()> {
         for (place, element) in elements.iter().enumerate() {
-            if !self.visit() {
-                return;
-            }
+            self.visit()?;
             if !tensors_only || self.leads(*element) {
-                self.add(place.to_string(), *element);
+                self.add(place.to_string(), *element)?;
             }
         }
+        Ok(())
     }
 
     /// Attributes: a dict, or a pair of two (the second of slots), or something else that a class made for itself.
-    fn state(&mut self, state: ObjectId, local_only: bool) {
+    fn state(&mut self, state: ObjectId, local_only: bool) -> Step<()> {
         let objects = self.objects;
         match objects.get(state) {
             Object::Dict(_) => self.attributes(state, local_only),
             Object::Tuple(pair) => match **pair {
                 [first, second] if self.is_attributes(first) && self.is_attributes(second) => {
-                    self.attributes(first, local_only);
-                    self.attributes(second, local_only);
+                    self.attributes(first, local_only)?;
+                    self.attributes(second, local_only)
                 }
                 _ => self.elements(pair, true),
             },
             Object::List(elements) => self.elements(elements, true),
             _ if self.leads(state) => self.add("state".to_owned(), state),
-            _ => {}
+            _ => Ok(()),
         }
     }
 
@@ -377,54 +344,50 @@ impl Parts<'_> {
         matches!(self.objects.get(id), Object::Dict(_) | Object::None)
     }
 
-    fn attributes(&mut self, dict: ObjectId, local_only: bool) {
+    fn attributes(&mut self, dict: ObjectId, local_only: bool) -> Step<()> {
         let objects = self.objects;
         if local_only {
             // The dict is searched.
             self.visited = self.visited.saturating_add(objects.dict(dict).map_or(0, |dict| dict.entries.len()));
-            if let Some(local) = objects.entry(dict, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
-                self.add(LOCAL_TENSOR.to_owned(), local);
-            }
-            return;
+            return match objects.entry(dict, LOCAL_TENSOR).filter(|local| self.leads(*local)) {
+                Some(local) => self.add(LOCAL_TENSOR.to_owned(), local),
+                None => Ok(()),
+            };
         }
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
-            if !self.visit() {
-                return;
-            }
+            self.visit()?;
             if !self.leads(*value) {
                 continue;
             }
             match objects.text(*key) {
                 Some(key) if MODULE_PARTS.contains(&key) && objects.dict(*value).is_some() => {
-                    self.entries(*value, true);
+                    self.entries(*value, true)?;
                 }
-                _ => self.keyed(*key, place, *value),
+                _ => self.keyed(*key, place, *value)?,
             }
         }
+        Ok(())
     }
 
-    fn opaque(&mut self, id: ObjectId) {
-        let Some(opaque) = self.objects.opaque(id) else { return };
+    fn opaque(&mut self, id: ObjectId) -> Step<()> {
+        let Some(opaque) = self.objects.opaque(id) else { return Ok(()) };
         let arguments = opaque.arguments.and_then(|arguments| self.objects.elements(arguments)).unwrap_or_default();
-        self.elements(arguments, true);
+        self.elements(arguments, true)?;
         for (place, (key, value)) in opaque.items.iter().enumerate() {
-            if !self.visit() {
-                return;
-            }
+            self.visit()?;
             if self.leads(*value) {
                 let place = arguments.len() + place;
                 match key {
-                    Some(key) => self.keyed(*key, place, *value),
-                    None => self.add(place.to_string(), *value),
+                    Some(key) => self.keyed(*key, place, *value)?,
+                    None => self.add(place.to_string(), *value)?,
                 }
             }
         }
         for state in &opaque.states {
-            if !self.visit() {
-                return;
-            }
-            self.state(*state, false);
+            self.visit()?;
+            self.state(*state, false)?;
         }
+        Ok(())
     }
 }
 
@@ -447,7 +410,7 @@ fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, bu
 }
 
 /// Makes the names differ, or says which tensors have the same.
-fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
+fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {
         let mut taken: HashSet<&str> = HashSet::new();
@@ -486,5 +449,5 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Names> {
             leaf.name = name;
         }
     }
-    Ok(Names { leaves })
+    Ok(leaves)
 }

@@ -10,6 +10,22 @@
 
 #![allow(clippy::unnecessary_box_returns)] // every fault here is boxed, as in `Step`, so that they pass through unchanged
 
+/// A type for the positions in one of the lists of a [`Pickled`], so that none is taken for one in another.
+macro_rules! number {
+    ($name:ident, $list:literal) => {
+        #[doc = concat!("A position in [`", $list, "`](super::Pickled::", $list, ").")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub(super) u32);
+
+        impl $name {
+            /// The position.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
 mod build;
 mod construct;
 mod cursor;
@@ -30,7 +46,7 @@ mod text;
 
 pub use dtype::StorageType;
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
-pub use leaves::{Leaf, Names, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
+pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use numpy::NumpyDType;
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};

@@ -1,7 +1,8 @@
 //! NumPy's scalars, arrays and dtypes, as plain values.
 
 use super::Step;
-use super::global::{GlobalId, Known, Verdict};
+use super::construct::Call;
+use super::global::{Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId, Slice};
 use crate::format::shown_shape;
@@ -56,13 +57,8 @@ impl NumpyDType {
 }
 
 impl Machine<'_> {
-    pub(super) fn make_numpy(
-        &mut self,
-        known: Known,
-        global: GlobalId,
-        list: &[ObjectId],
-        arguments: ObjectId,
-    ) -> Step<Option<ObjectId>> {
+    pub(super) fn make_numpy(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
+        let &Call { known, global, list, arguments } = call;
         let object = match (known, list) {
             (Known::NumpyDType, [code, ..]) => match self.objects.text(*code).and_then(NumpyDType::from_code) {
                 Some(dtype) => Object::NumpyDType(dtype),
@@ -143,11 +139,7 @@ impl Machine<'_> {
 
     /// `BUILD` of an array: version, shape, dtype, order of the indices, and the elements.
     pub(super) fn build_numpy_array(&mut self, target: ObjectId, state: ObjectId) -> Step<()> {
-        let members: Option<[ObjectId; 5]> = match self.objects.get(state) {
-            Object::Tuple(members) => members.first_chunk().filter(|_| members.len() == 5).copied(),
-            _ => None,
-        };
-        let Some([_, shape, dtype, fortran, content]) = members else {
+        let Some([_, shape, dtype, fortran, content]) = self.objects.tuple(state) else {
             return Err(self.fault(rules::PICKLE_NUMPY, "the state of a NumPy array is not a tuple of five"));
         };
         let Object::Bool(fortran) = *self.objects.get(fortran) else {
@@ -191,11 +183,6 @@ impl Machine<'_> {
         }
         let encoded = self.encode(id, true)?;
         Ok(encoded.and_then(|id| self.objects.bytes_slice(id)))
-    }
-
-    /// The value of a NumPy integer that fits.
-    pub(super) fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
-        self.objects.numpy_integer(id)
     }
 }
 

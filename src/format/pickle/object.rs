@@ -245,17 +245,30 @@ impl Objects {
         entries.iter().rev().find(|(have, _)| self.text(*have) == Some(key)).map(|(_, value)| *value)
     }
 
+    /// The elements of a tuple of exactly so many.
+    pub(super) fn tuple<const N: usize>(&self, id: ObjectId) -> Option<[ObjectId; N]> {
+        match self.get(id) {
+            Object::Tuple(elements) => <[ObjectId; N]>::try_from(&**elements).ok(),
+            _ => None,
+        }
+    }
+
+    /// The tensor that a value is: itself, that of a subclass, or that of a parameter of either.
+    pub(in crate::format) fn tensor(&self, id: ObjectId) -> Option<TensorId> {
+        match self.get(id) {
+            Object::Tensor(tensor) => Some(*tensor),
+            // Neither has a parameter as its tensor.
+            Object::Subclass { tensor, .. } | Object::Parameter { tensor, .. } => self.tensor(*tensor),
+            _ => None,
+        }
+    }
+
     /// The placeholder that a value is.
     pub fn opaque(&self, id: ObjectId) -> Option<&Opaque> {
         match self.get(id) {
             Object::Opaque(index) => self.opaques.get(*index as usize),
             _ => None,
         }
-    }
-
-    /// Every placeholder.
-    pub fn opaques(&self) -> &[Opaque] {
-        &self.opaques
     }
 
     pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Object> {

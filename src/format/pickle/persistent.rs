@@ -36,12 +36,10 @@ impl Machine<'_> {
         let kind = members.first().copied();
         let kind = kind.map(|kind| self.key_text(kind)).transpose()?.flatten().unwrap_or_default();
         match (&*kind, &members[..], self.persistent) {
-            ("storage", [_, class, key, location, elements], PersistentIds::Zip) => {
-                let id = self.storage_ref(*class, *key, *location, *elements, None)?;
-                self.make(Object::Storage(id))
-            }
-            ("storage", [_, class, key, location, elements, view], PersistentIds::Legacy) => {
-                let id = self.storage_ref(*class, *key, *location, *elements, Some(*view))?;
+            ("storage", [_, class, key, location, elements, view @ ..], frame)
+                if view.len() == usize::from(frame == PersistentIds::Legacy) =>
+            {
+                let id = self.storage_ref(*class, *key, *location, *elements, view.first().copied())?;
                 self.make(Object::Storage(id))
             }
             // The class of a module with its source, which is neither compared nor shown.
@@ -114,14 +112,8 @@ impl Machine<'_> {
         view: Option<ObjectId>,
     ) -> Step<StorageId> {
         let dtype = self.storage_type(class)?;
-        let Some(key) = self.key_text(key)? else {
-            return Err(self.fault(rules::PICKLE_STORAGE, "the key of a storage must be a text of up to 1024 bytes"));
-        };
-        let Some(location) = self.key_text(location)? else {
-            return Err(
-                self.fault(rules::PICKLE_STORAGE, "the location of a storage must be a text of up to 1024 bytes")
-            );
-        };
+        let key = self.key(key, "the key of a storage")?;
+        let location = self.key(location, "the location of a storage")?;
         let elements = self.size(elements, "the number of elements of a storage")?;
         let view = match view {
             Some(view) if *self.objects.get(view) != Object::None => Some(self.view(view, elements)?),
@@ -168,16 +160,10 @@ impl Machine<'_> {
     }
 
     fn view(&mut self, view: ObjectId, elements: u64) -> Step<StorageView> {
-        let members: Option<[ObjectId; 3]> = match self.objects.get(view) {
-            Object::Tuple(members) => members.first_chunk::<3>().filter(|_| members.len() == 3).copied(),
-            _ => None,
-        };
-        let Some([key, offset, count]) = members else {
+        let Some([key, offset, count]) = self.objects.tuple(view) else {
             return Err(self.fault(rules::PICKLE_STORAGE, "the view of a storage must be a tuple of three"));
         };
-        let Some(key) = self.key_text(key)? else {
-            return Err(self.fault(rules::PICKLE_STORAGE, "the key of a view must be a text of up to 1024 bytes"));
-        };
+        let key = self.key(key, "the key of a view")?;
         let offset = self.size(offset, "the offset of a view")?;
         let count = self.size(count, "the number of elements of a view")?;
         if offset.checked_add(count).is_none_or(|end| end > elements) {
@@ -185,6 +171,13 @@ impl Machine<'_> {
             return Err(self.fault(rules::PICKLE_VIEW, cause));
         }
         Ok(StorageView { key, offset, elements: count })
+    }
+
+    fn key(&mut self, id: ObjectId, what: &str) -> Step<Arc<str>> {
+        let key = self.key_text(id)?;
+        key.ok_or_else(|| {
+            self.fault(rules::PICKLE_STORAGE, format!("{what} must be a text of up to {MAX_KEY_BYTES} bytes"))
+        })
     }
 
     /// A short text or number as a shared text.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Step;
+use super::construct::Call;
 use super::global::{GlobalId, Known, Verdict};
 use super::machine::Machine;
 use super::object::{Object, ObjectId};
@@ -18,13 +19,8 @@ const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 
 impl Machine<'_> {
     /// What a `_rebuild_…` function makes; none if it has not the arguments it should have.
-    pub(super) fn rebuild(
-        &mut self,
-        known: Known,
-        global: GlobalId,
-        list: &[ObjectId],
-        arguments: ObjectId,
-    ) -> Step<Option<ObjectId>> {
+    pub(super) fn rebuild(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
+        let &Call { known, global, list, arguments } = call;
         match (known, list) {
             (Known::RebuildTensor, [storage, offset, size, stride]) => {
                 self.make_strided([*storage, *offset, *size, *stride], None, false, None)
@@ -113,7 +109,7 @@ impl Machine<'_> {
     pub(super) fn size(&self, id: ObjectId, what: &str) -> Step<u64> {
         let value = match self.objects.get(id) {
             Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
-            Object::NumpyScalar { .. } => match self.numpy_integer(id) {
+            Object::NumpyScalar { .. } => match self.objects.numpy_integer(id) {
                 Some(value) => u64::try_from(value).map_err(|_| value),
                 None => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is not an integer"))),
             },

@@ -7,27 +7,8 @@ use super::global::GlobalId;
 use super::object::ObjectId;
 use crate::tensor::{NoArray, TorchDType};
 
-/// The number of a storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StorageId(pub(super) u32);
-
-impl StorageId {
-    /// The position in [`super::Pickled::storages`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// The number of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TensorId(pub(super) u32);
-
-impl TensorId {
-    /// The position in [`super::Pickled::tensors`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+number!(StorageId, "storages");
+number!(TensorId, "tensors");
 
 /// A storage that stands outside the pickle, by its key. Two of one key have the same number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::visitors::{HeaderVisitor, TensorEntry};
 use super::{LENGTH_BYTES, check_name, check_record, place};
 use crate::budget::{self, Pace};
 use crate::error::{Fault, Findings, Result};
-use crate::format::json::probe;
-use crate::format::name_table::first_duplicate;
+use crate::format::json;
+use crate::format::name_table::duplicates;
 use crate::format::{Options, shown};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
@@ -100,31 +100,37 @@ impl<'o> Reader<'o> {
 
     /// Reads the whole header.
     pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Fault>> {
-        probe(text)?;
-        let mut json = serde_json::Deserializer::from_str(text);
-        let outcome = json.deserialize_map(HeaderVisitor(self)).and_then(|()| {
+        json::probe(text)?;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
             self.expected = Expected::End;
-            json.end()
+            deserializer.end()
         });
         self.locate(text);
         outcome.map_err(|error| self.explain(text, &error).into())
     }
 
-    /// Two parsers would disagree about a name that is given twice.
+    /// Two parsers would disagree about names that are given twice.
     pub(super) fn check_duplicates(&mut self, text: &str) -> Result<(), Box<Fault>> {
-        if let Some((former, latter)) = first_duplicate(self.table.len(), |i| self.table.name(i))? {
-            let offset = |tensor| key_offset(text, self.key_of_tensor(tensor)).unwrap_or(LENGTH_BYTES);
+        let twice = duplicates(self.table.len(), |i| self.table.name(i))?;
+        let mut offsets = Vec::new();
+        if !twice.is_empty() {
+            offsets = budget::list(self.table.len() + 1)?;
+            offsets.extend(Keys::new(text).take(offsets.capacity()));
+        }
+        for (former, latter) in twice {
+            let offset = |tensor| offsets.get(self.key_of_tensor(tensor)).copied().unwrap_or(LENGTH_BYTES);
             let cause = format!("the name is given twice, first at byte {}", offset(former));
             let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_NAME, cause);
             let fault = fault.tensor(self.table.name(latter)).offset(offset(latter));
             self.findings.report(fault)?;
         }
         let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
-        if let Some((_, latter)) = first_duplicate(self.metadata.len(), name)? {
+        let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
+        for (_, latter) in duplicates(self.metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
             let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
-            let offset = self.metadata_key.and_then(|key| key_offset(text, key));
-            self.findings.report(fault.offset(offset.unwrap_or(LENGTH_BYTES)))?;
+            self.findings.report(fault.offset(of_metadata))?;
         }
         Ok(())
     }
@@ -228,9 +234,7 @@ impl<'o> Reader<'o> {
     }
 
     fn explain_json(&self, text: &str, error: &serde_json::Error) -> Fault {
-        let message = error.to_string();
-        let message =
-            shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"");
+        let message = json::message(error);
         let (rule, rightly) = self.expected.rule();
         if error.classify() == Category::Data {
             return Fault::new(rule, format!("{message}; {rightly}"));
@@ -243,7 +247,7 @@ impl<'o> Reader<'o> {
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
         };
-        Fault::new(rule, cause).offset(json_offset(text, error))
+        Fault::new(rule, cause).offset(LENGTH_BYTES + json::offset(text, error))
     }
 }
 
@@ -258,12 +262,6 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
     }
     unknown.push(dtype.to_owned());
     Ok(())
-}
-
-/// The offset in the file of the character that serde_json stumbled over.
-fn json_offset(text: &str, error: &serde_json::Error) -> u64 {
-    let before: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-    LENGTH_BYTES + (before + error.column()).saturating_sub(1) as u64
 }
 
 /// The offset in the file of the key of this number.

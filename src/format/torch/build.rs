@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::parts::{Part, parts};
-use super::{File, Place, Read, Torch};
+use super::{File, Place, Torch};
 use crate::budget::{self, Pace, Short};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -14,10 +14,10 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, ex
 /// The part of the memory that is left, as a divisor, that names of parts may take as they are counted: they are copied once or twice.
 const PART_SHARE: usize = 4;
 
-/// Names the tensors and objects of a pickle, and finds their bytes.
-pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Result<Read> {
+/// Names the tensors and objects of a pickle, and finds their bytes: the tensors, in the order of the file, and all else.
+pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Result<(TensorTable, Torch)> {
     let mut torch = Torch::new(pickled, file)?;
-    let leaves = pickle::leaves(&torch.pickled, limits)?.leaves;
+    let leaves = pickle::leaves(&torch.pickled, limits)?;
     let name_bytes = leaves.iter().map(|leaf| leaf.name.len()).sum();
     let mut table = TensorTable::with_capacity(leaves.len(), name_bytes)?;
     let mut pace = Pace::default();
@@ -51,7 +51,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
     let names = objects.iter().map(|leaf: &Leaf| size_of::<Leaf>() + leaf.name.len()).sum::<usize>();
     torch.pickled.budget.take((table.bytes() + names).min(torch.pickled.budget.left()))?;
     torch.objects = objects;
-    Ok(Read { tensors: table, torch })
+    Ok((table, torch))
 }
 
 /// A part's name may be that of a tensor that the file has under its own name; then that one keeps it.
@@ -82,7 +82,7 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let (element, shape) = element(strided, &mut pairs);
     let empty = strided.shape.contains(&0);
     let storage = torch.pickled.storage(strided.storage);
-    let place = match torch.place(strided.storage) {
+    let place = match torch.place(strided.storage.index()) {
         Ok(place) => place,
         Err(_) if empty => Place::stored(Span::within(0, 0, 0)?),
         Err(Error::Format(fault)) => return Err(fault.tensor(name).format()),

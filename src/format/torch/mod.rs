@@ -11,10 +11,10 @@ use std::collections::{HashMap, HashSet};
 
 use crate::budget::{self, Short};
 use crate::error::{Error, Fault, Result};
-use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageId, StorageRef};
+use crate::format::pickle::{self, GlobalUse, Leaf, Pickled, StorageRef};
 use crate::format::torch_zip;
 use crate::rules;
-use crate::tensor::{Span, TensorTable};
+use crate::tensor::Span;
 
 pub use build::build;
 
@@ -50,8 +50,6 @@ pub struct Torch {
     pub objects: Vec<Leaf>,
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// The version of the archive; none for a file from before 1.6.
-    pub version: Option<u64>,
     /// Where the storages lie, by their number; none for one that the file does not have.
     places: Vec<Option<Place>>,
     /// What is compressed.
@@ -87,13 +85,8 @@ impl Deflated {
 }
 
 impl Torch {
-    /// Where a storage lies, or an error that names it.
-    pub fn place(&self, id: StorageId) -> Result<Place> {
-        self.place_of(id.index())
-    }
-
-    /// As [`Torch::place`], by the position in [`Pickled::storages`].
-    pub fn place_of(&self, number: usize) -> Result<Place> {
+    /// Where a storage lies, by its position in [`Pickled::storages`], or an error that names it.
+    pub fn place(&self, number: usize) -> Result<Place> {
         let place = self.places.get(number).copied().flatten();
         place.ok_or_else(|| match self.pickled.storages.get(number) {
             Some(storage) => missing(storage).format(),
@@ -128,27 +121,19 @@ impl Torch {
         Err(torch_zip::wrong_crc32(&name, actual, said, span.start()).format())
     }
 
-    /// The storages of the file that have a checksum, each once, with their keys.
-    pub fn checksums(&self) -> impl Iterator<Item = (&str, Place)> {
+    /// The storages of the file that have a checksum, each once.
+    pub fn checksums(&self) -> impl Iterator<Item = Place> {
         let mut seen = HashSet::new();
-        let storages = self.pickled.storages.iter().zip(&self.places);
-        let known = storages.filter_map(|(storage, place)| Some((&*storage.key, (*place)?)));
-        known.filter(move |(_, place)| place.crc32 != 0 && seen.insert(place.span.start()))
+        let known = self.places.iter().copied().flatten();
+        known.filter(move |place| place.crc32 != 0 && seen.insert(place.span.start()))
     }
-}
 
-/// A file without names for its tensors: what a loader needs that builds the values as they are nested.
-pub fn unnamed(pickled: Pickled, file: File<'_>) -> Result<Torch> {
-    Torch::new(pickled, file)
-}
-
-impl Torch {
-    fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
+    /// A file without names for its tensors: what a loader needs that builds the values as they are nested.
+    pub fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
         pickled.budget.take(budget::vec_bytes(&places))?;
         let (deflated, objects, stray_globals) = (Deflated::new(&places)?, Vec::new(), Vec::new());
-        let File { big_endian, version, .. } = file;
-        Ok(Self { pickled, objects, big_endian, version, places, deflated, stray_globals })
+        Ok(Self { pickled, objects, big_endian: file.big_endian, places, deflated, stray_globals })
     }
 }
 
@@ -157,8 +142,6 @@ impl Torch {
 pub struct File<'a> {
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
-    /// The version of the archive.
-    pub version: Option<u64>,
     /// Where the whole of a storage lies, by its position in [`Pickled::storages`].
     pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
 }
@@ -191,14 +174,6 @@ fn missing(storage: &StorageRef) -> Fault {
     let cause =
         format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
     Fault::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
-}
-
-/// What is read of a file: the table of its tensors, and all else.
-pub struct Read {
-    /// The tensors, in the order of the file.
-    pub tensors: TensorTable,
-    /// All else.
-    pub torch: Torch,
 }
 
 /// The limits of a pickle in a file whose headers may have `header_bytes`.

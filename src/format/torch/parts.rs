@@ -1,7 +1,7 @@
 //! What a tensor is in the table: one entry, or an entry without bytes and the arrays that it is made of.
 
 use crate::dtype::DType;
-use crate::format::pickle::{Object, ObjectId, Pickled, Strided, TensorId, TensorKind};
+use crate::format::pickle::{ObjectId, Pickled, Strided, TensorId, TensorKind};
 use crate::tensor::{NoArray, TorchDType};
 
 /// A named array, or a tensor without an array.
@@ -59,7 +59,7 @@ fn collect(
         _ => None,
     };
     let dtype = match &tensor.kind {
-        TensorKind::Sparse { values, .. } => tensor_of(pickled, *values).and_then(|id| dtype_of(pickled, id)),
+        TensorKind::Sparse { values, .. } => pickled.objects.tensor(*values).and_then(|id| dtype_of(pickled, id)),
         TensorKind::Meta { dtype, .. } | TensorKind::Wrapper { dtype, .. } | TensorKind::Converted { dtype, .. } => {
             Some(*dtype)
         }
@@ -72,7 +72,7 @@ fn collect(
     found.push(Part::Refused { name, dtype, shape, kind });
     found.extend(array);
     for (name, object) in inner {
-        match tensor_of(pickled, object) {
+        match pickled.objects.tensor(object) {
             Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, room)?,
             _ => found.push(Part::Object { name, object }),
         }
@@ -82,18 +82,6 @@ fn collect(
 
 fn dtype_of(pickled: &Pickled, id: TensorId) -> Option<TorchDType> {
     pickled.tensor(id).strided().map(|strided| strided.dtype)
-}
-
-/// The tensor that a value is, if it is one.
-fn tensor_of(pickled: &Pickled, object: ObjectId) -> Option<TensorId> {
-    match pickled.objects.get(object) {
-        Object::Tensor(id) => Some(*id),
-        Object::Parameter { tensor, .. } | Object::Subclass { tensor, .. } => match pickled.objects.get(*tensor) {
-            Object::Tensor(id) => Some(*id),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 fn plain_integers(dtype: TorchDType) -> TorchDType {

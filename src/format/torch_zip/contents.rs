@@ -20,22 +20,6 @@ pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
 /// Bytes that are made between two questions whether to go on.
 const INFLATED_AT_A_TIME: usize = 4 << 20;
 
-/// The checksum of bytes that come in parts.
-#[derive(Debug, Clone, Default)]
-pub struct Crc32(crc32fast::Hasher);
-
-impl Crc32 {
-    /// Adds the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The checksum of all bytes so far.
-    pub fn value(&self) -> u32 {
-        self.0.clone().finalize()
-    }
-}
-
 /// The checksum of these bytes.
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
@@ -62,30 +46,19 @@ impl Entry<'_> {
 
     /// The entry's bytes from those in the file, inflated if need be.
     pub fn contents(&self, stored: Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        if self.method == Method::Stored { Ok(stored) } else { self.inflate(&stored, interrupt) }
+        if self.method == Method::Stored {
+            return Ok(stored);
+        }
+        inflate(&stored, self.size, interrupt).map_err(|error| match error {
+            Error::Format(fault) => self.about(*fault).format(),
+            other => other,
+        })
     }
 
     /// What [`Entry::contents`] needs at once.
     pub fn contents_bytes(&self) -> usize {
         let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
-    }
-
-    /// The bytes of a deflated entry. `compressed` are the bytes in the file; those of a stored entry are what they are.
-    pub fn inflate(&self, compressed: &[u8], interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        self.named(inflate(compressed, self.size, interrupt))
-    }
-
-    /// As [`Entry::inflate`], into a block of `size` bytes that the caller has.
-    pub fn inflate_into(&self, compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        self.named(inflate_into(compressed, output, interrupt))
-    }
-
-    fn named<T>(&self, outcome: Result<T>) -> Result<T> {
-        outcome.map_err(|error| match error {
-            Error::Format(fault) => self.about(*fault).format(),
-            other => other,
-        })
     }
 
     fn about(&self, fault: Fault) -> Fault {
@@ -129,20 +102,14 @@ pub fn inflate_into(compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'
     let mut stream = Stream::new(compressed);
     loop {
         let room = size.min(stream.written.saturating_add(INFLATED_AT_A_TIME));
-        match stream.fill(&mut output[..room])? {
-            Filled::Ended => return stream.check_end(size as u64),
-            Filled::Full if room == size => return Err(too_long(size as u64)),
-            Filled::Full => interrupt()?,
+        if stream.fill(&mut output[..room])? {
+            return stream.check_end(size);
         }
+        if room == size {
+            return Err(broken(format!("it is inflated to more than the {size} bytes that the archive says")));
+        }
+        interrupt()?;
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Filled {
-    /// The output is full, and there is more to write.
-    Full,
-    /// The stream ended.
-    Ended,
 }
 
 /// A deflate stream as far as it was inflated.
@@ -157,15 +124,15 @@ impl<'a> Stream<'a> {
         Self { rest: compressed, state: Box::default(), written: 0 }
     }
 
-    /// Goes on after what was written to `output` before.
-    fn fill(&mut self, output: &mut [u8]) -> Result<Filled> {
+    /// Goes on after what was written to `output` before, until that is full; true if the stream ended.
+    fn fill(&mut self, output: &mut [u8]) -> Result<bool> {
         let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
         let (status, read, written) = decompress(&mut self.state, self.rest, output, self.written, flags);
         self.rest = self.rest.get(read..).unwrap_or_default();
         self.written += written;
         match status {
-            TINFLStatus::Done => Ok(Filled::Ended),
-            TINFLStatus::HasMoreOutput => Ok(Filled::Full),
+            TINFLStatus::Done => Ok(true),
+            TINFLStatus::HasMoreOutput => Ok(false),
             TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {
                 Err(broken(format!("the compressed bytes end after {} inflated ones", self.written)))
             }
@@ -173,8 +140,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn check_end(&self, size: u64) -> Result<()> {
-        if self.written as u64 != size {
+    fn check_end(&self, size: usize) -> Result<()> {
+        if self.written != size {
             return Err(broken(format!("it is inflated to {} bytes, and the archive says {size}", self.written)));
         }
         if !self.rest.is_empty() {
@@ -182,10 +149,6 @@ impl<'a> Stream<'a> {
         }
         Ok(())
     }
-}
-
-fn too_long(size: u64) -> Error {
-    broken(format!("it is inflated to more than the {size} bytes that the archive says"))
 }
 
 fn broken(cause: String) -> Error {

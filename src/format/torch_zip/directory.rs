@@ -1,7 +1,7 @@
 //! The directory at the end of a zip file: one record for each entry.
 
 use super::fields::{Extra, IN_ZIP64_16, u16_at, u32_at};
-use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method};
+use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
 
 use crate::budget;
 use crate::error::{Error, Fault, Findings, Result};
@@ -22,8 +22,7 @@ const KNOWN_FLAGS: u16 = SIZES_FOLLOW | 1 << 1 | 1 << 2 | 1 << 11;
 /// What the directory says of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Central {
-    pub(super) name_start: u32,
-    pub(super) name_len: u32,
+    pub(super) name: NameSpan,
     pub(super) flags: u16,
     pub(super) method_id: u16,
     pub(super) method: Method,
@@ -120,9 +119,9 @@ fn central(record: &[u8], name: &[u8], extra: &[u8], place: Span, offset: u64, n
         );
         return Err(refuse(Fault::new(rules::TORCH_ZIP_OUTSIDE, cause)).format());
     }
-    let (name_start, name_len) = (names.len() as u32, name.len() as u32);
+    let in_names = NameSpan { start: names.len() as u32, len: name.len() as u32 };
     names.push_str(name);
-    Ok(Central { name_start, name_len, flags, method_id, method, crc32, compressed, size, header_offset })
+    Ok(Central { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
 }
 
 /// Adds which entry it is about, where it was noticed.

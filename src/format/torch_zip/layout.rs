@@ -57,8 +57,8 @@ impl<'a> LayoutParser<'a> {
         let Some(pickle) = archive.member("data.pkl") else {
             return Err(no_pickle(archive).format());
         };
-        let pair = archive.index.first_pair(|number| archive.name(number), str::eq_ignore_ascii_case);
-        if let Some((first, second)) = pair {
+        let pairs = archive.index.pairs(|number| archive.name(number), str::eq_ignore_ascii_case)?;
+        if let Some(&(first, second)) = pairs.first() {
             // PyTorch looks for entries without regard to case, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
             let cause = format!("the names differ from '{}' in the case of letters only", shown(archive.name(first)));

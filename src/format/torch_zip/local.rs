@@ -1,7 +1,5 @@
 //! The header before each entry: it must say what the directory says, and only it knows where the data begins.
 
-use std::ops::Range;
-
 use super::EntryRecord;
 use super::directory::{Central, SIZES_FOLLOW, refuse};
 use super::fields::{Extra, IN_ZIP64_32, u16_at, u32_at};
@@ -116,9 +114,9 @@ impl Headers {
         let (mut end, mut gaps) = (0, Gaps::default());
         let (mut large, mut extras) = (self.large.iter().flatten().peekable(), self.extras.as_slice());
         for (number, (central, header)) in self.iter().enumerate() {
-            let name = name_of(central, names);
+            let name = central.name.of(names);
             if central.header_offset < end {
-                let before = records.last().map(|record: &EntryRecord| name_at(record, names)).unwrap_or_default();
+                let before = records.last().map(|record: &EntryRecord| record.name.of(names)).unwrap_or_default();
                 let cause =
                     format!("it begins {} bytes before the end of '{}'", end - central.header_offset, shown(before));
                 findings.go_on(refuse(rules::TORCH_ZIP_OVERLAP, cause, name, central.header_offset))?;
@@ -137,30 +135,17 @@ impl Headers {
             };
             end = data.end();
             gaps.descriptor = central.flags & SIZES_FOLLOW != 0;
-            let &Central { name_start, name_len, method, crc32, size, header_offset, .. } = central;
-            records.push(EntryRecord { name_start, name_len, method, crc32, data, size, header_offset });
+            let &Central { name, method, crc32, size, header_offset, .. } = central;
+            records.push(EntryRecord { name, method, crc32, data, size, header_offset });
         }
         gaps.between(end, directory, findings);
         Ok((records, self.names))
     }
 }
 
-fn name_of<'a>(central: &Central, names: &'a str) -> &'a str {
-    slice(names, central.name_start, central.name_len)
-}
-
-fn name_at<'a>(record: &EntryRecord, names: &'a str) -> &'a str {
-    slice(names, record.name_start, record.name_len)
-}
-
-fn slice(names: &str, start: u32, len: u32) -> &str {
-    let Range { start, end } = start as usize..start as usize + len as usize;
-    names.get(start..end).unwrap_or_default()
-}
-
 /// The bytes of the header and the name of an entry, or those up to the directory.
 fn header_bytes(central: &Central, directory: u64) -> usize {
-    (BYTES + u64::from(central.name_len)).min(directory.saturating_sub(central.header_offset)) as usize
+    (BYTES + u64::from(central.name.len)).min(directory.saturating_sub(central.header_offset)) as usize
 }
 
 /// Where the data of one entry lies. `header` has its header and its name, and `extra` its extra fields if its sizes stand there.
@@ -177,7 +162,7 @@ fn one(central: &Central, name: &str, header: &[u8], extra: &[u8], directory: u6
     }
     let [flags, method, name_len, extra_len] = [6, 8, 26, 28].map(|at| u16_at(header, at));
     let own_name = header.get(BYTES as usize..BYTES as usize + usize::from(name_len)).unwrap_or_default();
-    if u32::from(name_len) != central.name_len || own_name != name.as_bytes() {
+    if u32::from(name_len) != central.name.len || own_name != name.as_bytes() {
         let own = match own_name {
             [] => format!("of {name_len} bytes"),
             name => shown(&String::from_utf8_lossy(name)),

@@ -14,8 +14,7 @@ mod local;
 mod stranger;
 
 pub use contents::{
-    ALWAYS_INFLATED_BYTES, Crc32, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into,
-    wrong_crc32,
+    ALWAYS_INFLATED_BYTES, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_into, wrong_crc32,
 };
 pub use layout::{Layout, LayoutParser};
 
@@ -63,11 +62,23 @@ pub struct Entry<'a> {
     pub header_offset: u64,
 }
 
+/// A name in a row of names.
+#[derive(Debug, Clone, Copy)]
+struct NameSpan {
+    start: u32,
+    len: u32,
+}
+
+impl NameSpan {
+    fn of(self, names: &str) -> &str {
+        names.get(self.start as usize..self.start as usize + self.len as usize).unwrap_or_default()
+    }
+}
+
 /// What is kept of an entry, beside its name in the arena.
 #[derive(Debug, Clone, Copy)]
 struct EntryRecord {
-    name_start: u32,
-    name_len: u32,
+    name: NameSpan,
     method: Method,
     crc32: u32,
     data: Span,
@@ -113,7 +124,7 @@ impl Archive {
     pub fn entry(&self, number: usize) -> Option<Entry<'_>> {
         let record = self.records.get(number)?;
         let EntryRecord { method, data, size, crc32, header_offset, .. } = *record;
-        Some(Entry { number, name: self.name_of(record), method, data, size, crc32, header_offset })
+        Some(Entry { number, name: record.name.of(&self.names), method, data, size, crc32, header_offset })
     }
 
     /// All entries, in the order of the file.
@@ -137,11 +148,7 @@ impl Archive {
     }
 
     fn name(&self, number: usize) -> &str {
-        self.records.get(number).map(|record| self.name_of(record)).unwrap_or_default()
-    }
-
-    fn name_of(&self, record: &EntryRecord) -> &str {
-        self.names.get(record.name_start as usize..(record.name_start + record.name_len) as usize).unwrap_or_default()
+        self.records.get(number).map(|record| record.name.of(&self.names)).unwrap_or_default()
     }
 }
 
@@ -210,7 +217,7 @@ impl<'o> Parser<'o> {
             });
         }
         // The first entry of the directory, as PyTorch counts.
-        let first = centrals.first().and_then(|first| names.get(..first.name_len as usize)).unwrap_or_default();
+        let first = centrals.first().map(|first| first.name.of(&names)).unwrap_or_default();
         (self.prefix_len, self.first_name_len) = (first.find('/').unwrap_or_default(), first.len());
         if !centrals.is_sorted_by_key(|central| central.header_offset) {
             self.findings.note(rules::TORCH_ZIP_ORDER, |rule| {
@@ -242,11 +249,11 @@ impl<'o> Parser<'o> {
         let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
         let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
         archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
-        if let Some((first, second)) = archive.index.first_pair(|number| archive.name(number), |a, b| a == b) {
+        for (first, second) in archive.index.pairs(|number| archive.name(number), |a, b| a == b)? {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
             let cause = format!("it is there twice, first at byte {}", offset(first));
             let (name, at) = (archive.name(second), offset(second));
-            return Err(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at));
+            self.findings.go_on(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
         }
         archive.note_strangers(&mut self.findings);
         Ok(Some(archive))
