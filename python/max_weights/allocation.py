@@ -43,8 +43,8 @@ def allocate(
         _require_shape(node.name, Shape(shape), value.logical_shape)
     dtype = value.dtype if dtype is None else DType(dtype)
     converts = dtype is not value.dtype
-    if converts and value._refusal is not None:
-        raise value._refusal.with_traceback(None)
+    if converts and value.refusal is not None:
+        raise value.refusal.with_traceback(None)
     weight = Weight(
         node.name,
         dtype,

@@ -9,7 +9,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from max_weights._core import Buffer, WeightsNode
+from max_weights import devices as devices  # a tensor says where it is
+from max_weights._core import (
+    Buffer,
+    WeightsNode,
+    _buffer_of_bytes,
+    _PickledFile,
+    _remap_buffer,
+    hand_over,
+)
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
 
@@ -203,3 +211,27 @@ def contains(buffer: Buffer, value: Any) -> bool:
 def assign(buffer: Buffer, key: Any, value: Any) -> None:
     """Write through NumPy: `buffer[key] = value`."""
     to_numpy(buffer)[key] = value
+
+
+# What pickles of tensors name: `_PickledFile`, and these.
+def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer:
+    return _remap_buffer(file, reach, place)
+
+
+def _of_bytes(data: bytes, dtype: DType, shape: list[int]) -> Buffer:
+    return _buffer_of_bytes(data, dtype, shape)
+
+
+hand_over(
+    array=array,
+    assign=assign,
+    buffer_of_bytes=_of_bytes,
+    contains=contains,
+    from_numpy=from_numpy,
+    numbers=numbers,
+    pickled_array=pickled_array,
+    remap_buffer=_remapped,
+    to_numpy=to_numpy,
+    writable=writable,
+    writable_unsaid=writable_unsaid,
+)

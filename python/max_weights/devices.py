@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import hand_over, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 __all__ = ["CPU", "Device", "DeviceRef", "virtual_devices"]
@@ -214,3 +214,6 @@ class NoData:
 
     def __repr__(self) -> str:
         return "NoData()"
+
+
+hand_over(Device=Device, require_cpu=require_cpu)

@@ -9,6 +9,8 @@ import builtins
 from enum import Enum, EnumMeta
 from typing import TYPE_CHECKING, Any
 
+from max_weights._core import hand_over
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -335,3 +337,5 @@ _AMBIGUOUS = {
     "float8": "there are several kinds of 8 bits",
     "float8_e4m3": "float8_e4m3fn is the common one; the kind with infinities is not known here",
 }
+
+hand_over(DType=DType)

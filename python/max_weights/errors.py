@@ -15,6 +15,7 @@ __all__ = [
     "GraphError",
     "MissingFileError",
     "UnsupportedError",
+    "WeightAttributeError",
     "WeightNotFoundError",
     "WeightsError",
 ]
@@ -44,6 +45,10 @@ class WeightNotFoundError(WeightsError, KeyError):
     def __str__(self) -> str:
         # KeyError shows the repr of its argument, which quotes and escapes a sentence.
         return Exception.__str__(self)
+
+
+class WeightAttributeError(WeightNotFoundError, AttributeError):
+    """What weights have, such as a shape, asked of a name that is none."""
 
 
 class FormatError(WeightsError, ValueError):

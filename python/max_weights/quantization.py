@@ -6,8 +6,7 @@ import enum
 from typing import Any
 
 from max_weights import _core
-from max_weights._core import Buffer
-from max_weights.buffer import as_buffer
+from max_weights.buffer import Buffer, as_buffer
 from max_weights.dtype import DType
 from max_weights.record import Record
 
@@ -237,3 +236,6 @@ def dequantize(
     *rows, row = buffer.shape
     shape = [*rows, row // encoding.block_size * encoding.elements_per_block]
     return _core.dequantize(buffer, encoding, dtype, shape, out=out)
+
+
+_core.hand_over(QuantizationEncoding=QuantizationEncoding)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightsNode
 
-__all__ = ["renamed", "reopen_renamed"]
+__all__ = ["renamed"]
 
 _SCHEME = "hf"
 _BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
@@ -108,12 +108,6 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     architecture = node.metadata.get("general.architecture")
     names = [info.name for info in node.infos()]
     return _rename_weights(node, scheme, _new_names(architecture, names), _heads(node, architecture, names))
-
-
-def reopen_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
-    """The node of this name of a pickled tree."""
-    tree = renamed(file, scheme)
-    return tree[name] if name else tree
 
 
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:

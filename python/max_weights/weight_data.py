@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import hand_over, shown
 from max_weights.devices import NoData, devices_are_virtual
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
@@ -38,17 +38,18 @@ class WeightData:
         shape: The shape; of bytes where the elements are packed.
         quantization_encoding: How the elements are packed; none for a weight that is not quantized.
         logical_shape: The shape counted in elements; default: that of `shape`.
+        refusal: What `astype` raises, where the file's type is not known and the data are bytes as they stand there.
     """
 
     __slots__ = (
         "__weakref__",
         "_logical_shape",
-        "_refusal",
         "_shape",
         "data",
         "dtype",
         "name",
         "quantization_encoding",
+        "refusal",
     )
     __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
 
@@ -58,7 +59,7 @@ class WeightData:
     quantization_encoding: QuantizationEncoding | None
     _shape: Shape | tuple[DimLike, ...]
     _logical_shape: tuple[DimLike, ...] | None
-    _refusal: UnsupportedError | None  # why the bytes cannot be converted, if nobody knows what they mean
+    refusal: UnsupportedError | None
 
     def __init__(
         self,
@@ -68,6 +69,8 @@ class WeightData:
         shape: Iterable[DimLike],
         quantization_encoding: QuantizationEncoding | None = None,
         logical_shape: Iterable[DimLike] | None = None,
+        *,
+        refusal: UnsupportedError | None = None,
     ) -> None:
         self.data = data
         self.name = name
@@ -76,7 +79,7 @@ class WeightData:
         self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
         self.quantization_encoding = quantization_encoding
         self._logical_shape = None if logical_shape is None else tuple(logical_shape)
-        self._refusal = None
+        self.refusal = refusal
 
     @property
     def shape(self) -> Shape:
@@ -154,8 +157,8 @@ class WeightData:
         dtype = DType(dtype)
         if dtype is self.dtype and out is None:
             return self
-        if self._refusal is not None:
-            raise self._refusal.with_traceback(None)
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
         if devices_are_virtual():
             encoding, logical = self.quantization_encoding, self._logical_shape
             return WeightData(NoData(self.name), self.name, dtype, self.shape, encoding, logical)
@@ -216,3 +219,6 @@ def _is_numpy(data: object) -> bool:
     # Whoever made the array has imported NumPy already.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, numpy.ndarray)
+
+
+hand_over(WeightData=WeightData)

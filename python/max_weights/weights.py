@@ -7,14 +7,30 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from max_weights._core import RESERVED, GGUFWeights, PytorchWeights, SafetensorWeights, open_weights, printable
+from max_weights import quantization as quantization  # what a tensor of a file may need
+from max_weights import weight_data as weight_data
+from max_weights._core import (
+    RESERVED,
+    GGUFWeights,
+    Metadata,
+    Objects,
+    Placeholder,
+    PytorchWeights,
+    SafetensorWeights,
+    WeightInfo,
+    WeightInfos,
+    WeightsNode,
+    _reopen_weights,
+    hand_over,
+    open_weights,
+    printable,
+)
 from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Literal
 
-    from max_weights._core import WeightsNode
     from max_weights.buffer import DLPackArray
     from max_weights.devices import DeviceRef
     from max_weights.dim import Dim
@@ -26,11 +42,17 @@ if TYPE_CHECKING:
 __all__ = [
     "RESERVED",
     "GGUFWeights",
+    "Metadata",
+    "Objects",
+    "Placeholder",
     "PytorchWeights",
     "SafetensorWeights",
+    "WeightInfo",
+    "WeightInfos",
     "Weights",
     "WeightsAdapter",
     "WeightsFormat",
+    "WeightsNode",
     "load_weights",
     "weights_format",
 ]
@@ -196,3 +218,41 @@ def load_weights(
 
         files = [find_in_cache(files[0]) or files[0]]
     return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
+
+
+# Methods of the trees whose modules bring the graph, or gguf-py, along.
+def _allocate(node: WeightsNode, *arguments: Any) -> Weight:
+    from max_weights.allocation import allocate
+
+    return allocate(node, *arguments)
+
+
+def _allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
+    from max_weights.allocation import allocate_as_bytes
+
+    return allocate_as_bytes(node, dtype)
+
+
+def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
+    from max_weights.renaming import renamed
+
+    return renamed(node, scheme)
+
+
+# What pickles of trees name.
+def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int, int]], name: str) -> WeightsNode:
+    return _reopen_weights(paths, arguments, marks, name)
+
+
+def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
+    tree = _renamed(file, scheme)
+    return tree[name] if name else tree
+
+
+hand_over(
+    allocate=_allocate,
+    allocate_as_bytes=_allocate_as_bytes,
+    renamed=_renamed,
+    reopen_renamed=_reopened_renamed,
+    reopen_weights=_reopened,
+)

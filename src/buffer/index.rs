@@ -27,12 +27,30 @@ impl Buffer {
     /// The view that `expression` selects, as `ndarray.__getitem__` does with basic indices.
     pub fn index(&self, expression: &[Index]) -> Result<Self> {
         let item = self.dtype.bytes().ok_or_else(|| packed(self.dtype, "indexing"))? as i64;
+        let Selection { first, shape, strides } = Selection::new(&self.shape, &self.strides, expression)?;
+        let offset = (self.offset as i64 + first * item) as usize;
+        let storage = self.storage.clone();
+        Ok(Self { storage, offset, dtype: self.dtype, shape: shape.into(), strides: strides.into() })
+    }
+}
+
+/// What an index expression selects of an array, whose elements need not be at hand. All in elements.
+pub(crate) struct Selection {
+    /// The distance from the first element of the array; 0 where nothing is selected.
+    pub(crate) first: i64,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
+}
+
+impl Selection {
+    /// Of an array of this shape and these strides.
+    pub(crate) fn new(dims: &[i64], steps: &[i64], expression: &[Index]) -> Result<Self> {
         let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
         let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
         if ellipses > 1 {
             return Err(Error::Index("an index can have only one ellipsis ('...')".into()));
         }
-        let rank = self.shape.len();
+        let rank = dims.len();
         if given > rank {
             return Err(Error::Index(format!("too many indices: {given} for a tensor of rank {rank}")));
         }
@@ -41,29 +59,29 @@ impl Buffer {
         let mut first = 0i64;
         let (mut shape, mut strides) = (Vec::with_capacity(rank), Vec::with_capacity(rank));
         let whole = |axis: &mut usize, count: usize, shape: &mut Vec<i64>, strides: &mut Vec<i64>| {
-            shape.extend_from_slice(&self.shape[*axis..*axis + count]);
-            strides.extend_from_slice(&self.strides[*axis..*axis + count]);
+            shape.extend_from_slice(&dims[*axis..*axis + count]);
+            strides.extend_from_slice(&steps[*axis..*axis + count]);
             *axis += count;
         };
         for part in expression {
             match *part {
                 Index::At(at) => {
-                    let dim = self.shape[axis];
+                    let dim = dims[axis];
                     let element = if at < 0 { at.saturating_add(dim) } else { at };
                     if !(0..dim).contains(&element) {
                         return Err(Error::Index(format!(
                             "index {at} is out of bounds for axis {axis} of length {dim}"
                         )));
                     }
-                    first = first.wrapping_add(element.wrapping_mul(self.strides[axis])); // wraps only where another axis is empty
+                    first = first.wrapping_add(element.wrapping_mul(steps[axis])); // wraps only where another axis is empty
                     axis += 1;
                 }
                 Index::Slice { start, stop, step } => {
-                    let (begin, len) = resolve(start, stop, step, self.shape[axis])?;
-                    first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(self.strides[axis]) });
+                    let (begin, len) = resolve(start, stop, step, dims[axis])?;
+                    first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(steps[axis]) });
                     shape.push(len);
                     // Of a single element no stride is ever taken, and a huge one would not fit where bytes are counted.
-                    strides.push(self.strides[axis].saturating_mul(if len > 1 { step } else { 1 }));
+                    strides.push(steps[axis].saturating_mul(if len > 1 { step } else { 1 }));
                     axis += 1;
                 }
                 Index::Ellipsis => whole(&mut axis, missing, &mut shape, &mut strides),
@@ -75,14 +93,10 @@ impl Buffer {
         }
         let rest = rank - axis;
         whole(&mut axis, rest, &mut shape, &mut strides);
-        let offset = if shape.contains(&0) { self.offset as i64 } else { self.offset as i64 + first * item };
-        Ok(Self {
-            storage: self.storage.clone(),
-            offset: offset as usize,
-            dtype: self.dtype,
-            shape: shape.into(),
-            strides: strides.into(),
-        })
+        if shape.contains(&0) {
+            first = 0;
+        }
+        Ok(Self { first, shape, strides })
     }
 }
 

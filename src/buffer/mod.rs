@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::check_out;
 pub use index::Index;
+pub(crate) use index::Selection;
 
 use crate::device::Device;
 use crate::dtype::DType;

@@ -10,7 +10,6 @@ use super::plan::{self, Plan};
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use crate::budget;
 use crate::buffer::{Buffer, check_out, dequantize};
-use crate::cast::Stores;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -210,6 +209,7 @@ impl Layout {
         checkpoint: &Checkpoint,
         mut outs: Vec<Option<Exclusive<Buffer>>>,
         done: &AtomicU64,
+        interrupt: Interrupt<'_>,
     ) -> Result<Vec<Buffer>> {
         outs.resize_with(self.wanted.len(), || None);
         self.check_files(checkpoint)?;
@@ -221,7 +221,7 @@ impl Layout {
         let jobs = self.jobs(&mut blocks, &mut outs)?;
         let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
         let asked = AtomicUsize::new(0);
-        WORKERS.in_order(jobs, checkpoint.interrupt(), |job: Job<'_>, scratch, interrupt| {
+        WORKERS.in_order(jobs, interrupt, |job: Job<'_>, scratch, interrupt| {
             if ahead {
                 ask_ahead(checkpoint, &extents, &asked, job.extent.before + AHEAD)?;
             }
@@ -230,7 +230,7 @@ impl Layout {
             done.fetch_add(bytes, Ordering::Relaxed);
             Ok(())
         })?;
-        self.load_apart(checkpoint, &mut outs, done)?;
+        self.load_apart(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
         self.results(blocks, outs)
     }
@@ -304,8 +304,8 @@ impl Layout {
         checkpoint: &Checkpoint,
         outs: &mut [Option<Exclusive<Buffer>>],
         done: &AtomicU64,
+        interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let interrupt = checkpoint.interrupt();
         let apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
         let placements = apart.iter().map(|&i| self.wanted[i].placement.clone()).collect();
         for (i, read) in apart.into_iter().zip(Plan::new(placements)?.run(checkpoint)?) {
@@ -362,13 +362,13 @@ impl Run {
         let (unit_in, unit_out) = self.conversion.unit();
         let most = if self.conversion == Conversion::Nothing { READ_AT_A_TIME } else { CONVERTED_AT_A_TIME };
         let step = (most / unit_in).max(1) * unit_in;
-        let stores = if room.len() >= STREAM_FROM { Stores::Streamed } else { Stores::Cached };
+        let stream = room.len() >= STREAM_FROM;
         let (mut offset, end, mut rest) = (self.offset, self.offset + self.len, room);
         while offset < end {
             let len = (step as u64).min(end - offset);
             let (out, later) = rest.split_at_mut(len as usize / unit_in * unit_out);
             rest = later;
-            let piece = Piece { offset, len: len as usize, conversion: self.conversion, stores, out };
+            let piece = Piece { offset, len: len as usize, conversion: self.conversion, stream, out };
             match jobs.last_mut() {
                 Some(job) if job.takes(self.file, &piece, most) => {
                     job.extent.len = offset + len - job.extent.offset;
@@ -414,7 +414,7 @@ struct Piece<'a> {
     offset: u64,
     len: usize,
     conversion: Conversion,
-    stores: Stores,
+    stream: bool,
     out: &'a mut [u8],
 }
 
@@ -452,7 +452,7 @@ impl Job<'_> {
             .collect();
         file.read(&mut parts, interrupt)?;
         for (part, piece) in parts.into_iter().zip(self.pieces) {
-            piece.conversion.apply(part.bytes, piece.out, piece.stores, &mut scratch.decoded)?;
+            piece.conversion.apply(part.bytes, piece.out, piece.stream, &mut scratch.decoded)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub use plan::Plan;
 pub use wanted::{Conversion, Wanted};
 
 use crate::budget;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Index};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 
@@ -34,6 +34,18 @@ impl Checkpoint {
         match plan::mapped(self, &placement)? {
             Some(view) => Ok(view),
             None => plan::read(self, &placement),
+        }
+    }
+
+    /// The part of weight number `number` that `expression` selects: a view of the mapping, else the bytes from the lowest of its elements to
+    /// the highest, and no others, in memory of their own.
+    pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
+        let Some(part) = self.catalog().placement(number)?.part(expression)? else {
+            return self.tensor(number)?.index(expression);
+        };
+        match plan::mapped(self, &part)? {
+            Some(view) => Ok(view),
+            None => plan::read(self, &part),
         }
     }
 

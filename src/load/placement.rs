@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Index, Selection, row_major};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -12,7 +12,7 @@ use crate::format::torch_zip;
 use crate::memory::Storage;
 use crate::quant::{self, Encoding};
 use crate::rules;
-use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
+use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType, extent};
 
 /// Bytes of a file, and what they become in memory. Tensors of one segment share bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,12 +99,29 @@ pub struct Placement {
     pub start: u64,
     /// Bytes in memory from there to the end of the last element.
     pub len: u64,
+    /// Bytes in memory from the lowest element to the first: not 0 where elements run backwards.
+    pub before: u64,
 }
 
 impl Placement {
     /// Whether the file's bytes can be used where they lie.
     pub fn is_mappable(&self) -> bool {
         self.aligned && self.segment.transform == Transform::default()
+    }
+
+    /// The part that `expression` selects; none where elements cannot be taken apart, as those less than a byte long.
+    pub(super) fn part(&self, expression: &[Index]) -> Result<Option<Self>> {
+        let Some(item) = self.dtype.bytes().filter(|_| !matches!(self.segment.transform.swap, Swap::Blocks(_))) else {
+            return Ok(None);
+        };
+        let whole = row_major(&self.shape);
+        let strides = self.strides.as_deref().unwrap_or(&whole);
+        let Selection { first, shape, strides } = Selection::new(&self.shape, strides, expression)?;
+        let reach = extent(&shape, &strides).and_then(|extent| extent.bytes(item as u64));
+        let reach = reach.ok_or_else(|| Error::Argument("the part's size overflows".into()))?;
+        let start = self.start.saturating_add_signed(first * item as i64);
+        let (before, len) = (reach.before, reach.len - reach.before);
+        Ok(Some(Self { start, len, before, shape, strides: Some(strides), ..self.clone() }))
     }
 
     /// The tensor whose first element lies at byte `first` of this memory.
@@ -152,7 +169,7 @@ impl Catalog {
             strides.push(1);
         }
         let len = info.view.and_then(|_| info.reach()).unwrap_or_else(|| info.bytes());
-        Ok(Placement { segment, aligned: info.is_aligned(), dtype, shape, strides, start, len })
+        Ok(Placement { segment, aligned: info.is_aligned(), dtype, shape, strides, start, len, before: 0 })
     }
 
     /// Where a storage of a PyTorch file lies, as bytes; numbers of `dtype` in it will have the order of this machine.
@@ -164,7 +181,7 @@ impl Catalog {
         let segment = self.segment(file, place, Swap::numbers_of(dtype))?;
         let aligned = place.span.start().is_multiple_of(dtype.bytes().min(8));
         let shape = vec![len as i64];
-        Ok(Placement { segment, aligned, dtype: DType::UInt8, shape, strides: None, start: 0, len })
+        Ok(Placement { segment, aligned, dtype: DType::UInt8, shape, strides: None, start: 0, len, before: 0 })
     }
 
     fn segment(&self, file: u32, place: Place, swap: Swap) -> Result<Segment> {

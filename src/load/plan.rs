@@ -71,8 +71,8 @@ pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<O
 
 /// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on.
 pub(super) fn needed(placement: &Placement) -> Range<u64> {
-    let start = placement.start - placement.start % BLOCK_ALIGN as u64;
-    start..placement.start + placement.len
+    let lowest = placement.start - placement.before;
+    lowest - lowest % BLOCK_ALIGN as u64..placement.start + placement.len
 }
 
 /// These bytes of a segment, in a block of their own.

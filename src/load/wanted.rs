@@ -2,7 +2,7 @@
 
 use super::placement::Placement;
 use crate::buffer::{checked_size, row_major};
-use crate::cast::{CastOptions, Stores, cast, elements_per_group, is_supported};
+use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Fault, Result};
@@ -47,8 +47,8 @@ impl Conversion {
     }
 
     /// Converts whole units. `scratch` is memory for what stands between; it may hold anything.
-    pub(super) fn apply(self, from: &[u8], to: &mut [u8], stores: Stores, scratch: &mut Vec<u8>) -> Result<()> {
-        let options = CastOptions { saturate: false, stores };
+    pub(super) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
+        let options = CastOptions { saturate: false, stream };
         match self {
             Self::Nothing => to.copy_from_slice(from),
             Self::Cast { from: dtype, to: target } => cast(dtype, target, from, to, options)?,

@@ -15,6 +15,7 @@ import max_weights
 from max_weights import DeviceError, DType, FileChangedError, WeightData, dequantize, quantize, scale_blocks
 from max_weights.driver import CPU, Buffer, Device
 from max_weights.graph import DeviceRef
+from max_weights.quantization import QuantizationEncoding
 
 Make = Callable[..., Path]
 
@@ -125,7 +126,7 @@ def test_a_shape_that_lies_about_its_length_is_read_item_by_item(length: int) ->
     with pytest.raises(max_weights.MissingFileError):
         core.open_weights(Listed(length, ["no such file"]))
     with pytest.raises(ValueError, match="elements of shape"):
-        core.dequantize(blocks, max_weights.graph.quantization.QuantizationEncoding.Q8_0, "float32", shape)
+        core.dequantize(blocks, QuantizationEncoding.Q8_0, "float32", shape)
 
 
 def test_a_shape_is_integers() -> None:

@@ -1,32 +1,31 @@
 //! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack as its doors.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
+use std::ffi::c_int;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
-use max_weights::memory::{Exclusive, Storage};
-use max_weights::tensor::extent;
-use pyo3::buffer::PyUntypedBuffer;
+use max_weights::memory::Exclusive;
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
-use crate::convert::{Listed, dtype_from_python, dtype_to_python, imported, index_from_python};
+use crate::buffer_protocol;
+use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack::{self, Access, Version};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
+use crate::handed;
 use crate::pickle;
 use crate::weights::WeightsNode;
 
-/// Dimensions that an exporter may have by the buffer protocol (`PyBUF_MAX_NDIM`).
-const MAX_RANK: usize = 64;
-
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive.
-#[pyclass(frozen, sequence, module = "max_weights.driver", from_py_object)]
+///
+/// A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
+/// It reaches NumPy by `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack,
+/// always without a copy. `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
+#[pyclass(frozen, sequence, module = "max_weights.buffer", from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Buffer {
     tensor: Tensor,
@@ -66,21 +65,25 @@ fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
     Ok(dlpack::import(producer, Access::Read)?)
 }
 
-/// The function `name` of the Python side's doors to the frameworks.
-fn door<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
-    imported(py, cell, "max_weights.buffer", name)
-}
-
 #[pymethods]
 impl Buffer {
-    /// The tensor of an array, sharing its memory.
+    /// The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
+    /// swapped into a copy.
+    ///
+    /// Raises:
+    ///     TypeError: not an array.
+    ///     ValueError: a dtype that no `DType` stands for.
     #[classmethod]
     fn from_numpy<'py>(class: &Bound<'py, PyType>, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(class.py(), &DOOR, "from_numpy")?.call1((array,))
+        handed::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
-    /// The tensor of any DLPack producer, sharing its memory.
+    /// The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true.
+    ///
+    /// It is read-only where the producer says so, or cannot say it (docs/safety.md).
+    ///
+    /// Raises:
+    ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
     fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
@@ -88,7 +91,12 @@ impl Buffer {
         Ok(Self { tensor: if copy == Some(true) { detached(array.py(), || tensor.copy(&interrupt))? } else { tensor } })
     }
 
-    /// A new tensor of zeros.
+    /// A new tensor of zeros, aligned to 64 bytes.
+    ///
+    /// Raises:
+    ///     ValueError: a negative dimension, or a size that overflows.
+    ///     MemoryError: there is not enough memory.
+    ///     DeviceError: a device other than the CPU.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype, device=None))]
     fn zeros(
@@ -108,83 +116,63 @@ impl Buffer {
     /// The tensor over the memory of a buffer-protocol object, whose items are taken as `dtype` (of the same size).
     #[staticmethod]
     fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
-        let dtype = dtype_from_python(dtype)?;
-        let view = PyUntypedBuffer::get(object)?;
-        if view.suboffsets().is_some() {
-            return Err(PyBufferError::new_err("memory that is reached through pointers has no strides").into());
-        }
-        let item = dtype.bytes().filter(|&item| item == view.item_size());
-        let Some(item) = item else {
-            return Err(PyValueError::new_err(format!("items of {} bytes cannot be {dtype}", view.item_size())).into());
-        };
-        let shape: Vec<i64> = view.shape().iter().map(|&dim| dim as i64).collect();
-        let strides: Vec<i64> = view.strides().iter().map(|&stride| stride as i64).collect();
-        if strides.iter().zip(&shape).any(|(stride, &dim)| dim > 1 && stride % item as i64 != 0) {
-            return Err(
-                PyValueError::new_err("the strides are not multiples of the item size; copy the array first").into()
-            );
-        }
-        let strides: Vec<i64> = strides.iter().map(|stride| stride / item as i64).collect();
-        let extent = extent(&shape, &strides).and_then(|extent| extent.bytes(item as u64));
-        let extent = extent.ok_or_else(|| PyBufferError::new_err("memory whose size overflows"))?;
-        let (before, len) = (extent.before as usize, extent.len as usize);
-        let first = view.buf_ptr().cast::<u8>().wrapping_sub(before);
-        let start = match NonNull::new(first) {
-            Some(start) => start,
-            None if len == 0 => NonNull::dangling(),
-            None => return Err(PyBufferError::new_err(format!("{len} bytes at no address")).into()),
-        };
-        let writable = !view.readonly();
-        // SAFETY: the exporter vouches for every element of the view, which `view` keeps alive; these are the bytes from the lowest element
-        // to the highest.
-        let storage = unsafe { Storage::foreign(start, len, writable, Box::new(view)) };
-        Ok(Self { tensor: Tensor::strided_at(storage, before, dtype, &shape, &strides)? })
+        Ok(Self { tensor: buffer_protocol::import(object, dtype_from_python(dtype)?)? })
     }
 
+    /// The type of the elements.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         dtype_to_python(py, self.tensor.dtype()).cloned()
     }
 
+    /// The shape, slowest dimension first.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.tensor.shape())
     }
 
-    /// In elements.
+    /// The strides, in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.tensor.strides())
     }
 
+    /// Where the bytes live.
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let device = self.tensor.device();
-        imported(py, &CLASS, "max_weights.devices", "Device")?.call1((device.label(), device.id()))
+        handed::DEVICE.get(py)?.call1((device.label(), device.id()))
     }
 
+    /// The number of dimensions.
     #[getter]
     fn rank(&self) -> usize {
         self.tensor.shape().len()
     }
 
+    /// The product of the shape.
     #[getter]
     fn num_elements(&self) -> usize {
         self.tensor.elements()
     }
 
+    /// Bytes of one element.
+    ///
+    /// Raises:
+    ///     ValueError: a packed dtype, of less than a byte an element.
     #[getter]
     fn element_size(&self) -> PyResult<usize> {
         let dtype = self.tensor.dtype();
         dtype.bytes().ok_or_else(|| PyValueError::new_err(format!("an element of {dtype} is {} bits", dtype.bits())))
     }
 
+    /// Bytes of all elements, without the gaps that strides leave.
     #[getter]
     fn nbytes(&self) -> usize {
         self.tensor.size()
     }
 
+    /// True if the elements lie in C order without gaps.
     #[getter]
     fn is_contiguous(&self) -> bool {
         self.tensor.is_contiguous()
@@ -196,7 +184,7 @@ impl Buffer {
         self.tensor.is_aligned()
     }
 
-    /// True if writing changes memory of this process (a mapped file is never changed).
+    /// False only for memory of others that they gave read-only.
     #[getter]
     fn is_writable(&self) -> bool {
         self.tensor.storage().is_writable()
@@ -225,9 +213,14 @@ impl Buffer {
         require_file(&self.tensor)
     }
 
+    /// An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
+    /// ml_dtypes.
+    ///
+    /// Raises:
+    ///     ImportError: ml_dtypes is needed and missing.
+    ///     UnsupportedError: a packed dtype; view the bytes instead.
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "to_numpy")?.call1((slf,))
+        handed::TO_NUMPY.get(slf.py())?.call1((slf,))
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
@@ -236,15 +229,22 @@ impl Buffer {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "array")?.call1((slf, dtype, copy))
+        handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
+    /// This tensor on a device; itself, if it is there.
+    ///
+    /// Raises:
+    ///     DeviceError: a device other than `cpu`, which is `cpu:0`.
     fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         require_cpu(device)?;
         Ok(slf)
     }
 
+    /// A contiguous copy in memory of its own, which no change of the file can reach.
+    ///
+    /// Raises:
+    ///     MemoryError: there is not enough memory.
     fn copy(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.copy(&interrupt))? })
     }
@@ -261,6 +261,21 @@ impl Buffer {
         self.copy(py)
     }
 
+    /// The elements as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+    ///
+    /// Floats round once to the nearest even, denormals are kept; too large a value becomes infinity, or NaN where
+    /// there is none; floats become integers by truncation with saturation, NaN becomes 0. Runs on all cores with the
+    /// interpreter released, and stops on Ctrl-C.
+    ///
+    /// Args:
+    ///     dtype: The dtype of the result.
+    ///     saturate: Give the largest finite value instead of infinity or NaN.
+    ///     out: A contiguous Buffer, array or DLPack tensor of this shape and the dtype, to write to.
+    ///
+    /// Raises:
+    ///     UnsupportedError: from or to complex64.
+    ///     ValueError: `out` does not fit, cannot be written in place, or overlaps this tensor.
+    ///     FileChangedError: the file of a mapped tensor was truncated.
     #[pyo3(signature = (dtype, *, saturate=false, out=None))]
     fn astype<'py>(
         slf: Bound<'py, Self>,
@@ -287,22 +302,37 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
+    /// Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
+    /// other tensors.
+    ///
+    /// The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
+    /// file, such as the rows of one rank, this reads less and sooner.
     fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
         detached(slf.py(), || tensor.prefetch(&interrupt))?;
         Ok(slf.clone())
     }
 
+    /// This tensor if it is contiguous and aligned, else a copy that is.
     fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
 
+    /// The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
+    /// sizes.
+    ///
+    /// Raises:
+    ///     ValueError: the bytes do not fit, or are not contiguous.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Listed<i64>>) -> Outcome<Self> {
         let shape = shape.as_ref().map(|shape| &*shape.0);
         Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape)? })
     }
 
+    /// The value of a tensor of one element.
+    ///
+    /// Raises:
+    ///     ValueError: it has more or fewer.
     fn item<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let elements = slf.get().tensor.elements();
         if elements != 1 {
@@ -334,13 +364,17 @@ impl Buffer {
         Ok(value)
     }
 
+    /// A view by NumPy's basic indexing: integers, slices, `...`, `None`.
+    ///
+    /// Raises:
+    ///     IndexError: out of bounds, or too many indices.
+    ///     TypeError: advanced indexing.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
         Ok(Self { tensor: self.tensor.index(&index_from_python(key)?)? })
     }
 
     fn __setitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "assign")?.call1((slf, key, value)).map(drop)
+        handed::ASSIGN.get(slf.py())?.call1((slf, key, value)).map(drop)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -362,9 +396,9 @@ impl Buffer {
         py.NotImplemented()
     }
 
+    /// True if an element equals the value, as in NumPy.
     fn __contains__<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<bool> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        door(slf.py(), &DOOR, "contains")?.call1((slf, value))?.extract()
+        handed::CONTAINS.get(slf.py())?.call1((slf, value))?.extract()
     }
 
     fn __repr__(&self) -> String {
@@ -380,6 +414,11 @@ impl Buffer {
         (dlpack::CPU, 0)
     }
 
+    /// A DLPack capsule, versioned if the consumer asks for version 1 or later.
+    ///
+    /// Raises:
+    ///     BufferError: a stream, another device, elements that DLPack cannot describe, or strides that go backward,
+    ///         over which torch may abort the process.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -408,129 +447,27 @@ impl Buffer {
 
     /// Fills a view for the buffer protocol.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let Some(mut view) = NonNull::new(view) else {
-            return Err(PyBufferError::new_err("the view is null"));
-        };
         // SAFETY: Python passes a view that is ours to fill.
-        let view = unsafe { view.as_mut() };
-        view.obj = std::ptr::null_mut(); // stays so where the request is refused
-        let tensor = &slf.get().tensor;
-        let exported = Exported::new(tensor, flags)?;
-        let asked = |flag: c_int| flags & flag == flag;
-        // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.
-        if asked(ffi::PyBUF_FORMAT) {
-            require_file(tensor)?;
-        }
-        let exported = Box::leak(Box::new(exported));
-        view.buf = tensor.as_ptr().cast::<c_void>();
-        view.len = tensor.size() as isize;
-        view.readonly = c_int::from(!tensor.storage().is_writable());
-        view.itemsize = exported.item;
-        view.ndim = if asked(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
-        // The protocol's `format` is not written to; its type lacks the const.
-        let format = tensor.dtype().buffer_format().filter(|_| asked(ffi::PyBUF_FORMAT));
-        view.format = format.map_or(std::ptr::null_mut(), |format| format.as_ptr().cast_mut());
-        // A scalar has neither, says the protocol.
-        let pointer = |asked: bool, values: &mut [isize]| {
-            if asked && !values.is_empty() { values.as_mut_ptr() } else { std::ptr::null_mut() }
-        };
-        view.shape = pointer(asked(ffi::PyBUF_ND), &mut exported.shape);
-        view.strides = pointer(asked(ffi::PyBUF_STRIDES), &mut exported.strides);
-        view.suboffsets = std::ptr::null_mut();
-        view.internal = std::ptr::from_mut(exported).cast();
-        view.obj = slf.into_any().into_ptr();
-        Ok(())
+        unsafe { buffer_protocol::export(slf, view, flags) }
     }
 
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: `internal` was leaked by `__getbuffer__` for this view, which Python releases once.
-        unsafe { drop(Box::from_raw((*view).internal.cast::<Exported>())) }
-    }
-}
-
-/// What a view of the buffer protocol says of a tensor. Packed elements go as bytes.
-struct Exported {
-    /// Bytes of one element.
-    item: isize,
-    shape: Box<[isize]>,
-    /// In bytes.
-    strides: Box<[isize]>,
-}
-
-impl Exported {
-    /// Refuses what the consumer asks for and this tensor is not, as NumPy does for its arrays.
-    fn new(tensor: &Tensor, flags: c_int) -> PyResult<Self> {
-        let dtype = tensor.dtype();
-        let asked = |flag: c_int| flags & flag == flag;
-        if asked(ffi::PyBUF_FORMAT) && dtype.buffer_format().is_none() {
-            return Err(PyBufferError::new_err(format!(
-                "the buffer protocol has no word for {dtype}; use view(DType.uint8) for the bytes, or to_numpy() with ml_dtypes"
-            )));
-        }
-        if asked(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
-            return Err(PyBufferError::new_err("this memory is read-only"));
-        }
-        let (item, shape): (isize, Box<[isize]>) = match dtype.bytes() {
-            Some(item) => (item as isize, tensor.shape().iter().map(|&dim| dim as isize).collect()),
-            None => (1, [tensor.size() as isize].into()),
-        };
-        if asked(ffi::PyBUF_ND) && shape.len() > MAX_RANK {
-            let rank = shape.len();
-            return Err(PyBufferError::new_err(format!("rank {rank}; the buffer protocol has {MAX_RANK} dimensions")));
-        }
-        let (forward, backward) = (tensor.is_contiguous(), first_index_runs_fastest(tensor));
-        // Without strides, the consumer takes the elements to lie in C order.
-        let met = (forward || asked(ffi::PyBUF_STRIDES) && !asked(ffi::PyBUF_C_CONTIGUOUS))
-            && (backward || !asked(ffi::PyBUF_F_CONTIGUOUS))
-            && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
-        if !met {
-            return Err(PyBufferError::new_err(
-                "the tensor does not lie in the order that was asked for; call contiguous() first",
-            ));
-        }
-        // Where nothing lies between the elements, those of the order: an axis of one element may have any other.
-        let strides = if backward && (asked(ffi::PyBUF_F_CONTIGUOUS) || !forward) {
-            running_products(shape.iter(), item)
-        } else if forward {
-            running_products(shape.iter().rev(), item).into_iter().rev().collect()
-        } else {
-            tensor.strides().iter().map(|&stride| (stride as isize).saturating_mul(item)).collect()
-        };
-        Ok(Self { item, shape, strides })
+        // SAFETY: a view that was filled above, which Python releases once.
+        unsafe { buffer_protocol::release(view) }
     }
 }
 
 /// An error if the file of a mapped tensor is known to be too short by now: nothing guards a copy that a consumer makes.
-fn require_file(tensor: &Tensor) -> PyResult<()> {
+pub(crate) fn require_file(tensor: &Tensor) -> PyResult<()> {
     let reach = tensor.reach();
     let origin = tensor.storage().origin().filter(|_| !reach.is_empty());
     origin.map_or(Ok(()), |origin| origin.require(reach.end as u64)).map_err(to_python)
 }
 
-/// The size of an element, and of all dimensions up to each but the last.
-fn running_products<'a>(shape: impl Iterator<Item = &'a isize>, item: isize) -> Box<[isize]> {
-    shape.scan(item, |size, &dim| Some(std::mem::replace(size, size.saturating_mul(dim)))).collect()
-}
-
-/// True if the elements lie in Fortran order without gaps.
-fn first_index_runs_fastest(tensor: &Tensor) -> bool {
-    let shape = tensor.shape();
-    if shape.contains(&0) || tensor.dtype().bytes().is_none() {
-        return true;
-    }
-    let mut expected = 1;
-    shape.iter().zip(tensor.strides()).all(|(&dim, &stride)| {
-        let fits = dim == 1 || stride == expected;
-        expected *= dim;
-        fits
-    })
-}
-
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
 pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
-    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = out.py();
-    let found = match door(py, &DOOR, "writable")?.call1((out,))?.cast_into::<Buffer>() {
+    let found = match handed::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
         Ok(own) => own,
         Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
     };
@@ -540,8 +477,7 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(device.py(), &FUNCTION, "max_weights.devices", "require_cpu")?.call1((device,)).map(drop)
+    handed::REQUIRE_CPU.get(device.py())?.call1((device,)).map(drop)
 }
 
 /// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would

@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
 
+use crate::handed;
+
 /// A sequence, read item by item: it may lie about its length, for which `Vec` would make room.
 pub(crate) struct Listed<T>(pub(crate) Vec<T>);
 
@@ -24,21 +26,11 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
     }
 }
 
-/// A function or class of the package's Python side, imported when it is first needed.
-pub(crate) fn imported<'py>(
-    py: Python<'py>,
-    cell: &'static PyOnceLock<Py<PyAny>>,
-    module: &str,
-    name: &str,
-) -> PyResult<&'py Bound<'py, PyAny>> {
-    cell.get_or_try_init(py, || Ok(py.import(module)?.getattr(name)?.unbind())).map(|object| object.bind(py))
-}
-
 /// The member of the Python enum for `dtype`.
 pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'_, PyAny>> {
     static MEMBERS: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
     let members = MEMBERS.get_or_try_init(py, || {
-        let class = py.import("max_weights.dtype")?.getattr("DType")?;
+        let class = handed::DTYPE.get(py)?;
         DType::all().map(|dtype| Ok(class.call1((dtype as u8,))?.unbind())).collect::<PyResult<_>>()
     })?;
     Ok(members[dtype.index()].bind(py))
@@ -46,9 +38,8 @@ pub(crate) fn dtype_to_python(py: Python<'_>, dtype: DType) -> PyResult<&Bound<'
 
 /// The dtype that a member of the Python enum, or a name that the enum understands, stands for.
 pub(crate) fn dtype_from_python(value: &Bound<'_, PyAny>) -> PyResult<DType> {
-    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
-    let class = imported(py, &CLASS, "max_weights.dtype", "DType")?;
+    let class = handed::DTYPE.get(py)?;
     let number: u8 = class.call1((value,))?.getattr(intern!(py, "value"))?.extract()?;
     DType::from_value(number).ok_or_else(|| PyTypeError::new_err(format!("the value {number} is no dtype")))
 }
@@ -65,8 +56,7 @@ pub(crate) fn element_to_python<'py>(py: Python<'py>, element: Element<'_>) -> P
 
 /// The member of the Python enum for a packed encoding.
 pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult<Bound<'_, PyAny>> {
-    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(py, &CLASS, "max_weights.quantization", "QuantizationEncoding")?.call1((encoding.name(),))
+    handed::QUANTIZATION_ENCODING.get(py)?.call1((encoding.name(),))
 }
 
 /// The packed encoding that a member of the Python enum, or its number in ggml, stands for.

@@ -16,11 +16,10 @@ use max_weights::memory::Storage;
 use max_weights::tensor::extent;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
-use crate::convert::imported;
+use crate::handed;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -311,8 +310,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
 
 /// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
 fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    imported(producer.py(), &DOOR, "max_weights.buffer", "writable_unsaid")?.call1((producer,))?.extract()
+    handed::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {

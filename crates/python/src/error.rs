@@ -15,6 +15,7 @@ mod classes {
     pyo3::import_exception!(max_weights.errors, FormatError);
     pyo3::import_exception!(max_weights.errors, MissingFileError);
     pyo3::import_exception!(max_weights.errors, UnsupportedError);
+    pyo3::import_exception!(max_weights.errors, WeightAttributeError);
     pyo3::import_exception!(max_weights.errors, WeightNotFoundError);
     pyo3::import_exception!(max_weights.errors, WeightsError);
 }
@@ -77,6 +78,12 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Device(_) => classes::DeviceError::new_err(message),
         _ => classes::WeightsError::new_err(message),
     }
+}
+
+/// That a name, which is no weight, was asked for what weights have.
+pub(crate) fn no_attribute(key: &str, missing: Option<Error>) -> PyErr {
+    let why = missing.map_or_else(String::new, |missing| format!(": {missing}"));
+    classes::WeightAttributeError::new_err(format!("no '{key}'{why}"))
 }
 
 /// Puts what is known about the place on the exception, for programs that want more than the message.

@@ -27,11 +27,12 @@ pub(crate) fn into_python(py: Python<'_>, node: WeightsNode) -> PyResult<Bound<'
 }
 
 /// Weights in safetensors files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct SafetensorWeights;
 
 #[pymethods]
 impl SafetensorWeights {
+    /// Open files as one checkpoint; the arguments are those of `load_weights`.
     #[new]
     #[pyo3(signature = (filepaths, *, backend="auto", strict=true, max_header_bytes=None))]
     fn new(
@@ -47,12 +48,16 @@ impl SafetensorWeights {
     }
 }
 
-/// Weights in a GGUF file, or in the files of a split set.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+/// Weights in a GGUF file, or in the files of a split set, by GGUF's own names.
+///
+/// A quantised weight's data are its packed blocks: dtype uint8, the shape of the bytes, the encoding set; `astype`
+/// decodes them.
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct GGUFWeights;
 
 #[pymethods]
 impl GGUFWeights {
+    /// Open a file (any of a split set opens the set) or several; the arguments are those of `load_weights`.
     #[new]
     #[pyo3(signature = (source, *, backend="auto", strict=true, max_header_bytes=None))]
     fn new(
@@ -68,12 +73,17 @@ impl GGUFWeights {
     }
 }
 
-/// Weights in PyTorch files.
-#[pyclass(frozen, extends = WeightsNode, module = "max_weights.graph.weights")]
+/// Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called.
+///
+/// Nested dicts give names with dots, indices of lists too. A tensor is a view of its storage, with its strides. What
+/// is no array (a sparse or quantised tensor, one on the device "meta") is listed, and its `data()` says why; the
+/// arrays that it is made of have names below its own.
+#[pyclass(frozen, extends = WeightsNode, module = "max_weights.weights")]
 pub(crate) struct PytorchWeights;
 
 #[pymethods]
 impl PytorchWeights {
+    /// Open a file, or several, as one checkpoint; the arguments are those of `load_weights`.
     #[new]
     #[pyo3(signature = (filepath, *, backend="auto", strict=true, max_header_bytes=None))]
     fn new(
@@ -88,6 +98,10 @@ impl PytorchWeights {
         Ok(PyClassInitializer::from(WeightsNode::root(py, checkpoint, arguments)).add_subclass(Self))
     }
 
+    /// Groups of weights at and below this node that share bytes: tied weights.
+    ///
+    /// Two weights share bytes if they are views of one storage and the ranges from their first byte to their last
+    /// overlap. Each group, and all groups, are in file order; a weight that shares nothing is in none.
     fn aliases(slf: PyRef<'_, Self>) -> Vec<Vec<String>> {
         let node = slf.as_super();
         let (catalog, numbers) = (node.catalog(), node.catalog().walk(node.name()));
@@ -95,11 +109,19 @@ impl PytorchWeights {
         catalog.aliases(&numbers).iter().map(|group| group.iter().map(name).collect()).collect()
     }
 
+    /// Read every storage whose checksum the files know, and compare; the number of those that were compared.
+    ///
+    /// Opening checks the checksum of the pickle, and taking a compressed tensor that of its storage. Other storages
+    /// are mapped, and read when they are used, so theirs are checked by this alone.
+    ///
+    /// Raises:
+    ///     FormatError: a storage has another checksum than its file says; the message names the entry.
     fn verify_checksums(slf: PyRef<'_, Self>, py: Python<'_>) -> Outcome<usize> {
         let checkpoint = slf.as_super().shared().checkpoint()?;
         Ok(detached(py, || checkpoint.verify_checksums())?)
     }
 
+    /// The values at and below this node that are no tensors, by full name.
     fn objects(slf: PyRef<'_, Self>) -> Objects {
         let node = slf.as_super();
         Objects::new(node.catalog().clone(), node.name())

@@ -14,8 +14,8 @@ use pyo3::types::{PyIterator, PySlice, PyTuple};
 
 use crate::convert::{element_to_python, encoding_to_python};
 
-/// The weights at and below a node, in file order.
-#[pyclass(frozen, sequence, module = "max_weights._core")]
+/// The weights at and below a node, in file order: a sequence that makes a record when it is asked for one.
+#[pyclass(frozen, sequence, module = "max_weights.weights")]
 pub(crate) struct WeightInfos {
     catalog: Arc<Catalog>,
     numbers: Vec<u32>,
@@ -62,7 +62,7 @@ impl WeightInfos {
 }
 
 /// The iterator over a listing.
-#[pyclass(frozen, module = "max_weights._core")]
+#[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct WeightInfosIterator {
     infos: Py<WeightInfos>,
     next: AtomicUsize,
@@ -85,8 +85,8 @@ impl WeightInfosIterator {
     }
 }
 
-/// One weight of a listing. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
-#[pyclass(frozen, sequence, module = "max_weights._core")]
+/// One weight of a listing, without its tensor. Unpacks as (name, dtype, shape, bytes, file, offset, aligned).
+#[pyclass(frozen, sequence, module = "max_weights.weights")]
 pub(crate) struct WeightInfo {
     catalog: Arc<Catalog>,
     number: u32,
@@ -100,30 +100,31 @@ impl WeightInfo {
 
 #[pymethods]
 impl WeightInfo {
+    /// The full name.
     #[getter]
     fn name(&self) -> &str {
         self.info().name
     }
 
+    /// The dtype, or the file's own name for a type that this version does not know.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         element_to_python(py, self.info().element)
     }
 
+    /// The shape, slowest dimension first.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let info = self.info();
-        match info.byte_shape() {
-            Some(shape) => PyTuple::new(py, shape),
-            None => PyTuple::new(py, info.shape),
-        }
+        shape_to_python(py, &self.info())
     }
 
+    /// The shape counted in elements; `shape` counts bytes where elements are packed in blocks.
     #[getter]
     fn logical_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info().shape)
     }
 
+    /// How the elements are packed; None where they are not.
     #[getter]
     fn encoding<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.info().element {
@@ -132,21 +133,25 @@ impl WeightInfo {
         }
     }
 
+    /// Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files.
     #[getter]
     fn bytes(&self) -> u64 {
         self.info().bytes()
     }
 
+    /// The path of the file.
     #[getter]
     fn file(&self) -> &OsStr {
         self.catalog.files()[self.info().file as usize].path.as_os_str()
     }
 
+    /// The first byte in the file.
     #[getter]
     fn offset(&self) -> u64 {
         self.info().span.start()
     }
 
+    /// True if the file has it at a multiple of its dtype's alignment, so that it needs no copy.
     #[getter]
     fn aligned(&self) -> bool {
         self.info().is_aligned()
@@ -175,6 +180,14 @@ impl WeightInfo {
             info.span.start(),
             if info.is_aligned() { "True" } else { "False" },
         ))
+    }
+}
+
+/// The shape; of bytes where elements are packed.
+pub(crate) fn shape_to_python<'py>(py: Python<'py>, info: &TensorInfo<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    match info.byte_shape() {
+        Some(shape) => PyTuple::new(py, shape),
+        None => PyTuple::new(py, info.shape),
     }
 }
 

@@ -3,21 +3,26 @@
 
 mod blocks;
 mod buffer;
+mod buffer_protocol;
 mod convert;
 mod dlpack;
 mod ending;
 mod error;
 mod formats;
+mod handed;
 mod infos;
 mod keys;
+mod load;
 mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod shared;
 mod take;
 mod text;
 mod torch;
 mod values;
+mod walk;
 mod weights;
 
 use pyo3::prelude::*;
@@ -47,6 +52,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(handed::hand_over, module)?)?;
+    module.add_function(function!(load::load_tensors, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;
@@ -58,8 +65,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::printable, module)?)?;
     module.add_function(function!(text::shown, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
-    module.add_function(function!(weights::files, module)?)?;
-    module.add_function(function!(weights::rename_weights, module)?)?;
-    module.add_function(function!(weights::tree, module)?)?;
+    module.add_function(function!(walk::files, module)?)?;
+    module.add_function(function!(shared::rename_weights, module)?)?;
+    module.add_function(function!(walk::tree, module)?)?;
     Ok(())
 }

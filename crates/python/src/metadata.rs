@@ -8,14 +8,17 @@ use max_weights::format::gguf::{self, Array, Value};
 use max_weights::rules;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString};
 
-use crate::convert::{dtype_to_python, imported};
+use crate::convert::dtype_to_python;
 use crate::error::to_python;
+use crate::handed;
 
-/// The metadata of a GGUF file: keys in the order of the file; nothing is decoded before it is asked for.
-#[pyclass(frozen, mapping, module = "max_weights._core")]
+/// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked for.
+///
+/// Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
+/// bytes.
+#[pyclass(frozen, mapping, module = "max_weights.weights")]
 pub(crate) struct Metadata {
     catalog: Arc<Catalog>,
 }
@@ -55,6 +58,7 @@ impl Metadata {
         self.one(py, key)?.ok_or_else(|| PyKeyError::new_err(key.to_owned()))
     }
 
+    /// The value of a key, or the default.
     #[pyo3(signature = (key, default=None))]
     fn get<'py>(
         &self,
@@ -65,11 +69,13 @@ impl Metadata {
         Ok(self.one(py, key)?.or(default))
     }
 
+    /// The keys, in the order of the file.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         PyList::new(py, keys)
     }
 
+    /// The values, all decoded.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         if let Some(table) = self.table() {
@@ -79,6 +85,7 @@ impl Metadata {
         Ok(values)
     }
 
+    /// The pairs, all decoded.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let items = PyList::empty(py);
         if let Some(table) = self.table() {
@@ -142,7 +149,6 @@ impl<'py> Making<'py> {
 
     /// Arrays of numbers become NumPy arrays, others lists.
     fn array(&mut self, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
-        static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         /// What an array takes beside its elements, and the call that makes it.
         const ARRAY_BYTES: usize = 256;
         /// A pointer, and room to grow.
@@ -151,8 +157,7 @@ impl<'py> Making<'py> {
         if let Some(dtype) = array.element().dtype() {
             self.ask(array.bytes().len().saturating_mul(2).saturating_add(ARRAY_BYTES))?;
             let bytes = PyBytes::new(py, array.bytes());
-            let door = imported(py, &DOOR, "max_weights.buffer", "numbers")?;
-            return door.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
+            return handed::NUMBERS.get(py)?.call1((bytes, dtype_to_python(py, dtype)?, array.is_big_endian()));
         }
         self.ask(array.len().saturating_mul(ELEMENT_BYTES))?;
         let values = PyList::empty(py);

@@ -11,15 +11,19 @@ use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
 
-use crate::convert::{dtype_to_python, imported};
+use crate::convert::dtype_to_python;
 use crate::error::Outcome;
+use crate::handed;
 use crate::values::{Made, Maker, Values, at_path, short};
 
-/// The values that are no tensors, by full name: a mapping that makes a value when it is asked for.
-#[pyclass(frozen, mapping, module = "max_weights._core")]
+/// The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
+/// for. What is one value in the file is one object here, under every name, for as long as the mapping is held.
+///
+/// Numbers, text, bytes, lists, tuples, sets and dicts are Python's own; NumPy scalars are numbers, NumPy arrays
+/// arrays, dtypes `DType`s, shapes tuples. Everything else is a `Placeholder`.
+#[pyclass(frozen, mapping, module = "max_weights.weights")]
 pub(crate) struct Objects {
     catalog: Arc<Catalog>,
     /// (file, position among the file's objects), in the order of the files.
@@ -109,6 +113,7 @@ impl Objects {
         self.value(py, file, object)
     }
 
+    /// The value of a name, or the default.
     #[pyo3(signature = (key, default=None))]
     fn get<'py>(
         &self,
@@ -122,12 +127,14 @@ impl Objects {
         }
     }
 
+    /// The names, in the order of the file.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let names = PyList::empty(py);
         self.leaves().try_for_each(|(_, leaf)| names.append(leaf.name.as_str()))?;
         Ok(names)
     }
 
+    /// All values.
     fn values<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         for (file, leaf) in self.leaves() {
@@ -136,6 +143,7 @@ impl Objects {
         Ok(values)
     }
 
+    /// All names with their values.
     fn items<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
         let items = PyList::empty(py);
         for (file, leaf) in self.leaves() {
@@ -193,8 +201,7 @@ impl<'py> Maker<'py> for Inert {
                 }
             }
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
-                static DOOR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let door = imported(py, &DOOR, "max_weights.buffer", "pickled_array")?;
+                let door = handed::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
@@ -256,8 +263,8 @@ fn scalar<'py>(py: Python<'py>, name: &str, bytes: &[u8]) -> PyResult<Option<Bou
     Ok(Some(unpacked.get_item(0)?))
 }
 
-/// Stands for an object of a pickle that is not built: it names what the file would have made, and gives the file's data for it.
-#[pyclass(frozen, module = "max_weights._core")]
+/// Stands for an object that a pickle would have made. It is not built; what the file says of it is here.
+#[pyclass(frozen, module = "max_weights.weights")]
 pub(crate) struct Placeholder {
     catalog: Arc<Catalog>,
     file: u32,
@@ -286,7 +293,7 @@ impl Placeholder {
 
 #[pymethods]
 impl Placeholder {
-    /// Module and name of the class or function.
+    /// Module and name of the class or function, such as `__main__.Config`.
     #[getter]
     fn global_name(&self) -> String {
         let Some(pickled) = self.pickled() else { return String::new() };
@@ -307,7 +314,7 @@ impl Placeholder {
         }
     }
 
-    /// The byte of the file (of the inflated pickle, where that is compressed) at which it stands; None where that is not known.
+    /// The byte of the file at which it stands; None where that is not known.
     #[getter]
     fn position(&self) -> Option<u64> {
         let pickled = self.pickled()?;
@@ -320,14 +327,14 @@ impl Placeholder {
         }
     }
 
-    /// What it would have been called with; None where it was not called.
+    /// What it would have been called with, usually a tuple; None where it was not called.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         self.values(py, |value| value(opaque.and_then(|opaque| opaque.arguments)))
     }
 
-    /// The states that it would have been given, in order.
+    /// The states that it would have been given, usually one dict of attributes.
     #[getter]
     fn states<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
         let Some(pickled) = self.pickled() else { return Ok(Vec::new()) };

@@ -23,8 +23,10 @@ use crate::buffer::Buffer;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
+use crate::handed;
 use crate::open::{Arguments, open};
-use crate::weights::{Shared, WeightsNode};
+use crate::shared::Shared;
+use crate::weights::WeightsNode;
 
 /// Bytes and modification time: what is compared, because an inode is another one on another machine.
 type Mark = (u64, i128);
@@ -56,13 +58,13 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
         // A tree of the same files with their own names goes along, and is renamed where it arrives.
         let file = Shared::over(py, checkpoint, node.shared().arguments().clone());
         let file = WeightsNode::at(Arc::new(file), String::new()).into_python(py)?;
-        let function = py.import("max_weights.renaming")?.getattr("reopen_renamed")?;
+        let function = handed::REOPEN_RENAMED.get(py)?;
         return Ok((function, (file, scheme, node.name())).into_pyobject(py)?);
     }
     let paths = checkpoint.opened().to_vec();
     let marks: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
     let arguments = (paths, node.shared().arguments().clone(), marks, node.name()).into_pyobject(py)?;
-    let function = py.import("max_weights._core")?.getattr("_reopen_weights")?;
+    let function = handed::REOPEN_WEIGHTS.get(py)?;
     Ok((function, arguments).into_pyobject(py)?)
 }
 
@@ -100,7 +102,6 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
 
 /// `__reduce__` of a tensor: by reference if it is a view of a mapped file that nobody wrote to, else by its bytes.
 pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bound<'py, PyTuple>> {
-    let core = py.import("max_weights._core")?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
     let tensor = match tensor.storage().origin() {
         Some(origin) if !is_written(py, tensor)? => {
@@ -108,7 +109,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
             let place = (tensor.offset(), dtype, tensor.shape().to_vec(), tensor.strides().to_vec());
             let file = PickledFile::of(py, tensor.storage(), origin)?;
             let arguments = (file, (reach.start, reach.len()), place).into_pyobject(py)?;
-            return Ok((core.getattr("_remap_buffer")?, arguments).into_pyobject(py)?);
+            return Ok((handed::REMAP_BUFFER.get(py)?, arguments).into_pyobject(py)?);
         }
         // Out of a copy, which answers a truncated file with an error.
         Some(_) => detached(py, || tensor.copy(&interrupt))?,
@@ -116,7 +117,7 @@ pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bo
     };
     let bytes = PyBytes::new(py, tensor.bytes().unwrap_or_default());
     let arguments = (bytes, dtype, tensor.shape().to_vec()).into_pyobject(py)?;
-    Ok((core.getattr("_buffer_of_bytes")?, arguments).into_pyobject(py)?)
+    Ok((handed::BUFFER_OF_BYTES.get(py)?, arguments).into_pyobject(py)?)
 }
 
 /// Whether pages of a view of a mapped file may have been written to: the kernel gives a process a page of its own at the first write.
@@ -161,7 +162,7 @@ fn read_exact_at(_: &File, _: &mut [u8], _: u64) -> std::io::Result<()> {
 }
 
 /// A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they share a mapping where they arrive, too.
-#[pyclass(frozen, module = "max_weights._core", name = "_PickledFile")]
+#[pyclass(frozen, module = "max_weights.buffer", name = "_PickledFile")]
 pub(crate) struct PickledFile {
     path: PathBuf,
     mark: Mark,

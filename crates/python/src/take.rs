@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use max_weights::buffer::Buffer as Tensor;
+use max_weights::buffer::{Buffer as Tensor, Index};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Error, Fault};
 use max_weights::rules;
 use max_weights::tensor::Element;
 use max_weights::text;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::convert::{dtype_to_python, encoding_to_python, imported};
+use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
+use crate::handed;
 use crate::weights::WeightsNode;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
@@ -31,6 +30,19 @@ impl WeightsNode {
         let tensor = detached(py, || checkpoint.tensor(number))?;
         let buffer = self.taken(py, &checkpoint, number, tensor)?;
         self.weight_data(py, self.name(), number, buffer)
+    }
+
+    /// The part of the weight's tensor that a basic index selects; the whole for an empty one.
+    pub(crate) fn part(&self, py: Python<'_>, index: &[Index]) -> Outcome<Buffer> {
+        let checkpoint = self.shared().checkpoint()?;
+        let number = self.catalog().require(self.name())?;
+        if index.is_empty() || self.shared().heads(number).is_some() {
+            let tensor = detached(py, || checkpoint.tensor(number))?;
+            let whole = self.taken(py, &checkpoint, number, tensor)?;
+            return Ok(if index.is_empty() { whole } else { Buffer::new(whole.tensor().index(index)?) });
+        }
+        let tensor = detached(py, || checkpoint.part(number, index))?;
+        self.taken(py, &checkpoint, number, tensor)
     }
 
     /// Calls `each` with every tensor at and below the node and its name, in file order.
@@ -49,7 +61,13 @@ impl WeightsNode {
     }
 
     /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
-    fn taken(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize, tensor: Tensor) -> Outcome<Buffer> {
+    pub(crate) fn taken(
+        &self,
+        py: Python<'_>,
+        checkpoint: &Checkpoint,
+        number: usize,
+        tensor: Tensor,
+    ) -> Outcome<Buffer> {
         if !tensor.storage().is_mapped()
             && let Some((path, reason)) = checkpoint.mapping_refused(number)
             && self.shared().is_first_refusal()
@@ -87,25 +105,24 @@ impl WeightsNode {
         number: usize,
         buffer: Buffer,
     ) -> Outcome<Bound<'py, PyAny>> {
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = PyTuple::new(py, buffer.tensor().shape())?;
-        let class = imported(py, &CLASS, "max_weights.weight_data", "WeightData")?;
+        let class = handed::WEIGHT_DATA.get(py)?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
             let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
             return Ok(class.call1((buffer, name, dtype, shape, encoding, logical))?);
         }
-        let value = class.call1((buffer, name, dtype, shape))?;
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
             let cause = format!("its elements are of the type '{}', which is not known here", text::shown(&element));
             let fault = Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied as they are";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
-            value.setattr(intern!(py, "_refusal"), to_python(error).into_value(py))?;
+            let refusal = [("refusal", to_python(error).into_value(py))].into_py_dict(py)?;
+            return Ok(class.call((buffer, name, dtype, shape), Some(&refusal))?);
         }
-        Ok(value)
+        Ok(class.call1((buffer, name, dtype, shape))?)
     }
 }
 
@@ -132,7 +149,7 @@ pub(crate) fn data_of_all<'py>(
     made.collect()
 }
 
-/// Every tensor at and below a node, in file order, as (name, Buffer) pairs.
+/// Every tensor at and below a node, in file order.
 #[pyfunction]
 pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
     let mut pairs = Vec::new();
@@ -144,7 +161,7 @@ pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buf
     Ok(pairs)
 }
 
-/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}. No Python protocol round trip per tensor.
+/// Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}.
 #[pyfunction]
 pub(crate) fn export_dlpack<'py>(
     node: &Bound<'py, WeightsNode>,

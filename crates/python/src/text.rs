@@ -16,13 +16,13 @@ fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     }
 }
 
-/// A text of a file or path as it can be printed: an escape stands for each character that could steer a terminal or mislead the eye.
+/// The text with an escape for each character that could steer a terminal or mislead the eye.
 #[pyfunction]
 pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::printable(&text_of(text)?).into_owned())
 }
 
-/// A name, key or value of a file as a message quotes it: as it can be printed, and cut where it is very long.
+/// The same, cut where it is very long: a name, key or value as a message quotes it.
 #[pyfunction]
 pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::shown(&text_of(text)?))

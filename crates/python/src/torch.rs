@@ -369,7 +369,8 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
     }
 }
 
-/// Every global that the pickles of a checkpoint name, as (file, name, offset, verdict).
+/// Every class and function that the pickles of a checkpoint name, in the order of their first places: (file, name,
+/// byte, verdict).
 #[pyfunction]
 pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();

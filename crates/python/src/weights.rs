@@ -1,31 +1,32 @@
-//! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks nothing up.
+//! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks hardly anything up.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::ffi::OsString;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::Error;
 use max_weights::names::join;
+use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
 
-use crate::convert::imported;
-use crate::error::Outcome;
+use crate::convert::{element_to_python, index_from_python};
+use crate::error::{Outcome, no_attribute};
 use crate::formats;
-use crate::infos::WeightInfos;
+use crate::handed;
+use crate::infos::{WeightInfos, shape_to_python};
 use crate::metadata::Metadata;
 use crate::open::Arguments;
 use crate::pickle;
+use crate::shared::Shared;
+use crate::walk::Items;
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
-pub(crate) const RESERVED: [&str; 19] = [
+pub(crate) const RESERVED: [&str; 25] = [
     "name",
     "exists",
     "items",
@@ -45,104 +46,51 @@ pub(crate) const RESERVED: [&str; 19] = [
     "slice",
     "warnings",
     "renamed",
+    "children",
+    "keys",
+    "numpy",
+    "stats",
+    "diff",
+    "save",
 ];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
 
-/// What people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
-fn is_of_arrays(key: &str) -> bool {
-    matches!(
-        key,
-        "T" | "astype"
-            | "bfloat16"
-            | "contiguous"
-            | "copy"
-            | "cpu"
-            | "cuda"
-            | "detach"
-            | "device"
-            | "dtype"
-            | "flatten"
-            | "float"
-            | "half"
-            | "item"
-            | "nbytes"
-            | "ndim"
-            | "numel"
-            | "numpy"
-            | "reshape"
-            | "shape"
-            | "size"
-            | "to"
-            | "tolist"
-            | "view"
-    )
-}
+/// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
+const OF_WEIGHTS: [&str; 4] = ["dtype", "nbytes", "ndim", "shape"];
+/// What else people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+const OF_ARRAYS: [&str; 19] = [
+    "T",
+    "astype",
+    "bfloat16",
+    "contiguous",
+    "copy",
+    "cpu",
+    "cuda",
+    "detach",
+    "device",
+    "flatten",
+    "float",
+    "half",
+    "item",
+    "numel",
+    "reshape",
+    "size",
+    "to",
+    "tolist",
+    "view",
+];
 
-/// What all nodes of one opened checkpoint share.
-pub(crate) struct Shared {
-    catalog: Arc<Catalog>,
-    /// None once closed.
-    checkpoint: RwLock<Option<Arc<Checkpoint>>>,
-    /// Name -> value, of the weights that were allocated.
-    allocated: Py<PyDict>,
-    /// How it was opened.
-    arguments: Arguments,
-    refusal_logged: AtomicBool,
-    /// None for the names of the file.
-    renaming: Option<Renaming>,
-}
-
-/// What a tree with other names than the file's knows beside them.
-struct Renaming {
-    /// The argument of `renamed`.
-    scheme: String,
-    /// Number of a weight -> number of heads, where the order of rows differs from the file's too.
-    heads: HashMap<usize, u64>,
-}
-
-impl Shared {
-    /// A tree of its own over a checkpoint that other trees may hold too, with the names of the file.
-    pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: Arguments) -> Self {
-        Self {
-            catalog: checkpoint.catalog().clone(),
-            checkpoint: RwLock::new(Some(checkpoint)),
-            allocated: PyDict::new(py).unbind(),
-            arguments,
-            refusal_logged: AtomicBool::new(false),
-            renaming: None,
-        }
-    }
-
-    /// The scheme of the names; none if they are the file's.
-    pub(crate) fn scheme(&self) -> Option<&str> {
-        self.renaming.as_ref().map(|renaming| renaming.scheme.as_str())
-    }
-
-    /// The heads that the rows of a weight are ordered by in the file, where the names of this tree ask for another order.
-    pub(crate) fn heads(&self, number: usize) -> Option<u64> {
-        self.renaming.as_ref()?.heads.get(&number).copied()
-    }
-
-    /// True once: that the system refuses to map is said in the log the first time.
-    pub(crate) fn is_first_refusal(&self) -> bool {
-        !self.refusal_logged.swap(true, Ordering::Relaxed)
-    }
-
-    pub(crate) fn arguments(&self) -> &Arguments {
-        &self.arguments
-    }
-
-    pub(crate) fn checkpoint(&self) -> Result<Arc<Checkpoint>, Error> {
-        let checkpoint = self.checkpoint.read().unwrap_or_else(PoisonError::into_inner);
-        let closed =
-            || Error::Closed { path: self.catalog.files().first().map(|file| file.path.clone()).unwrap_or_default() };
-        checkpoint.clone().ok_or_else(closed)
-    }
-}
-
-/// One node of the tree of names; the formats' classes derive from it.
-#[pyclass(frozen, subclass, mapping, module = "max_weights._core")]
+/// One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of neither.
+///
+/// `weights.model.layers[0].weight` is the node named `model.layers.0.weight`: each attribute or index adds a component. A
+/// name is looked up when it is used, and where it is not there, the error has near names.
+///
+/// Where a node is a weight, it answers `shape`, `dtype`, `ndim`, `nbytes` and NumPy's basic indexing, unless a child has
+/// such a name; NumPy, torch, JAX and others take it as the array that it is. One level of the tree: `keys()`,
+/// `children()`, `layers[-1]`, `dict(node)`, `dir(node)`. All weights at and below: `items()`, `infos()`, `len(node)`;
+/// `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
+#[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
 pub(crate) struct WeightsNode {
     shared: Arc<Shared>,
     name: String,
@@ -169,7 +117,7 @@ impl WeightsNode {
         self.named(py, join(&self.name, key))
     }
 
-    fn named<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, Self>> {
+    pub(crate) fn named<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, Self>> {
         Self::at(self.shared.clone(), name).into_python(py)
     }
 
@@ -183,6 +131,28 @@ impl WeightsNode {
         let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
         let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
         format!("{first}{more}")
+    }
+
+    /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.
+    fn own(&self, key: &str) -> PyResult<TensorInfo<'_>> {
+        let number = self.catalog().find(&self.name).filter(|_| !self.has_child(key));
+        number.map(|number| self.catalog().table().get(number)).ok_or_else(|| PyAttributeError::new_err(()))
+    }
+
+    fn has_child(&self, key: &str) -> bool {
+        !self.catalog().range(&join(&self.name, key)).is_empty()
+    }
+
+    /// Whether this is a weight with nothing below it.
+    fn is_leaf(&self) -> bool {
+        self.exists() && self.catalog().range(&self.name).len() == 1
+    }
+
+    /// The keys of the children: numbers first, 10 after 9.
+    fn child_keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.catalog().children(&self.name).collect();
+        keys.sort_by_cached_key(|key| key.parse::<u64>().unwrap_or(u64::MAX));
+        keys
     }
 
     /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
@@ -211,31 +181,75 @@ impl WeightsNode {
         self.catalog().require(&self.name).err()
     }
 
-    fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
+    pub(crate) fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
         Tree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
     }
 }
 
 #[pymethods]
 impl WeightsNode {
+    /// The full name; empty at the root.
     #[getter]
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    /// The shape of a weight, slowest dimension first; of its bytes where elements are packed in blocks.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        shape_to_python(py, &self.own("shape")?)
+    }
+
+    /// The dtype of a weight, or the file's own name for a type that this version does not know.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        element_to_python(py, self.own("dtype")?.element)
+    }
+
+    /// The number of dimensions of a weight.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
+    #[getter]
+    fn ndim(&self) -> PyResult<usize> {
+        let info = self.own("ndim")?;
+        Ok(info.byte_shape().map_or(info.shape.len(), |shape| shape.len()))
+    }
+
+    /// Bytes of a weight's elements.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: an AttributeError, too; there is no such weight.
+    #[getter]
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.own("nbytes")?.bytes())
+    }
+
+    /// The child of that name.
     fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
-        if key.starts_with('_') && self.catalog().range(&join(&self.name, key)).is_empty() {
-            return Err(PyAttributeError::new_err(format!(
-                "no attribute '{}', and no weight of that name",
-                text::shown(key)
-            ))
-            .into());
+        if key.starts_with('_') && !self.has_child(key) {
+            let key = text::shown(key);
+            return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight of that name")).into());
         }
         if RESERVED.contains(&key) {
-            let message = format!("'{key}' is reserved; the weight of that name is weights[\"{key}\"]");
+            let why = match key {
+                "aliases" | "objects" => "is for the weights of PyTorch files",
+                _ => "is a name for a method that this version does not have",
+            };
+            let message = format!("'{key}' {why}; a weight or a child of that name is weights[\"{key}\"]");
             return Err(PyAttributeError::new_err(message).into());
         }
-        if is_of_arrays(key) && self.exists() && self.catalog().range(&join(&self.name, key)).is_empty() {
+        if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
+            let missing = self.catalog().require(&self.name).err();
+            return Err(no_attribute(key, missing).into());
+        }
+        if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
             let name = text::shown(&self.name);
             let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
@@ -261,24 +275,35 @@ impl WeightsNode {
         Ok(self.data(py)?.getattr(intern!(py, "__dlpack__"))?.call((), kwargs)?)
     }
 
+    /// The DLPack device of the weight: that of host memory.
     fn __dlpack_device__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         Ok(self.data(py)?.call_method0(intern!(py, "__dlpack_device__"))?)
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Self>> {
+    /// The child of that key; of a weight, a part of its tensor.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
         if let Ok(text) = key.cast::<PyString>() {
-            return Ok(self.child(py, &text.to_string_lossy())?);
+            return Ok(self.child(py, &text.to_string_lossy())?.into_any());
+        }
+        let basic = key.is_none() || key.is_instance_of::<PyTuple>() || key.is_instance_of::<PySlice>();
+        if basic || key.is_instance_of::<PyEllipsis>() {
+            return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
         }
         if key.is_instance_of::<PyInt>() || key.hasattr(intern!(py, "__index__"))? {
+            if self.is_leaf() {
+                return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
+            }
             let number = key.call_method0(intern!(py, "__index__"))?.str()?;
             let number = number.to_string_lossy();
-            return Ok(match number.strip_prefix('-') {
+            let child = match number.strip_prefix('-') {
                 Some(back) => self.child(py, &self.counted_back(&number, back)?)?,
                 None => self.child(py, &number)?,
-            });
+            };
+            return Ok(child.into_any());
         }
         let kind = key.get_type().name()?;
-        Err(PyTypeError::new_err(format!("a child's key is an int or a str, not {kind}")).into())
+        let message = format!("a child's key is an int or a str, and a part of a weight is a basic index; not {kind}");
+        Err(PyTypeError::new_err(message).into())
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -298,27 +323,64 @@ impl WeightsNode {
 
     fn __iter__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "weights are not iterable; use .items() for (name, weight) pairs or .infos() for a listing",
+            "weights are not iterable; use .items() for all (name, weight) pairs, .children() for one level, .infos() for a listing",
         ))
     }
 
+    fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
+        let other = other.get();
+        Arc::ptr_eq(&self.shared, &other.shared) && self.name == other.name
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (Arc::as_ptr(&self.shared), &self.name).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// True if there is a weight of exactly this name; a mere prefix is none.
     fn exists(&self) -> bool {
         self.catalog().find(&self.name).is_some()
     }
 
+    /// This weight, if it is one, and all below it, as (full name, node), in file order.
     fn items(slf: &Bound<'_, Self>) -> Items {
         let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
-        Items { node: slf.clone().unbind(), numbers: std::sync::Mutex::new(numbers) }
+        Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) }
     }
 
+    /// The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names.
+    fn keys(&self) -> Vec<&str> {
+        self.child_keys()
+    }
+
+    /// The nodes one level below, in the order of `keys()`: `for layer in weights.model.layers.children()`.
+    fn children<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let children = PyList::empty(py);
+        self.child_keys().into_iter().try_for_each(|key| children.append(self.child(py, key)?))?;
+        Ok(children)
+    }
+
+    /// What `items` walks, as a light listing: no tensors are made.
     fn infos(&self) -> WeightInfos {
         WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
     }
 
+    /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.
+    ///
+    /// Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter permuted the
+    /// rows of queries and keys, they come in the model's order again.
+    ///
+    /// Args:
+    ///     scheme: `hf`.
+    ///
+    /// Raises:
+    ///     ValueError: another scheme, or not the root of a tree.
+    ///     UnsupportedError: not a GGUF file, or an architecture that the package gguf has no names for.
+    ///     ImportError: the package gguf is missing.
+    ///     ClosedError: the checkpoint was closed.
     fn renamed<'py>(slf: &Bound<'py, Self>, scheme: &str) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.renaming", "renamed")?;
-        function.call1((slf, scheme))
+        handed::RENAMED.get(slf.py())?.call1((slf, scheme))
     }
 
     /// The scheme of the names; None for those of the file.
@@ -327,10 +389,38 @@ impl WeightsNode {
         self.shared.scheme()
     }
 
+    /// The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor alone.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
+    ///     ClosedError: the checkpoint was closed.
     fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
         self.take(py)
     }
 
+    /// The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the dtypes of
+    /// ml_dtypes; packed blocks come as bytes.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight.
+    ///     ImportError: ml_dtypes is needed and missing.
+    ///     UnsupportedError: elements of less than a byte.
+    fn numpy<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+        Ok(handed::TO_NUMPY.get(py)?.call1((self.part(py, &[])?,))?)
+    }
+
+    /// A `Weight` of this name for a graph; its value is recorded in `allocated_weights`.
+    ///
+    /// Args:
+    ///     dtype: Converts the value to this dtype; default: the dtype of the file.
+    ///     shape: Must equal the weight's shape, except where a dimension is symbolic.
+    ///     quantization_encoding: That of the file. Of several that a file of mixed encodings has, the weight keeps its own,
+    ///         and a warning says so.
+    ///     device: Where the weight is wanted; default: the CPU.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight.
+    ///     ValueError: another shape, or an encoding for a weight that is not quantized.
     #[pyo3(signature = (dtype=None, shape=None, quantization_encoding=None, device=None))]
     fn allocate<'py>(
         slf: &Bound<'py, Self>,
@@ -339,23 +429,30 @@ impl WeightsNode {
         quantization_encoding: Option<Bound<'py, PyAny>>,
         device: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate")?;
-        function.call1((slf, dtype, shape, quantization_encoding, device))
+        handed::ALLOCATE.get(slf.py())?.call1((slf, dtype, shape, quantization_encoding, device))
     }
 
+    /// A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension.
+    ///
+    /// Args:
+    ///     dtype: What the weight's dtype must be, if it is given.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight.
+    ///     ValueError: its dtype is another one.
     #[pyo3(signature = (dtype=None))]
     fn allocate_as_bytes<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = imported(slf.py(), &FUNCTION, "max_weights.allocation", "allocate_as_bytes")?;
-        function.call1((slf, dtype))
+        handed::ALLOCATE_AS_BYTES.get(slf.py())?.call1((slf, dtype))
     }
 
+    /// The values of all weights that `allocate` made, by full name; shared by all nodes of one tree.
     #[getter]
     fn allocated_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
         self.shared.allocated.bind(py).clone()
     }
 
+    /// The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a mapping
+    /// that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive, `version`.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.catalog().gguf().is_some() {
@@ -366,13 +463,15 @@ impl WeightsNode {
         Ok(metadata.into_any())
     }
 
+    /// What was accepted although it is not quite right.
     #[getter]
     fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.catalog().findings().iter().map(ToString::to_string))
     }
 
+    /// Release the files. Tensors already taken stay valid; new ones cannot be taken.
     fn close(&self) {
-        self.shared.checkpoint.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.close();
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -409,8 +508,8 @@ impl WeightsNode {
         Ok(names.into_iter().collect())
     }
 
-    fn _ipython_key_completions_(&self) -> Vec<String> {
-        self.catalog().children(&self.name).map(str::to_owned).collect()
+    fn _ipython_key_completions_(&self) -> Vec<&str> {
+        self.child_keys()
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -428,65 +527,4 @@ impl WeightsNode {
             _ => self.tree(Some(TREE_LINES * 4), true).html(),
         }
     }
-}
-
-/// The iterator of `items()`: a walk in file order.
-#[pyclass(frozen, module = "max_weights._core")]
-pub(crate) struct Items {
-    node: Py<WeightsNode>,
-    numbers: std::sync::Mutex<std::vec::IntoIter<u32>>,
-}
-
-#[pymethods]
-impl Items {
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, WeightsNode>)>> {
-        let Some(number) = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).next() else {
-            return Ok(None);
-        };
-        let node = self.node.get();
-        let name = node.catalog().table().name(number as usize);
-        Ok(Some((PyString::new(py, name), node.named(py, name.to_owned())?)))
-    }
-
-    fn __length_hint__(&self) -> usize {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-/// The text of the tree at a node; `lines` none for all of it.
-#[pyfunction]
-#[pyo3(signature = (node, *, lines=None, fold=true))]
-pub(crate) fn tree(node: &Bound<'_, WeightsNode>, lines: Option<usize>, fold: bool) -> String {
-    node.get().tree(lines, fold).text()
-}
-
-/// A tree over the same open files with other names: {name in the file: new name}, and for weights whose rows are pairs to be taken apart
-/// {name in the file: heads}.
-#[pyfunction]
-#[pyo3(name = "_rename_weights")]
-pub(crate) fn rename_weights<'py>(
-    node: &Bound<'py, WeightsNode>,
-    scheme: String,
-    names: HashMap<String, String>,
-    heads: HashMap<String, u64>,
-) -> Outcome<Bound<'py, WeightsNode>> {
-    let (py, node) = (node.py(), node.get());
-    let checkpoint = node.shared.checkpoint()?;
-    let file = checkpoint.catalog();
-    let heads = heads.into_iter().filter_map(|(name, heads)| Some((file.find(&name)?, heads))).collect();
-    let catalog = Arc::new(file.renamed(|number| names.get(file.table().name(number)).cloned())?);
-    let arguments = node.shared.arguments.clone();
-    let renaming = Some(Renaming { scheme, heads });
-    let shared = Shared { catalog, renaming, ..Shared::over(py, checkpoint.clone(), arguments) };
-    Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
-}
-
-/// The files that a node's checkpoint consists of.
-#[pyfunction]
-pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
-    node.get().catalog().files().iter().map(|file| file.path.clone().into_os_string()).collect()
 }

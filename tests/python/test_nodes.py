@@ -1,0 +1,192 @@
+"""A node of the tree where it is a weight, and the level below it: what people reach for without data()."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from max_weights import DType, WeightNotFoundError, load_weights
+from max_weights.weights import RESERVED, WeightsNode
+
+ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.fixture
+def weights(make_file: Callable[..., Path]) -> WeightsNode:
+    layers = {f"encoder.layer.{i}.weight": np.full(2, i, np.float32) for i in range(12)}
+    return load_weights(make_file({"head.weight": ARRAY, "head.bias": np.array(2.5), **layers}))
+
+
+def test_a_node_that_is_a_weight_answers_what_arrays_answer(weights: WeightsNode) -> None:
+    node = weights.head.weight
+    assert (node.shape, node.ndim, node.nbytes, node.dtype) == ((2, 3, 4), 3, 96, DType.float32)
+    assert isinstance(node.shape, tuple)
+    assert (weights.head.bias.shape, weights.head.bias.ndim, weights.head.bias.nbytes) == ((), 0, 8)
+    np.testing.assert_array_equal(node.numpy(), ARRAY)
+
+
+KEYS: list[Any] = [
+    slice(0, 2),
+    (slice(None), 1),
+    (0, ..., None),
+    ...,
+    None,
+    (),
+    (slice(None, None, -1), slice(2, 0, -1), slice(1, None, 2)),
+    (1, 2, 3),
+    (slice(5, 9),),
+    (..., slice(-1, None)),
+    0,
+    -1,
+    np.int64(1),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("backend", ["mmap", "read"])
+def test_a_weight_is_indexed_as_numpy_indexes(weights: WeightsNode, backend: str, key: Any, tmp_path: Path) -> None:
+    weights = load_weights(tmp_path / "model.safetensors", backend=backend)  # type: ignore[arg-type]
+    part = weights.head.weight[key]
+    assert isinstance(part, max_weights.Buffer)
+    np.testing.assert_array_equal(part.to_numpy(), ARRAY[key])
+
+
+def test_a_part_of_a_mapped_weight_is_a_view_of_the_mapping(weights: WeightsNode) -> None:
+    part, whole = weights.head.weight[1:], weights.head.weight.data().to_buffer()
+    assert part.is_mapped
+    assert part._data_ptr() == whole._data_ptr() + 48
+
+
+def test_a_part_of_a_weight_that_is_read_brings_its_own_bytes_and_no_others(make_file: Callable[..., Path]) -> None:
+    array = np.arange(1 << 18, dtype=np.float32).reshape(1024, 256)
+    node = load_weights(make_file({"w": array}), backend="read").w
+    for key in (slice(10, 12), (slice(11, 9, -1), slice(3, 5)), (slice(0, 0),)):
+        part = node[key]
+        np.testing.assert_array_equal(part.to_numpy(), array[key])
+        assert part._memory()[0].nbytes <= 2 * 256 * 4 + 64
+
+
+def test_parts_of_weights_that_cannot_be_mapped_are_right(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.arange(60, dtype=torch.float64).reshape(6, 10)
+    torch.save({"t": base.t()[1:], "c": torch.arange(6).to(torch.complex128)}, tmp_path / "a.pt")
+    weights = load_weights(tmp_path / "a.pt", backend="read")
+    np.testing.assert_array_equal(weights.t[::-2, 1:].to_numpy(), base.t()[1:].numpy()[::-2, 1:])
+    np.testing.assert_array_equal(weights.c[1:3].to_numpy().reshape(-1).view(np.complex128), [1, 2])
+
+
+def test_a_child_wins_over_what_a_weight_answers(make_file: Callable[..., Path]) -> None:
+    names = ("a", "a.shape", "a.0", "a.dtype.x", "b.ndim")
+    weights = load_weights(make_file({name: np.zeros(3, np.float32) for name in names}))
+    assert weights.a.exists()
+    assert weights.a.shape == weights["a.shape"]
+    assert weights.a.dtype.x.exists()
+    assert weights.b.ndim.exists()
+    assert weights.a.ndim == 1  # no child has that name
+    assert weights.a[0] == weights["a.0"]  # an integer is a child's key where there are children
+    assert weights.a[0:1].shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["shape", "dtype", "ndim", "nbytes"])
+def test_a_name_that_is_no_weight_has_no_shape_but_near_names(weights: WeightsNode, name: str) -> None:
+    with pytest.raises(WeightNotFoundError, match=r"'head\.wieght'.*head\.weight"):
+        getattr(weights.head.wieght, name)
+    with pytest.raises(WeightNotFoundError, match=r"'encoder\.layer'.*12 weights"):
+        getattr(weights.encoder.layer, name)
+    assert not hasattr(weights.encoder, name)  # so that looking whether there is one is harmless
+    assert hasattr(weights.head.weight, name)
+
+
+@pytest.mark.parametrize("key", [slice(0, 2), (0, 1), ..., None], ids=str)
+def test_a_part_of_a_name_that_is_no_weight_is_an_error_with_near_names(weights: WeightsNode, key: Any) -> None:
+    with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+        weights.head.wieght[key]
+    with pytest.raises(WeightNotFoundError, match="12 weights"):
+        weights.encoder[key]
+
+
+def test_the_doors_of_a_name_that_is_no_weight_raise_with_near_names(weights: WeightsNode) -> None:
+    doors = [
+        np.asarray,
+        np.from_dlpack,
+        max_weights.Buffer.from_dlpack,
+        lambda node: node.numpy(),
+        lambda node: node.data(),
+    ]
+    for door in doors:
+        with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+            door(weights.head.wieght)
+        with pytest.raises(WeightNotFoundError, match="12 weights"):
+            door(weights.encoder)
+
+
+def test_torch_and_jax_say_too_that_a_name_is_no_weight(weights: WeightsNode) -> None:
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    for door in (torch.from_dlpack, jax.dlpack.from_dlpack):
+        with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
+            door(weights.head.wieght)
+
+
+def test_keys_and_children_are_one_level_and_numbers_count(weights: WeightsNode) -> None:
+    layers = weights.encoder.layer
+    assert layers.keys() == [str(i) for i in range(12)]
+    assert [layer.name for layer in layers.children()] == [f"encoder.layer.{i}" for i in range(12)]
+    assert layers.children()[-1] == layers[-1] == layers[11]
+    assert weights.keys() == ["encoder", "head"]
+    assert dict(weights) == {"encoder": weights.encoder, "head": weights.head}
+    assert weights.head.weight.keys() == []
+    assert weights.head.weight.children() == []
+    assert len(layers) == 12
+    assert len(weights.encoder) == len(list(weights.encoder.items())) == 12
+    assert len(weights) == 14
+
+
+def test_nodes_are_equal_by_tree_and_name(weights: WeightsNode, tmp_path: Path) -> None:
+    assert weights.head == weights.head
+    assert weights["head.weight"] == weights.head.weight
+    assert hash(weights.head) == hash(weights["head"])
+    assert weights.head != weights.encoder
+    assert weights.head != "head"
+    assert weights.head != load_weights(tmp_path / "model.safetensors").head
+    assert len({weights.head, weights["head"], weights.encoder}) == 2
+
+
+def test_reserved_names_are_those_of_the_documentation() -> None:
+    of_max = {"name", "exists", "items", "data", "allocate", "allocated_weights", "allocate_as_bytes", "close"}
+    ours = {"metadata", "infos", "load", "plan", "stream", "lazy_state_dict", "objects", "aliases", "slice", "warnings"}
+    assert set(RESERVED) == of_max | ours | {"renamed", "children", "keys", "numpy", "stats", "diff", "save"}
+
+
+@pytest.mark.parametrize("name", ["save", "stats", "diff", "plan", "stream", "load"])
+def test_what_this_version_does_not_have_says_so(weights: WeightsNode, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'{name}' is a name for a method .*weights\[\"{name}\"\]"):
+        getattr(weights, name)
+
+
+def test_a_child_of_a_reserved_name_is_reached_by_an_index(make_file: Callable[..., Path]) -> None:
+    weights = load_weights(make_file({f"x.{name}": np.zeros(1, np.float32) for name in RESERVED}))
+    assert all(weights.x[name].exists() for name in RESERVED)
+
+
+def test_iterating_a_node_says_what_to_call(weights: WeightsNode) -> None:
+    with pytest.raises(TypeError, match=r"\.items\(\).*\.children\(\)"):
+        iter(weights)
+    with pytest.raises(TypeError, match="an int or a str"):
+        weights[1.5]  # type: ignore[index]
+
+
+def test_listing_a_level_imports_no_numpy(make_file: Callable[..., Path]) -> None:
+    import subprocess
+    import sys
+
+    path = make_file({"a.b": np.zeros(3, np.float32)})
+    script = f"""
+import sys, max_weights
+weights = max_weights.load_weights({str(path)!r})
+weights.children(), weights.a.b.shape, weights.a.b.dtype, weights.a.b[0:2], weights.a.b[0]
+print("numpy" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
