@@ -212,6 +212,7 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Buffer>> {
         outs.resize_with(self.wanted.len(), || None);
+        interrupt()?;
         self.check_files(checkpoint)?;
         let ahead = self.is_to_be_asked_for(checkpoint);
         let mut blocks: BTreeMap<DType, Block> = BTreeMap::new();
