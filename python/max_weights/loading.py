@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Select", "load", "renamed_by", "selected"]
 
 Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
-"""Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several of
-these, or a function of the name.
+"""Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
+of these, or a function of the name.
 """
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]

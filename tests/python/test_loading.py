@@ -1,4 +1,4 @@
-"""Loading many weights at once: what each is alone, under other names, as other dtypes, in memory of its own or the caller's."""
+"""Loading many weights at once: under other names, as other dtypes, in memory of their own or the caller's."""
 
 import re
 import threading
