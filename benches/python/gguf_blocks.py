@@ -51,7 +51,7 @@ def _ours(path: Path) -> Callable[[], object]:
     rows = blocks.shape[0]
     shape = (rows, count // rows)
     encoding = QuantizationEncoding(kind)
-    value = WeightData(Buffer.from_numpy(blocks), kind, "uint8", blocks.shape, encoding, shape)
+    value = WeightData(Buffer.from_numpy(blocks), kind, "uint8", blocks.shape, encoding)
     out = Buffer.from_numpy(np.zeros(shape, np.float32))
     return lambda: value.astype("float32", out=out)
 

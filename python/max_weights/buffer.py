@@ -139,6 +139,33 @@ def _over(array: Array) -> Buffer:
     return Buffer._from_memory(array.view(f"u{array.dtype.itemsize}"), dtype)
 
 
+def scalar(value: Any, dtype: DType) -> Buffer:
+    """A tensor of rank 0. OverflowError for an integer that the dtype does not hold."""
+    import numpy as np
+
+    return _over(np.array(value, dtype.to_numpy()))
+
+
+def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) -> Buffer:
+    """A tensor over a file that is changed when the tensor is written to."""
+    import numpy as np
+
+    return _over(np.memmap(path, dtype.to_numpy(), mode, offset, tuple(shape)))  # type: ignore[call-overload]
+
+
+def text(buffer: Buffer) -> str:
+    """What `print` shows: the values as NumPy prints them, the first and last few of many."""
+    about = f"dtype={buffer.dtype}, shape={buffer.shape}, device={buffer.device}"
+    try:
+        buffer._require_file()
+        values = to_numpy(buffer)
+    except (ImportError, UnsupportedError):
+        return f"Buffer({about})"
+    import numpy as np
+
+    return f"Buffer({np.array2string(values, prefix='Buffer(')}, {about})"
+
+
 def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
     """An array over the bytes of numbers, which may be in the other order; read-only."""
     import numpy as np
@@ -228,9 +255,12 @@ hand_over(
     buffer_of_bytes=_of_bytes,
     contains=contains,
     from_numpy=from_numpy,
+    memmap=memmap,
     numbers=numbers,
     pickled_array=pickled_array,
     remap_buffer=_remapped,
+    scalar=scalar,
+    text=text,
     to_numpy=to_numpy,
     writable=writable,
     writable_unsaid=writable_unsaid,

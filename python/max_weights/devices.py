@@ -3,64 +3,154 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NoReturn
 
 from max_weights._core import hand_over, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
-__all__ = ["CPU", "Device", "DeviceRef", "virtual_devices"]
+__all__ = [
+    "CPU",
+    "Accelerator",
+    "Device",
+    "DeviceKind",
+    "DeviceRef",
+    "DeviceSpec",
+    "accelerator_api",
+    "accelerator_count",
+    "devices_exist",
+    "is_virtual_device_mode",
+    "load_devices",
+    "scan_available_devices",
+    "virtual_devices",
+]
 
 
+class DeviceKind(StrEnum):
+    """The kinds of devices; equal to their names in lower case."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+    @classmethod
+    def _missing_(cls, value: object) -> DeviceKind:
+        if not isinstance(value, str):
+            raise TypeError(f"the type of a device is 'cpu' or 'gpu', not {value!r}")
+        if value.lower() not in ("cpu", "gpu"):
+            raise ValueError(f"the type of a device is 'cpu' or 'gpu', not {value!r}")
+        return cls(value.lower())
+
+
+@dataclass(frozen=True, repr=False)
 class Device:
-    """One device: a label (`cpu` or `gpu`) and its number among the devices of its kind. Immutable."""
+    """One device; nothing is looked up to name it.
 
-    __slots__ = ("id", "label")
+    Args:
+        label: The kind, `cpu` or `gpu`. ValueError for any other.
+        id: Its number among the devices of the kind. ValueError for a negative one.
+    """
 
     label: str
-    id: int
+    id: int = 0
 
-    def __init__(self, label: str, id: int = 0) -> None:
-        """Name a device; nothing is looked up.
-
-        Raises:
-            ValueError: for a label other than `cpu` and `gpu`, or a negative id.
-        """
-        if label not in ("cpu", "gpu"):
-            raise ValueError(f"a device is 'cpu' or 'gpu', not {label!r}")
-        if id < 0:
-            raise ValueError(f"a device's id cannot be negative: {id}")
-        object.__setattr__(self, "label", label)
-        object.__setattr__(self, "id", id)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Device is immutable: cannot set {name!r}")
+    def __post_init__(self) -> None:
+        if self.label not in ("cpu", "gpu"):
+            raise ValueError(f"a device is 'cpu' or 'gpu', not {self.label!r}")
+        if self.id < 0:
+            raise ValueError(f"a device's id cannot be negative: {self.id}")
 
     @property
     def is_host(self) -> bool:
         """True for host memory."""
         return self.label == "cpu"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Device):
-            return NotImplemented
-        return (self.label, self.id) == (other.label, other.id)
-
-    def __hash__(self) -> int:
-        return hash((self.label, self.id))
+    @property
+    def api(self) -> str:
+        """What drives the device: `cpu` for the host."""
+        return self.label
 
     def __repr__(self) -> str:
         return f"{self.label}:{self.id}"
-
-    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
-        return Device, (self.label, self.id)
 
 
 def CPU(id: int = 0) -> Device:
     """The host."""
     return Device("cpu", id)
+
+
+def Accelerator(id: int = 0) -> Device:
+    """The GPU of this number. This version drives none: it exists inside `virtual_devices()` alone.
+
+    Raises:
+        DeviceError: there is no such device; also a ValueError.
+    """
+    if not is_virtual_device_mode():
+        raise DeviceError(
+            f"no accelerator gpu:{id}: this version places tensors in host memory only. Take CPU(), and hand tensors "
+            "to a framework that drives the device, such as torch by DLPack"
+        )
+    return Device("gpu", id)
+
+
+def accelerator_count() -> int:
+    """How many GPUs this version drives: none."""
+    return 0
+
+
+def accelerator_api() -> str:
+    """What drives the accelerators, `cpu` where there is none: always, in this version."""
+    return "cpu"
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """A device that a program asks for, here or not; `load_devices` makes devices of them.
+
+    Args:
+        id: The number of the device; -1 for the host.
+        device_type: `cpu` or `gpu`. ValueError for any other.
+    """
+
+    id: int
+    device_type: str = "cpu"
+
+    def __post_init__(self) -> None:
+        kind = DeviceKind(self.device_type)
+        if self.id < (-1 if kind is DeviceKind.CPU else 0):
+            raise ValueError(f"the number of a device is not negative; found {self.id}")
+
+    @classmethod
+    def cpu(cls, id: int = -1) -> DeviceSpec:
+        """The host."""
+        return cls(id, "cpu")
+
+    @classmethod
+    def accelerator(cls, id: int = 0) -> DeviceSpec:
+        """The GPU of this number."""
+        return cls(id, "gpu")
+
+
+def load_devices(device_specs: Iterable[DeviceSpec]) -> list[Device]:
+    """The devices that were asked for.
+
+    Raises:
+        DeviceError: one of them is not there; also a ValueError.
+    """
+    return [Accelerator(spec.id) if spec.device_type == "gpu" else CPU(max(0, spec.id)) for spec in device_specs]
+
+
+def scan_available_devices() -> list[DeviceSpec]:
+    """The devices that this version drives: the host."""
+    return [DeviceSpec.cpu()]
+
+
+def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
+    """Whether `load_devices` makes devices of all of them."""
+    return is_virtual_device_mode() or all(spec.device_type == "cpu" for spec in devices)
 
 
 def require_cpu(device: object) -> None:
@@ -76,34 +166,25 @@ def require_cpu(device: object) -> None:
         )
 
 
+@dataclass(frozen=True, repr=False)
 class DeviceRef:
-    """A device by type and number; immutable, equal and hashed by both.
+    """A device by kind and number; equal and hashed by both.
 
     Args:
-        device_type: `cpu` or `gpu`, in any case.
-        id: The number of the device, from 0.
+        device_type: `cpu` or `gpu`, in any case. ValueError for any other.
+        id: The number of the device among those of its kind, from 0. ValueError for a negative one.
     """
 
-    __slots__ = ("device_type", "id")
-    __match_args__ = ("device_type", "id")
-
     device_type: str
-    """`cpu` or `gpu`."""
-    id: int
-    """The number of the device among those of its type."""
+    id: int = 0
 
-    def __init__(self, device_type: str, id: int = 0) -> None:
-        if not isinstance(device_type, str):
-            raise TypeError(f"a device type is 'cpu' or 'gpu', not {device_type!r}")
-        kind = device_type.lower()
-        if kind not in ("cpu", "gpu"):
-            raise ValueError(f"a device type is 'cpu' or 'gpu', not {device_type!r}")
-        if isinstance(id, bool):
-            raise TypeError(f"the number of a device is an int, not {id!r}")
-        number = operator.index(id)
+    def __post_init__(self) -> None:
+        if isinstance(self.id, bool):
+            raise TypeError(f"the number of a device is an int, not {self.id!r}")
+        number = operator.index(self.id)
         if number < 0:
             raise ValueError(f"the number of a device is not negative; found {number}")
-        object.__setattr__(self, "device_type", kind)
+        object.__setattr__(self, "device_type", DeviceKind(self.device_type))
         object.__setattr__(self, "id", number)
 
     @classmethod
@@ -146,25 +227,16 @@ class DeviceRef:
         """Whether this is a GPU."""
         return self.device_type == "gpu"
 
+    def to_device(self) -> Device:
+        """The device itself.
+
+        Raises:
+            DeviceError: it is not there.
+        """
+        return CPU(self.id) if self.is_cpu() else Accelerator(self.id)
+
     def __repr__(self) -> str:
         return f"{self.device_type}:{self.id}"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DeviceRef):
-            return NotImplemented
-        return self.device_type == other.device_type and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash((self.device_type, self.id))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a DeviceRef is immutable; make another one instead of setting {name!r}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a DeviceRef is immutable; {name!r} cannot be deleted")
-
-    def __reduce__(self) -> tuple[type[DeviceRef], tuple[str, int]]:
-        return type(self), (self.device_type, self.id)
 
 
 _VIRTUAL: ContextVar[bool] = ContextVar("max_weights_virtual_devices", default=False)
@@ -172,9 +244,8 @@ _VIRTUAL: ContextVar[bool] = ContextVar("max_weights_virtual_devices", default=F
 
 @contextmanager
 def virtual_devices() -> Iterator[None]:
-    """Make `WeightData.astype` return the target dtype over no data, as a compilation needs it that only looks at
-    dtypes
-    and shapes. Holds for the current context (thread or task) alone.
+    """Make `WeightData.astype` return the target dtype over no data, as a compilation needs that looks at dtypes and
+    shapes alone; accelerators exist by name. Holds for the current context (thread or task).
     """
     token = _VIRTUAL.set(True)
     try:
@@ -183,7 +254,7 @@ def virtual_devices() -> Iterator[None]:
         _VIRTUAL.reset(token)
 
 
-def devices_are_virtual() -> bool:
+def is_virtual_device_mode() -> bool:
     """True inside `virtual_devices()`."""
     return _VIRTUAL.get()
 

@@ -63,7 +63,7 @@ class FileChangedError(WeightsError, OSError):
     """The file is no longer the one that was opened."""
 
 
-class DeviceError(WeightsError, RuntimeError):
+class DeviceError(WeightsError, RuntimeError, ValueError):
     """A device that is absent, or not able to do what was asked."""
 
 

@@ -10,6 +10,8 @@ import jax
 from max_weights._core import buffers
 from max_weights.weights import load_weights
 
+__all__ = ["load_file"]
+
 
 def load_file(filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, jax.Array]:
     """All tensors of a checkpoint, by name, in file order.

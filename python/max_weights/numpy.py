@@ -11,6 +11,8 @@ import numpy as np
 from max_weights._core import buffers
 from max_weights.weights import load_weights
 
+__all__ = ["load_file"]
+
 
 def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Any
 
 from max_weights import _core
 from max_weights.buffer import Buffer, as_buffer
 from max_weights.dtype import DType
-from max_weights.record import Record
+from max_weights.shape import Shape, ShapeLike
 
 __all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding", "dequantize", "quantize", "scale_blocks"]
 
 
-class BlockParameters(Record):
+@dataclass(frozen=True)
+class BlockParameters:
     """The size of one block of a quantized weight."""
-
-    __slots__ = ("elements_per_block", "block_size")  # noqa: RUF023 (the order of the arguments)
 
     elements_per_block: int
     """How many elements a block holds."""
     block_size: int
     """How many bytes a block takes."""
-
-    def __init__(self, elements_per_block: int, block_size: int) -> None:
-        self._set(elements_per_block, block_size)
 
 
 class QuantizationEncoding(enum.Enum):
@@ -101,6 +98,13 @@ class QuantizationEncoding(enum.Enum):
         """How many bytes a block takes. ValueError for GPTQ."""
         return self.block_parameters.block_size
 
+    def logical_shape(self, shape: ShapeLike) -> Shape:
+        """The shape counted in elements of packed blocks whose shape counts bytes; GPTQ's stays as it is."""
+        logical = Shape(shape)
+        if self.is_gguf and logical:
+            logical[-1] = logical[-1] // self.block_size * self.elements_per_block
+        return logical
+
     def _row(self) -> tuple[int, BlockParameters]:
         row = _GGML.get(self._value_)
         if row is None:
@@ -143,10 +147,9 @@ _GGML = {
 }
 
 
-class QuantizationConfig(Record):
+@dataclass(frozen=True)
+class QuantizationConfig:
     """How a checkpoint was quantized as a whole, as its configuration file says."""
-
-    __slots__ = ("quant_method", "bits", "group_size", "desc_act", "sym")  # noqa: RUF023 (the order of the arguments)
 
     quant_method: str
     """The method, such as `gptq`."""
@@ -154,15 +157,10 @@ class QuantizationConfig(Record):
     """Bits of one packed element."""
     group_size: int
     """How many elements share a scale; -1 for a whole column."""
-    desc_act: bool
+    desc_act: bool = False
     """Whether columns were quantized in the order of falling activation (`act-order`)."""
-    sym: bool
+    sym: bool = False
     """Whether the quantization is symmetric around zero."""
-
-    def __init__(
-        self, quant_method: str, bits: int, group_size: int, desc_act: bool = False, sym: bool = False
-    ) -> None:
-        self._set(quant_method, bits, group_size, desc_act, sym)
 
 
 def scale_blocks(
@@ -233,9 +231,7 @@ def dequantize(
         ValueError: the bytes are not whole blocks, or `out` does not fit.
     """
     encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
-    *rows, row = buffer.shape
-    shape = [*rows, row // encoding.block_size * encoding.elements_per_block]
-    return _core.dequantize(buffer, encoding, dtype, shape, out=out)
+    return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
 
 
 _core.hand_over(QuantizationEncoding=QuantizationEncoding)

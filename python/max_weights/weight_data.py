@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import hand_over, shown
-from max_weights.devices import NoData, devices_are_virtual
+from max_weights.devices import NoData, is_virtual_device_mode
 from max_weights.dim import DimLike
 from max_weights.dtype import DType
-from max_weights.shape import Shape
+from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,10 +28,12 @@ __all__ = ["WeightData"]
 _DECODED = (DType.float32, DType.float16, DType.bfloat16)
 
 
+@dataclass(init=False, eq=False, repr=False)
 class WeightData:
     """The data of one weight; equal only to itself.
 
     It speaks DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` take it as it is.
+    A dataclass: `dataclasses.replace(w, name="other")` is the same data under another name.
 
     Args:
         data: The tensor: a `Buffer`, or an array of any framework that speaks DLPack.
@@ -37,29 +41,15 @@ class WeightData:
         dtype: The type of the elements; uint8 for packed ones.
         shape: The shape; of bytes where the elements are packed.
         quantization_encoding: How the elements are packed; none for a weight that is not quantized.
-        logical_shape: The shape counted in elements; default: that of `shape`.
         refusal: What `astype` raises, where the file's type is not known and the data are bytes as they stand there.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_logical_shape",
-        "_shape",
-        "data",
-        "dtype",
-        "name",
-        "quantization_encoding",
-        "refusal",
-    )
-    __match_args__ = ("data", "name", "dtype", "shape", "quantization_encoding")
 
     data: DLPackArray
     name: str
     dtype: DType
-    quantization_encoding: QuantizationEncoding | None
-    _shape: Shape | tuple[DimLike, ...]
-    _logical_shape: tuple[DimLike, ...] | None
-    refusal: UnsupportedError | None
+    shape: Shape
+    quantization_encoding: QuantizationEncoding | None = None
+    refusal: UnsupportedError | None = field(default=None, kw_only=True)
 
     def __init__(
         self,
@@ -68,35 +58,33 @@ class WeightData:
         dtype: DType | str,
         shape: Iterable[DimLike],
         quantization_encoding: QuantizationEncoding | None = None,
-        logical_shape: Iterable[DimLike] | None = None,
         *,
         refusal: UnsupportedError | None = None,
     ) -> None:
         self.data = data
         self.name = name
         self.dtype = dtype if type(dtype) is DType else DType(dtype)
-        # Made a Shape when asked for: a checkpoint has many weights, of which most are only passed on.
-        self._shape = shape if type(shape) is tuple or type(shape) is Shape else tuple(shape)
+        self.shape = shape if type(shape) is Shape else Shape(shape)
         self.quantization_encoding = quantization_encoding
-        self._logical_shape = None if logical_shape is None else tuple(logical_shape)
         self.refusal = refusal
-
-    @property
-    def shape(self) -> Shape:
-        """The shape; of bytes where the elements are packed."""
-        shape = self._shape
-        if type(shape) is not Shape:
-            shape = self._shape = Shape(shape)
-        return shape
-
-    @shape.setter
-    def shape(self, shape: Iterable[DimLike]) -> None:
-        self._shape = Shape(shape)
 
     @property
     def logical_shape(self) -> Shape:
         """The shape counted in elements; differs from `shape` where the elements are packed in blocks."""
-        return self.shape if self._logical_shape is None else Shape(self._logical_shape)
+        encoding = self.quantization_encoding
+        return self.shape if encoding is None else encoding.logical_shape(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements. ValueError where a dimension is symbolic."""
+        if not self.shape.is_static:
+            raise ValueError(f"weight '{shown(self.name)}' has the symbolic shape {listed(self.shape)}, and no size")
+        return -(-self.dtype.size_in_bits * math.prod(self.shape.static_dims) // 8)
 
     @classmethod
     def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
@@ -113,6 +101,19 @@ class WeightData:
         if not arr.dtype.isnative:
             arr = arr.astype(arr.dtype.newbyteorder("="))
         return cls(arr, name, DType.from_numpy(arr.dtype), arr.shape)
+
+    def __getitem__(self, key: Any) -> Buffer:
+        """A part of the data as a `Buffer`, a view, by NumPy's basic indexing: `data[0:2, ..., None]`."""
+        return self.to_buffer()[key]
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """The data as a NumPy array, over the same memory.
+
+        Raises:
+            ImportError: bfloat16 and the 8-bit floats need ml_dtypes.
+            UnsupportedError: elements of less than a byte, which NumPy cannot view.
+        """
+        return self.__array__()
 
     def to_buffer(self) -> Buffer:
         """The data as a `Buffer`, over the same memory; kept as `data` from then on.
@@ -137,9 +138,9 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DType | str, *, saturate: bool = False, out: Any = None) -> WeightData:
-        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already. Packed
-        blocks are
-        decoded, into the logical shape, and the result has no encoding.
+        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+
+        Packed blocks are decoded, into the logical shape, and the result has no encoding.
 
         Always really converts, except inside `virtual_devices()`, where the result has the dtype and the shape but no
         data.
@@ -159,12 +160,11 @@ class WeightData:
             return self
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
-        if devices_are_virtual():
-            encoding, logical = self.quantization_encoding, self._logical_shape
-            return WeightData(NoData(self.name), self.name, dtype, self.shape, encoding, logical)
+        if is_virtual_device_mode():
+            return WeightData(NoData(self.name), self.name, dtype, self.shape, self.quantization_encoding)
         if self.quantization_encoding is not None and self.quantization_encoding.is_gguf:
             return self._decoded(self.quantization_encoding, dtype, saturate, out)
-        return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self._shape)
+        return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self.shape)
 
     def _decoded(self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: Any) -> WeightData:
         """The elements of packed blocks; beyond the 16- and 32-bit floats by way of float32."""
@@ -176,7 +176,7 @@ class WeightData:
         else:
             decoded = dequantize(self.to_buffer(), encoding, DType.float32, shape)
             decoded = decoded.astype(dtype, saturate=saturate, out=out)
-        return WeightData(decoded, self.name, dtype, tuple(shape))
+        return WeightData(decoded, self.name, dtype, shape)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
@@ -195,24 +195,18 @@ class WeightData:
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
-        shape = ", ".join(map(str, self.shape))
-        return f"WeightData('{shown(self.name)}', {self.dtype!s}, [{shape}]{encoding}, {self._size()})"
+        size = _readable(self.nbytes) if self.shape.is_static else "size not known"
+        return f"WeightData('{shown(self.name)}', {self.dtype!s}, {listed(self.shape)}{encoding}, {size})"
 
-    def _size(self) -> str:
-        shape = self.shape
-        if not shape.is_static:
-            return "size not known"
-        bits = self.dtype.size_in_bits
-        for dim in shape.static_dims:
-            bits *= dim
-        size: float = -(-bits // 8)
+
+def _readable(size: float) -> str:
+    if size < 1000:
+        return f"{size} byte" if size == 1 else f"{size} bytes"
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
         if size < 1000:
-            return f"{size} byte" if size == 1 else f"{size} bytes"
-        for unit in ("kB", "MB", "GB"):
-            size /= 1000
-            if size < 1000:
-                return f"{size:.1f} {unit}"
-        return f"{size / 1000:.1f} TB"
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} TB"
 
 
 def _is_numpy(data: object) -> bool:

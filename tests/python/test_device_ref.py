@@ -5,8 +5,21 @@ import pickle
 
 import pytest
 
-from max_weights.devices import DeviceRef
-from max_weights.driver import Device
+from max_weights.devices import DeviceKind, DeviceRef
+from max_weights.driver import (
+    CPU,
+    Accelerator,
+    Device,
+    DeviceSpec,
+    accelerator_api,
+    accelerator_count,
+    devices_exist,
+    is_virtual_device_mode,
+    load_devices,
+    scan_available_devices,
+    virtual_devices,
+)
+from max_weights.errors import DeviceError
 
 
 def test_type_and_number_decide_equality() -> None:
@@ -63,8 +76,59 @@ def test_arguments_are_checked() -> None:
 
 def test_references_are_frozen() -> None:
     device = DeviceRef.GPU(1)
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="cannot assign to field 'id'"):
         device.id = 2
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="cannot delete field 'id'"):
         del device.id
     assert device == pickle.loads(pickle.dumps(device)) == copy.deepcopy(device) == DeviceRef.GPU(1)
+
+
+def test_kinds_are_their_names() -> None:
+    assert DeviceRef.GPU().device_type is DeviceKind.GPU
+    assert DeviceKind("CPU") is DeviceKind.CPU
+    assert (f"{DeviceKind.GPU}", DeviceKind.CPU) == ("gpu", "cpu")
+    for text in ("tpu", "gpu:1"):
+        with pytest.raises(ValueError, match="'cpu' or 'gpu'"):
+            DeviceKind(text)
+
+
+def test_devices_are_frozen_and_compare_by_value() -> None:
+    device = Device("gpu", 1)
+    assert device == pickle.loads(pickle.dumps(device)) == copy.copy(device)
+    assert len({device, Device("gpu", 1), CPU()}) == 2
+    assert (repr(device), device.is_host, device.api) == ("gpu:1", False, "gpu")
+    with pytest.raises(AttributeError, match="cannot assign to field 'label'"):
+        device.label = "cpu"  # type: ignore[misc]
+
+
+def test_references_become_devices_where_there_are_any() -> None:
+    assert DeviceRef.CPU().to_device() == CPU()
+    with pytest.raises(DeviceError, match=r"no accelerator gpu:1: .* host memory only"):
+        DeviceRef.GPU(1).to_device()
+
+
+def test_without_an_accelerator_programs_are_told_so() -> None:
+    assert (accelerator_count(), accelerator_api(), is_virtual_device_mode()) == (0, "cpu", False)
+    assert load_devices(scan_available_devices()) == [CPU()]
+    assert load_devices([]) == []
+    assert devices_exist([DeviceSpec.cpu()])
+    assert not devices_exist([DeviceSpec.cpu(), DeviceSpec.accelerator()])
+    for absent in (Accelerator, lambda: load_devices([DeviceSpec.accelerator(2)])):
+        with pytest.raises(ValueError, match="no accelerator"):
+            absent()
+
+
+def test_virtual_devices_exist_by_name() -> None:
+    with virtual_devices():
+        assert is_virtual_device_mode()
+        assert load_devices([DeviceSpec.cpu(), DeviceSpec.accelerator(1)]) == [CPU(), Device("gpu", 1)]
+        assert DeviceRef.GPU(1).to_device() == Accelerator(1)
+    assert not is_virtual_device_mode()
+
+
+def test_specs_are_those_of_max() -> None:
+    assert (DeviceSpec.cpu(), DeviceSpec.accelerator()) == (DeviceSpec(-1, "cpu"), DeviceSpec(0, "gpu"))
+    assert repr(DeviceSpec(0, "gpu")) == "DeviceSpec(id=0, device_type='gpu')"
+    for number, kind in ((0, "tpu"), (-1, "gpu"), (-2, "cpu")):
+        with pytest.raises(ValueError, match=r"'cpu' or 'gpu'|negative"):
+            DeviceSpec(number, kind)

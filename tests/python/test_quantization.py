@@ -86,7 +86,7 @@ def test_config_is_frozen_and_compares_by_value() -> None:
     assert len({config, copy.copy(config)}) == 1
     assert repr(config) == "QuantizationConfig(quant_method='gptq', bits=4, group_size=128, desc_act=False, sym=False)"
     for attribute in ("bits", "other"):
-        with pytest.raises(AttributeError, match="immutable"):
+        with pytest.raises(AttributeError, match=f"cannot assign to field '{attribute}'"):
             setattr(config, attribute, 8)
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="cannot delete field 'bits'"):
         del config.bits

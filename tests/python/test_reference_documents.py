@@ -373,7 +373,7 @@ SIGNATURES: dict[str, str] = {
     "graph.ShardingStrategy.tensor_parallel": "(num_devices)",
     "graph.ShardingStrategy.expert_parallel": "(num_devices)",
     "graph.weights.WeightData.__init__": (
-        "(self, data, name, dtype, shape, quantization_encoding=None, logical_shape=None)"
+        "(self, data, name, dtype, shape, quantization_encoding=None, *, refusal=None)"
     ),
     "graph.weights.WeightData.astype": "(self, dtype, *, saturate=False, out=None)",
     "graph.weights.WeightData.from_numpy": "(arr, name)",

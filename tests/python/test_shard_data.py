@@ -418,3 +418,39 @@ def test_prefetch_gives_the_view_back_and_changes_nothing(make_file: Make) -> No
             np.testing.assert_array_equal(view.to_numpy(), value[index])
     packed = mapped.view("float4_e2m1fn", [64, 512])
     assert packed.prefetch() is packed
+
+
+def test_a_strategy_takes_its_part_of_a_value() -> None:
+    array = np.arange(48, dtype=np.float32).reshape(6, 8)
+    columns, rows = ShardingStrategy.columnwise(2), ShardingStrategy.rowwise(3)
+    np.testing.assert_array_equal(columns.take(array, 1), array[:, 4:])
+    assert np.shares_memory(rows.take(array, 2), array)
+    assert torch.equal(columns.take(torch.from_numpy(array), 0), torch.from_numpy(array[:, :4].copy()))
+    part = columns.take(WeightData.from_numpy(array, "w"), 1)
+    assert (part.name, part.shape, part.dtype) == ("w[1]", (6, 4), DType.float32)
+    np.testing.assert_array_equal(np.asarray(part), array[:, 4:])
+    taken = rows.take(Buffer.from_numpy(array), 0)
+    assert isinstance(taken, Buffer)
+    assert taken.shape == (2, 8)
+    with pytest.raises(IndexError, match="no shard 3 of 3"):
+        rows.take(array, 3)
+    with pytest.raises(ValueError, match=r"weight 'w' of shape \[6\] cannot be sharded"):
+        columns.take(WeightData.from_numpy(array[:, 0].copy(), "w"), 0)
+
+
+def test_a_strategy_takes_its_part_of_a_checkpoint(models: Path) -> None:
+    with max_weights.load_weights(models / "minilm.safetensors") as weights:
+        node = weights.encoder.layer[0].intermediate.dense.weight
+        part = ShardingStrategy.rowwise(4).take(node, 1)
+        assert part.name == "encoder.layer.0.intermediate.dense.weight[1]"
+        assert part.data.is_mapped
+        np.testing.assert_array_equal(np.asarray(part), np.asarray(node.data())[384:768])
+
+
+def test_a_strategy_takes_whole_blocks_of_packed_weights() -> None:
+    array = np.arange(6 * 72, dtype=np.uint16).astype(np.uint8).reshape(6, 72)
+    q4_0 = QuantizationEncoding.Q4_0
+    blocks = WeightData(array, "w", "uint8", (6, 72), q4_0)
+    part = ShardingStrategy.columnwise(2).take(blocks, 1)
+    assert (part.shape, part.logical_shape, part.quantization_encoding) == ((6, 36), (6, 64), q4_0)
+    np.testing.assert_array_equal(np.asarray(part), array[:, 36:])

@@ -14,7 +14,7 @@ S = ShardingStrategy
 CPU = DeviceRef.CPU()
 
 
-def by_other_strategies(weight: Any, index: int) -> Any:
+def by_other_strategies(weight: Any, index: int, _count: int) -> Any:
     return ops.concat([S.gate_up(2, axis=0)(weight, index)[:2], S.rowwise(2)(weight, 1 - index)[:1]])
 
 
@@ -29,9 +29,9 @@ STRATEGIES = {
     "gate_up": S.gate_up(4, axis=0),
     "segmented": S.segmented(2, 0, [Segment.even(5), Segment.head_aware(1, 7)]),
     "more devices than rows": S.rowwise(14),
-    "own": S(2, lambda weight, i: weight[6 * i : 6 * i + 6, ..., : weight.shape[1] // 2]),
-    "own with ops.concat": S(2, lambda weight, i: ops.concat([weight[:, i::1], weight[:, :i]], axis=-1)),
-    "own with a generator": S(2, lambda weight, i: ops.concat(weight[row : row + 1] for row in range(i, 12, 2))),
+    "own": S(2, lambda weight, i, n: weight[12 // n * i : 12 // n * (i + 1), ..., : weight.shape[1] // 2]),
+    "own with ops.concat": S(2, lambda weight, i, _: ops.concat([weight[:, i::1], weight[:, :i]], axis=-1)),
+    "own with a generator": S(2, lambda weight, i, n: ops.concat(weight[row : row + 1] for row in range(i, 12, n))),
     "own of other strategies": S(2, by_other_strategies),
 }
 
@@ -105,7 +105,7 @@ def test_a_shard_of_a_strategy_and_a_weight_of_it_make_the_same_graph() -> None:
 
 
 def test_slices_of_a_stand_in_do_not_mix_with_tensors() -> None:
-    def mixed(weight: Any, _index: int) -> Any:
+    def mixed(weight: Any, *_: int) -> Any:
         return ops.concat([weight[:1], np.zeros((1, 6), np.float32)])
 
     with Graph("g"), pytest.raises(TypeError, match="joins slices of the weight"):

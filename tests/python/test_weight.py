@@ -9,9 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from max_weights import nn
 from max_weights.dtype import DType
-from max_weights.graph import DeviceRef, Shape, Weight
+from max_weights.graph import DeviceRef, Shape, ShardingStrategy, Weight
 from max_weights.graph.quantization import QuantizationEncoding
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        self.weight = Weight("w", DType.float32, [6, 4], DeviceRef.CPU())
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        self.layer = Layer()
 
 
 @pytest.fixture
@@ -35,7 +46,7 @@ def test_repr(weight: Weight) -> None:
     assert repr(packed) == "Weight(q, DType.uint8, [Dim(6), Dim(144)], gpu:1, QuantizationEncoding.Q4_K)"
 
 
-def test_everything_but_the_origin_can_be_changed(weight: Weight) -> None:
+def test_everything_can_be_changed_the_origin_for_itself_alone(weight: Weight) -> None:
     strategy = object()
     weight.name, weight.dtype, weight.shape, weight.device = "v", DType.uint8, [6, "n"], DeviceRef.GPU(1)
     weight.align, weight.quantization_encoding = 32, QuantizationEncoding.Q4_0
@@ -43,8 +54,9 @@ def test_everything_but_the_origin_can_be_changed(weight: Weight) -> None:
     assert repr(weight) == "Weight(v, DType.uint8, [Dim(6), Dim('n')], gpu:1, QuantizationEncoding.Q4_0)"
     assert (weight.align, weight.shard_idx, weight.sharding_strategy) == (32, 2, strategy)
     assert weight.original_dtype_and_shape == (DType.float32, (6, 4))
-    with pytest.raises(AttributeError):
-        weight.original_dtype_and_shape = (DType.uint8, Shape())  # type: ignore[misc]
+    weight.original_dtype_and_shape = DType.int32, [6, 1]
+    assert weight.original_dtype_and_shape == (DType.int32, Shape([6, 1]))
+    assert (weight.dtype, weight.shape) == (DType.uint8, [6, "n"])
 
 
 def test_the_origin_is_not_reached_through_the_shape(weight: Weight) -> None:
@@ -137,3 +149,44 @@ def test_copies_say_the_same(weight: Weight, again: Callable[[Weight], Weight]) 
     other = again(weight)
     assert repr(other) == repr(weight)
     assert (other.align, other.original_dtype_and_shape) == (64, weight.original_dtype_and_shape)
+
+
+def test_a_loaded_weight_says_its_value_and_its_local_name() -> None:
+    model = Model()
+    weight = model.layer.weight
+    assert weight.value is None
+    with pytest.raises(ValueError, match=r"'w' has no value yet: load_state_dict"):
+        weight.data()
+    value = np.arange(24, dtype=np.float32).reshape(6, 4)
+    model.load_state_dict({"layer.w": value})
+    assert weight.value is value
+    assert weight.data() is value
+    assert (weight.name, weight.local_name) == ("layer.w", "w")
+    weight.load(None)
+    assert weight.value is None
+
+
+def test_a_shard_gives_its_part_of_the_loaded_weight() -> None:
+    model = Model()
+    weight = model.layer.weight
+    weight.sharding_strategy = ShardingStrategy.columnwise(2)
+    first, second = weight.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])
+    assert second.value is None
+    with pytest.raises(ValueError, match=r"'w\[1\]' has no value yet"):
+        second.data()
+    value = np.arange(24, dtype=np.float32).reshape(6, 4)
+    model.load_state_dict({"layer.w": value})
+    assert (second.data() == value[:, 2:]).all()
+    assert (first.value == value[:, :2]).all()
+    assert second.name == "layer.w[1]"
+    with pytest.raises(ValueError, match=r"load the whole weight 'layer\.w'"):
+        second.load(value)
+
+
+def test_a_weight_goes_back_to_its_snapshot(weight: Weight) -> None:
+    before = weight.snapshot()
+    weight.name, weight.dtype, weight.shape, weight.device, weight.align = "v", "uint8", [6], DeviceRef.GPU(1), 32
+    weight.load(np.zeros(6, np.uint8), "all.v")
+    weight.restore(before)
+    assert repr(weight) == "Weight(w, DType.float32, [Dim(6), Dim(4)], cpu:0)"
+    assert (weight.align, weight.value, weight.local_name) == (None, None, "w")

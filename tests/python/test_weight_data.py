@@ -1,5 +1,7 @@
 """`WeightData` over NumPy arrays, buffers and torch tensors."""
 
+import copy
+import dataclasses
 import gc
 import sys
 import weakref
@@ -11,6 +13,7 @@ import torch
 
 from max_weights.driver import Buffer, DLPackArray
 from max_weights.dtype import DType
+from max_weights.errors import UnsupportedError
 from max_weights.graph.quantization import QuantizationEncoding
 from max_weights.graph.shape import Shape
 from max_weights.graph.weights import WeightData
@@ -164,3 +167,59 @@ def test_nothing_keeps_the_array_but_the_weight() -> None:
     del view
     gc.collect()
     assert alive() is None
+
+
+def test_weight_data_is_a_dataclass() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    weight = WeightData.from_numpy(array, "model.w")
+    assert dataclasses.is_dataclass(WeightData)
+    names = [field.name for field in dataclasses.fields(weight)]
+    assert names[:5] == ["data", "name", "dtype", "shape", "quantization_encoding"]
+    renamed = dataclasses.replace(weight, name="w")
+    assert (renamed.name, renamed.data, renamed.shape, renamed.dtype) == ("w", array, [2, 3], DType.float32)
+    reshaped = dataclasses.replace(weight, data=array.reshape(6), shape=(6,))
+    assert type(reshaped.shape) is Shape
+    assert reshaped.logical_shape == [6]
+    if sys.version_info >= (3, 13):
+        assert copy.replace(weight, name="w").name == "w"
+    match weight:
+        case WeightData(_, name, dtype, shape, encoding):
+            assert (name, dtype, shape, encoding) == ("model.w", DType.float32, [2, 3], None)
+
+
+def test_replacing_keeps_why_a_type_that_is_not_known_cannot_be_converted() -> None:
+    problem = UnsupportedError("a type of the future")
+    weight = WeightData(np.zeros(3, np.uint8), "w", DType.uint8, [3], refusal=problem)
+    assert "future" not in repr(weight)
+    with pytest.raises(UnsupportedError, match="of the future"):
+        dataclasses.replace(weight, name="v").astype("float32")
+
+
+def test_the_logical_shape_follows_shape_and_encoding() -> None:
+    blocks = WeightData(np.zeros((3, 36), np.uint8), "w", "uint8", (3, 36), QuantizationEncoding.Q4_0)
+    assert blocks.logical_shape == [3, 64]
+    assert dataclasses.replace(blocks, shape=(2, 18)).logical_shape == [2, 32]
+    assert dataclasses.replace(blocks, quantization_encoding=QuantizationEncoding.GPTQ).logical_shape == [3, 36]
+    assert dataclasses.replace(blocks, quantization_encoding=None).logical_shape == [3, 36]
+
+
+def test_size_rank_and_array() -> None:
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    weight = WeightData.from_numpy(array, "w")
+    assert (weight.nbytes, weight.ndim) == (12, 2)
+    assert np.shares_memory(weight.to_numpy(), array)
+    assert WeightData(None, "w", DType.float4_e2m1fn, (3, 3)).nbytes == 5
+    with pytest.raises(ValueError, match=r"'w' has the symbolic shape \[n, 4\]"):
+        _ = WeightData(None, "w", "f32", ("n", 4)).nbytes
+
+
+def test_brackets_give_a_view() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for weight in (WeightData.from_numpy(array, "w"), WeightData(torch.from_numpy(array), "w", "f32", (3, 4))):
+        part = weight[0:2]
+        assert isinstance(part, Buffer)
+        assert np.shares_memory(part.to_numpy(), array)
+        assert (weight[1:, ..., None].to_numpy() == array[1:, ..., None]).all()
+        assert weight[2, 3].item() == 11
+        with pytest.raises(IndexError):
+            weight[3]

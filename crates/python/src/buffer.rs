@@ -2,10 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 
 use max_weights::buffer::Buffer as Tensor;
+use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::memory::Exclusive;
+use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
@@ -20,11 +23,11 @@ use crate::handed;
 use crate::pickle;
 use crate::weights::WeightsNode;
 
-/// A tensor: dtype, shape, strides and device over memory that it keeps alive.
+/// A tensor: dtype, shape, strides and device over memory that it keeps alive. `Buffer(dtype, shape)` is a new one of zeros.
 ///
 /// A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
 /// It reaches NumPy by `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack,
-/// always without a copy. `repr` is short (`Buffer([5, 10])`), `str` adds dtype and device.
+/// always without a copy. `repr` is short (`Buffer([5, 10])`), `print` shows the values.
 #[pyclass(frozen, sequence, module = "max_weights.buffer", from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Buffer {
@@ -37,7 +40,7 @@ impl Buffer {
     }
 
     /// The value of a tensor of one element, for Python's conversions, which answer anything else with TypeError.
-    fn scalar<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn number<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         match slf.get().tensor.elements() {
             1 => Self::item(slf),
             more => Err(PyTypeError::new_err(format!("only a tensor of one element is a number; this has {more}"))),
@@ -67,6 +70,77 @@ fn imported_tensor(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
 
 #[pymethods]
 impl Buffer {
+    #[new]
+    #[pyo3(signature = (dtype, shape, device=None))]
+    fn new_zeros(
+        py: Python<'_>,
+        dtype: &Bound<'_, PyAny>,
+        shape: Listed<i64>,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Self> {
+        Self::zeros(py, shape, dtype, device)
+    }
+
+    /// A tensor of rank 0.
+    ///
+    /// Args:
+    ///     value: A number.
+    ///     dtype: The dtype.
+    ///     device: The CPU, which is the default.
+    ///
+    /// Raises:
+    ///     OverflowError: an integer that the dtype does not hold.
+    ///     DeviceError: a device other than the CPU.
+    #[staticmethod]
+    #[pyo3(signature = (value, dtype, device=None))]
+    fn scalar<'py>(
+        value: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+        device: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = value.py();
+        device.map_or(Ok(()), require_cpu)?;
+        handed::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))
+    }
+
+    /// A file of bare elements, without a header, by memory map.
+    ///
+    /// Args:
+    ///     filename: The file.
+    ///     dtype: The type of the elements.
+    ///     shape: The shape, or the number of elements.
+    ///     mode: As in `numpy.memmap`. By `c` (or `copyonwrite`) and `r` (or `readonly`) the file is never changed, and a file that
+    ///         is truncated is an error as it is for weights; `r+` (or `readwrite`) and `w+` (or `write`) are NumPy's.
+    ///     offset: The first byte.
+    ///
+    /// Raises:
+    ///     FileNotFoundError: there is no such file.
+    ///     ValueError: the file is too short, or the mode another one.
+    #[staticmethod]
+    #[pyo3(signature = (filename, dtype, shape, mode="copyonwrite", offset=0))]
+    fn mmap<'py>(
+        py: Python<'py>,
+        filename: PathBuf,
+        dtype: &Bound<'py, PyAny>,
+        shape: &Bound<'py, PyAny>,
+        mode: &str,
+        offset: usize,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        let dtype = dtype_from_python(dtype)?;
+        let shape = shape.extract().map(|dim| vec![dim]).or_else(|_| shape.extract().map(|Listed(dims)| dims))?;
+        if !matches!(mode, "c" | "copyonwrite" | "r" | "readonly") {
+            let dtype = dtype_to_python(py, dtype)?;
+            return Ok(handed::MEMMAP.get(py)?.call1((filename, dtype, shape, mode, offset))?);
+        }
+        let map = || {
+            let file = LocalFile::open(&filename)?;
+            let rest = (offset, (file.len() as usize).saturating_sub(offset));
+            let (storage, first) = pickle::mapped(&file, rest, offset)?;
+            Tensor::contiguous_at(storage, first, dtype, &shape)
+        };
+        Ok(Bound::new(py, Self { tensor: detached(py, map)? })?.into_any())
+    }
+
     /// The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
     /// swapped into a copy.
     ///
@@ -142,6 +216,12 @@ impl Buffer {
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let device = self.tensor.device();
         handed::DEVICE.get(py)?.call1((device.label(), device.id()))
+    }
+
+    /// True: the bytes are in host memory.
+    #[getter]
+    fn is_host(&self) -> bool {
+        self.tensor.device() == Device::Cpu
     }
 
     /// The number of dimensions.
@@ -302,6 +382,27 @@ impl Buffer {
         Ok(Bound::new(py, Self { tensor: made })?)
     }
 
+    /// Writes the elements of another tensor to this one, which must be contiguous, of that dtype and of as many elements.
+    ///
+    /// Raises:
+    ///     ValueError: another dtype or size, or memory that cannot be written to, or that both share.
+    fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
+        let py = slf.py();
+        let source = imported_tensor(src)?;
+        let (_, mut target) = writable(slf.as_any())?;
+        let (have, want) = (source.dtype(), target.get().dtype());
+        if have != want {
+            return Err(PyValueError::new_err(format!(
+                "the source is {have}, and this tensor {want}; call astype() first"
+            ))
+            .into());
+        }
+        let shape = target.get().shape().to_vec();
+        let write =
+            || source.contiguous(&interrupt)?.view(want, Some(&shape))?.astype_into(&mut target, false, &interrupt);
+        Ok(detached(py, write)?)
+    }
+
     /// Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
     /// other tensors.
     ///
@@ -344,19 +445,19 @@ impl Buffer {
     }
 
     fn __int__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyInt>().call1((Self::scalar(slf)?,))
+        slf.py().get_type::<PyInt>().call1((Self::number(slf)?,))
     }
 
     fn __float__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyFloat>().call1((Self::scalar(slf)?,))
+        slf.py().get_type::<PyFloat>().call1((Self::number(slf)?,))
     }
 
     fn __complex__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().get_type::<PyComplex>().call1((Self::scalar(slf)?,))
+        slf.py().get_type::<PyComplex>().call1((Self::number(slf)?,))
     }
 
     fn __index__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let value = Self::scalar(slf)?;
+        let value = Self::number(slf)?;
         if !value.is_exact_instance_of::<PyInt>() {
             let dtype = slf.get().tensor.dtype();
             return Err(PyTypeError::new_err(format!("only a tensor of integers can be an index, not one of {dtype}")));
@@ -405,9 +506,8 @@ impl Buffer {
         format!("Buffer({:?})", self.tensor.shape())
     }
 
-    fn __str__(&self) -> String {
-        let tensor = &self.tensor;
-        format!("Buffer({:?}, DType.{}, {})", tensor.shape(), tensor.dtype(), tensor.device())
+    fn __str__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        handed::TEXT.get(slf.py())?.call1((slf,))
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

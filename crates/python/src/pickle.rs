@@ -238,7 +238,11 @@ pub(crate) fn remap_buffer(
 }
 
 /// The memory of a tensor, and where in it the tensor begins.
-fn mapped(file: &dyn Source, (start, len): (usize, usize), offset: usize) -> Result<(Arc<Storage>, usize), Error> {
+pub(crate) fn mapped(
+    file: &dyn Source,
+    (start, len): (usize, usize),
+    offset: usize,
+) -> Result<(Arc<Storage>, usize), Error> {
     if let Ok(mapping) = file.mapping() {
         return Ok((mapping.clone(), offset));
     }

@@ -110,8 +110,7 @@ impl WeightsNode {
         let class = handed::WEIGHT_DATA.get(py)?;
         let info = self.catalog().table().get(number);
         if let Element::Packed(encoding) = info.element {
-            let (encoding, logical) = (encoding_to_python(py, encoding)?, PyTuple::new(py, info.shape)?);
-            return Ok(class.call1((buffer, name, dtype, shape, encoding, logical))?);
+            return Ok(class.call1((buffer, name, dtype, shape, encoding_to_python(py, encoding)?))?);
         }
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();

@@ -2,6 +2,33 @@
 
 from max_weights.buffer import Buffer, DLPackArray
 from max_weights.buffer import Buffer as Tensor
-from max_weights.devices import CPU, Device, virtual_devices
+from max_weights.devices import (
+    CPU,
+    Accelerator,
+    Device,
+    DeviceSpec,
+    accelerator_api,
+    accelerator_count,
+    devices_exist,
+    is_virtual_device_mode,
+    load_devices,
+    scan_available_devices,
+    virtual_devices,
+)
 
-__all__ = ["CPU", "Buffer", "DLPackArray", "Device", "Tensor", "virtual_devices"]
+__all__ = [
+    "CPU",
+    "Accelerator",
+    "Buffer",
+    "DLPackArray",
+    "Device",
+    "DeviceSpec",
+    "Tensor",
+    "accelerator_api",
+    "accelerator_count",
+    "devices_exist",
+    "is_virtual_device_mode",
+    "load_devices",
+    "scan_available_devices",
+    "virtual_devices",
+]

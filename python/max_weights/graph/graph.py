@@ -26,8 +26,9 @@ __all__ = ["Graph"]
 
 
 class _Current:
+    """The innermost graph of this thread or task."""
+
     def __get__(self, _instance: object, _owner: object) -> Graph:
-        """The innermost graph of this thread or task."""
         return current("Graph.current")
 
 

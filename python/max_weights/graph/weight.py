@@ -17,13 +17,38 @@ from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
+from max_weights.sharding.functions import (
+    axiswise_sharding_strategy,
+    col_sharding_strategy,
+    expert_parallel_sharding_strategy,
+    gate_up_sharding_strategy,
+    head_aware_col_sharding_strategy,
+    replicate_sharding_strategy,
+    row_sharding_strategy,
+    segmented_sharding_strategy,
+    stacked_qkv_sharding_strategy,
+    tensor_parallel_sharding_strategy,
+)
+from max_weights.sharding.strategies import Segment, ShardingStrategy
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from max_weights.sharding.strategies import ShardingStrategy
-
-__all__ = ["Weight"]
+__all__ = [
+    "Segment",
+    "ShardingStrategy",
+    "Weight",
+    "axiswise_sharding_strategy",
+    "col_sharding_strategy",
+    "expert_parallel_sharding_strategy",
+    "gate_up_sharding_strategy",
+    "head_aware_col_sharding_strategy",
+    "replicate_sharding_strategy",
+    "row_sharding_strategy",
+    "segmented_sharding_strategy",
+    "stacked_qkv_sharding_strategy",
+    "tensor_parallel_sharding_strategy",
+]
 
 
 class Weight(TensorValue):
@@ -152,11 +177,59 @@ class Weight(TensorValue):
         dtype, shape = self._original
         return dtype, shape.copy()
 
+    @original_dtype_and_shape.setter
+    def original_dtype_and_shape(self, dtype_and_shape: tuple[DType | str, Iterable[DimLike]]) -> None:
+        dtype, shape = dtype_and_shape
+        self._original = DType(dtype), Shape(shape)
+
+    @property
+    def local_name(self) -> str:
+        """The name that the weight was given, without those of the modules around it."""
+        return self._local_name
+
+    @property
+    def value(self) -> Any:
+        """The loaded value: the array, `Buffer` or tensor that `load_state_dict` gave the weight; none before that."""
+        return self._loaded
+
+    def data(self) -> Any:
+        """The loaded value; for a shard its part of that of the whole weight, as `data_of` cuts it.
+
+        Raises:
+            ValueError: nothing was loaded yet.
+        """
+        value = self.value
+        if value is None:
+            raise ValueError(
+                f"weight '{shown(self.name)}' has no value yet: load_state_dict of the module that has it gives it one"
+            )
+        return value
+
+    def load(self, value: Any, name: str | None = None) -> None:
+        """Give the weight its value, as it is: `Module.load_state_dict` is what checks values.
+
+        Args:
+            value: What the weight holds from now on; none to unload it.
+            name: The full name in the model; `local_name` stays.
+        """
+        self._loaded = value
+        if name is not None:
+            self._name = name
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the weight is now, for `restore`."""
+        return self.__dict__.copy()
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Make the weight what it was at a `snapshot`, where several weights change together or not at all."""
+        self.__dict__ = snapshot.copy()
+
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Weight]:
         """The shards, one for each device, by the sharding strategy.
 
         Shard `i` is named `name[i]` and has `shard_idx` i. Its shape needs no graph and no data, and follows this
-        weight: its dtype, encoding and shape may still change. `shard.data_of(value)` cuts a value of this weight.
+        weight: its dtype, encoding and shape may still change. `shard.data()` is its part of the value that was loaded
+        into this weight, `shard.data_of(value)` that of any other.
 
         Raises:
             ValueError: no strategy, another number of devices than the strategy's, a shape that it does not fit, or

@@ -12,7 +12,7 @@ from max_weights.dtype import DType
 from max_weights.graph.weight import Weight
 from max_weights.quantization import QuantizationEncoding
 from max_weights.shape import Shape
-from max_weights.sharding.data import take
+from max_weights.sharding.data import readable, require_fit, take
 from max_weights.sharding.pieces import Pieces
 
 __all__ = ["WeightShard", "shards"]
@@ -103,6 +103,19 @@ class WeightShard(Weight):
             self._known = key, strategy.pieces(whole, self._index)
         return self._known[1]
 
+    @property
+    def value(self) -> Any:
+        """The part of the whole weight's loaded value, cut at each call; none before there is one."""
+        return None if self.whole.value is None else self.data_of(self.whole.value)
+
+    def load(self, value: Any, name: str | None = None) -> None:  # noqa: ARG002
+        """Refused: a shard has its part of the whole weight's value.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"load the whole weight '{shown(self.whole.name)}', of which this is a shard")
+
     def data_of(self, value: Any) -> Any:
         """The part of a value of the whole weight that belongs to this shard.
 
@@ -120,7 +133,9 @@ class WeightShard(Weight):
             ValueError: the value has another shape or encoding than the whole weight.
             FileChangedError: the file of a mapped value was truncated.
         """
-        return take(self.whole, self.pieces, value, self.name)
+        value = readable(value)
+        require_fit(self.whole, value)
+        return take(value, self.pieces, self.name)
 
     def _keep(self, what: str, wanted: object, own: object) -> None:
         if wanted != own:

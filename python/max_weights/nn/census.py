@@ -29,7 +29,7 @@ class Count:
         """Count a weight."""
         shape = elements_shape(weight)
         self.weights += 1
-        self.loaded += weight._loaded is not None
+        self.loaded += weight.value is not None
         encoding = weight.quantization_encoding
         self.dtypes.add(weight.dtype.name if encoding is None else encoding.value)
         self.devices.add(str(weight.device))
@@ -62,7 +62,7 @@ class Census:
         for full_name, weight in zip(found.names, found.weights, strict=True):
             if id(weight) not in counted:
                 counted.add(id(weight))
-                name = weight._local_name
+                name = weight.local_name
                 weights = self.own.setdefault(full_name[: -len(name)].removesuffix("."), {})
                 while name in weights:
                     name += "'"

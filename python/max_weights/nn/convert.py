@@ -6,7 +6,7 @@ from typing import Any
 
 from max_weights._core import Buffer
 from max_weights.allocation import LazyCast
-from max_weights.devices import devices_are_virtual
+from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
 from max_weights.nn.values import Misfit, Value
 from max_weights.weight_data import WeightData
@@ -44,7 +44,7 @@ def _weight_data(given: Any, value: Value) -> WeightData:
 
 
 def _cast(data: WeightData, dtype: DType) -> Any:
-    if devices_are_virtual():
+    if is_virtual_device_mode():
         return data.astype(dtype)
     buffer = data.to_buffer()
     return LazyCast(data, dtype) if buffer.is_mapped else data.astype(dtype)

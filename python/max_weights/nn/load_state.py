@@ -225,27 +225,19 @@ def _commit(
     if align is None and not repacked:
         hand_over(weights, values, names)
         return
-    packing = [(weight, weight._dtype, weight._shape, weight._quantization_encoding) for weight, _ in repacked]
-    aligns = [weight._align for weight in weights]
 
     def change() -> None:
         for weight, (dtype, shape, encoding) in repacked:
-            if weight._dtype is not dtype:
+            if weight.dtype is not dtype:
                 weight.dtype = dtype
-            if weight._shape != shape:
+            if weight.shape != shape:
                 weight.shape = shape
             weight.quantization_encoding = encoding
         if align is not None:
             for weight in weights:
-                weight._align = align
+                weight.align = align
 
-    def undo() -> None:
-        for weight, dtype, shape, encoding in packing:
-            weight._dtype, weight._shape, weight._quantization_encoding = dtype, shape, encoding
-        for weight, old_align in zip(weights, aligns, strict=True):
-            weight._align = old_align
-
-    hand_over(weights, values, names, (change, undo))
+    hand_over(weights, values, names, change)
 
 
 def _some(names: Iterable[str]) -> str:

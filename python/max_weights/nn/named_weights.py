@@ -84,7 +84,7 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
     weights = NamedWeights(root).weights
     values: dict[str, Any] = {}
     for name, weight in weights.items():
-        value = weight._loaded
+        value = weight.value
         if value is not None:
             values[name] = value
         elif auto_initialize:
@@ -102,27 +102,22 @@ def hand_over(
     weights: list[Weight],
     values: list[Any],
     names: list[str],
-    change: tuple[Callable[[], None], Callable[[], None]] | None = None,
+    change: Callable[[], None] | None = None,
 ) -> None:
     """Give every weight its value and its full name; an interrupt in between is answered by taking all back.
 
-    `change` does something more before, and takes that back.
+    `change` changes more of the weights before that.
     """
-    old_values = [weight._loaded for weight in weights]
-    old_names = [weight._name for weight in weights]
+    before = [weight.snapshot() for weight in weights]
     try:
         if change is not None:
-            change[0]()
+            change()
         # The last in here, so that no interrupt can come when all is done. The local names stay.
         for weight, value, name in zip(weights, values, names, strict=True):
-            weight._loaded = value
-            weight._name = name
+            weight.load(value, name)
     except BaseException:
-        for weight, value, name in zip(weights, old_values, old_names, strict=True):
-            weight._loaded = value
-            weight._name = name
-        if change is not None:
-            change[1]()
+        for weight, snapshot in zip(weights, before, strict=True):
+            weight.restore(snapshot)
         raise
 
 

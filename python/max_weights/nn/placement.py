@@ -24,7 +24,7 @@ def place(root: ModuleNode, devices: tuple[Any, ...], strategy: Any) -> None:
     if number != len(found):
         raise ArgumentError(f"the sharding_strategy is for {number} devices, and {len(found)} were given")
     weights = list(NamedWeights(root).weights.values())
-    before = [(weight, weight.device, weight.sharding_strategy) for weight in weights]
+    before = [weight.snapshot() for weight in weights]
     try:
         for weight in weights:
             if weight.device != found[0]:
@@ -32,6 +32,6 @@ def place(root: ModuleNode, devices: tuple[Any, ...], strategy: Any) -> None:
             if strategy is not None:
                 weight.sharding_strategy = strategy
     except BaseException:
-        for weight, device, old_strategy in before:
-            weight._device, weight.sharding_strategy = device, old_strategy
+        for weight, snapshot in zip(weights, before, strict=True):
+            weight.restore(snapshot)
         raise

@@ -30,7 +30,6 @@ _data = attrgetter("data")
 _encoding = attrgetter("quantization_encoding")
 _contiguous = attrgetter("is_contiguous")
 _aligned = attrgetter("aligned")
-_data_shape = attrgetter("_shape")
 _declared_dtype = attrgetter("_dtype")
 _declared_shape = attrgetter("_shape")
 _declared_encoding = attrgetter("_quantization_encoding")
@@ -87,9 +86,7 @@ def plain(weights: list[Weight], values: list[Any]) -> list[Any] | None:
         return None
     if not all(map(operator.is_, dtypes, map(_declared_dtype, weights))):
         return None
-    shapes: Iterable[Any] = map(_data_shape if kind is WeightData else _shape, values)
-    if kind is WeightData:
-        shapes = (shape if type(shape) is tuple else None for shape in shapes)
+    shapes: Iterable[Any] = map(_shape, data)
     # Lists of `Dim` are compared by identity first, and most of them are shared.
     same = map(list.__eq__, map(_declared_shape, weights), map(_Dims().__getitem__, shapes))
     return data if all(same) else None

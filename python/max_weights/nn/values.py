@@ -69,11 +69,8 @@ class Value:
         else:
             self._look(data)
         self.dtype, self.shape = given.dtype, tuple(given.shape.static_dims)
-        if given._logical_shape is not None:
+        if self.encoding is not None and self.encoding.is_gguf:
             self.logical = tuple(given.logical_shape.static_dims)
-        elif self.encoding is not None and self.encoding.is_gguf and self.shape:
-            blocks = self.shape[-1] // self.encoding.block_size
-            self.logical = (*self.shape[:-1], blocks * self.encoding.elements_per_block)
 
     def _look(self, data: Any) -> None:
         self.stored = data

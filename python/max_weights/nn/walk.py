@@ -73,7 +73,7 @@ class Walk:
                 if kind == _WEIGHT:
                     # A shard is a part of a weight that is listed by itself.
                     if value.shard_idx is None and not (shared and shared.get(attribute) is value):
-                        names.append(stem + value._local_name)
+                        names.append(stem + value.local_name)
                         weights.append(value)
                 elif kind == _MODULE:
                     if id(value) not in seen:

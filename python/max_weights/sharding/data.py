@@ -6,6 +6,7 @@ NumPy only ever moves bytes between blocks of memory.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from max_weights.shape import Shape, listed, matches
 from max_weights.sharding.pieces import Pieces
 from max_weights.weight_data import WeightData
 
-__all__ = ["take"]
+__all__ = ["readable", "require_fit", "take"]
 
 # Where pieces lie beside each other in each row of the result, this much is gathered at a time.
 _PART = 8 << 20
@@ -35,48 +36,38 @@ class _Declared(Protocol):
     def quantization_encoding(self) -> QuantizationEncoding | None: ...
 
 
-def take(weight: _Declared, pieces: Pieces, value: Any, name: str) -> Any:
-    """The pieces of a value of a weight, as the same kind of object.
-
-    Args:
-        weight: The whole weight, which the value must fit.
-        pieces: Which part of it.
-        value: A `Buffer`, `WeightData`, weight of a checkpoint, array, torch tensor, or other DLPack tensor.
-        name: The name of the part.
-    """
+def readable(value: Any) -> Any:
+    """A value with a shape: the data of a weight of a checkpoint, a `Buffer` of what speaks DLPack alone."""
     if isinstance(value, WeightsNode):
-        value = value.data()
-    if isinstance(value, WeightData):
-        return _of_weight_data(weight, pieces, value, name)
-    if not hasattr(value, "shape"):
-        value = Buffer.from_dlpack(value)
-    return _cut(pieces.of_shape(_sizes(weight, value)), value)
+        return value.data()
+    return value if hasattr(value, "shape") else as_buffer(value)
 
 
-def _of_weight_data(weight: _Declared, pieces: Pieces, value: WeightData, name: str) -> WeightData:
-    encoding = value.quantization_encoding
-    if encoding is not weight.quantization_encoding:
+def require_fit(weight: _Declared, value: Any) -> None:
+    """Refuse a readable value that is none of the whole weight; symbolic dimensions fit any.
+
+    Raises:
+        ValueError: it has another shape or encoding.
+    """
+    if isinstance(value, WeightData) and value.quantization_encoding is not weight.quantization_encoding:
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, and the weight was declared as "
-            f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
+            f"the value of weight '{shown(weight.name)}' is packed as {value.quantization_encoding}, and the weight "
+            f"was declared as {weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
-    pieces = pieces.of_shape(_sizes(weight, value))
-    shape, logical = pieces.shape, None
-    if encoding is not None and encoding.is_gguf:
-        logical = shape.copy()
-        logical[-1] = shape[-1] // encoding.block_size * encoding.elements_per_block
-    return WeightData(_cut(pieces, value.data), name, value.dtype, shape, encoding, logical)
-
-
-def _sizes(weight: _Declared, value: Any) -> list[int]:
-    """The sizes of a value, which must be those of the weight; a symbolic dimension fits any."""
     found = Shape(value.shape)
     if not matches(weight.shape, found):
         raise ValueError(
             f"the value of weight '{shown(weight.name)}' has the shape {listed(found)}, and the weight has "
             f"{listed(weight.shape)}; give the value of the whole weight"
         )
-    return found.static_dims
+
+
+def take(value: Any, pieces: Pieces, name: str) -> Any:
+    """The pieces of a readable value, as the same kind of object; `name` is that of the part, if it has one."""
+    if not isinstance(value, WeightData):
+        return _cut(pieces.of_shape(Shape(value.shape).static_dims), value)
+    pieces = pieces.of_shape(value.shape.static_dims)
+    return dataclasses.replace(value, data=_cut(pieces, value.data), name=name, shape=pieces.shape)
 
 
 def _cut(pieces: Pieces, value: Any) -> Any:

@@ -7,10 +7,10 @@ graphs, so the same object cuts a declared weight, a loaded tensor, and a range 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from max_weights.dim import Dim
-from max_weights.record import Record
 from max_weights.shape import Shape
 
 __all__ = ["Box", "Pieces", "Range", "Size", "static"]
@@ -23,7 +23,8 @@ Box: TypeAlias = tuple[Range, ...]
 """A range on each axis."""
 
 
-class Pieces(Record):
+@dataclass(frozen=True, init=False)
+class Pieces:
     """The boxes of a tensor that make up a shard, joined along an axis. Iterating gives the boxes.
 
     Args:
@@ -31,8 +32,6 @@ class Pieces(Record):
         boxes: One box or more; they differ on `axis` only.
         axis: The axis along which they are joined; none for one box.
     """
-
-    __slots__ = ("whole", "boxes", "axis")  # noqa: RUF023 (the order of the arguments)
 
     whole: tuple[Size, ...]
     """The shape of the whole tensor."""
@@ -43,7 +42,9 @@ class Pieces(Record):
 
     def __init__(self, whole: Sequence[Size], boxes: Sequence[Box], axis: int | None = None) -> None:
         joined = _joined(boxes, axis)
-        self._set(tuple(whole), joined, axis if len(joined) > 1 else None)
+        object.__setattr__(self, "whole", tuple(whole))
+        object.__setattr__(self, "boxes", joined)
+        object.__setattr__(self, "axis", axis if len(joined) > 1 else None)
 
     @classmethod
     def everything(cls, whole: Sequence[Size]) -> Pieces:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from max_weights.record import Record
-
-__all__ = ["Evenly", "GateUp", "Heads", "Rule", "Segment", "Segmented", "StackedQKV", "even"]
+__all__ = ["Evenly", "GateUp", "Heads", "Rule", "Segment", "Segmented", "StackedQKV", "count", "even"]
 
 Ranges = list[tuple[int, int]]
 
@@ -33,30 +32,29 @@ def count(value: Any, what: str) -> int:
     return number
 
 
-class Rule(Record):
-    """How one axis is split. `ranges` raises ValueError for a size that the rule does not fit."""
-
-    __slots__ = ()
+class Rule(Protocol):
+    """How one axis is split. Rules are frozen dataclasses: equal where their arguments are."""
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """The ranges of shard `index`, in the order in which they are joined."""
-        raise NotImplementedError
+        """The ranges of shard `index`, in the order in which they are joined.
+
+        Raises:
+            ValueError: the rule does not fit the size.
+        """
 
 
-class Evenly(Rule):
+@dataclass(frozen=True)
+class Evenly:
     """One range."""
-
-    __slots__ = ()
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """One range."""
         return [even(size, num_devices, index)]
 
 
-class GateUp(Rule):
+@dataclass(frozen=True)
+class GateUp:
     """Two halves of the same size, each split evenly."""
-
-    __slots__ = ()
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """One range of each half."""
@@ -67,24 +65,27 @@ class GateUp(Rule):
         return [(start, stop), (half + start, half + stop)]
 
 
-class StackedQKV(Rule):
+@dataclass(frozen=True)
+class StackedQKV:
     """Queries, keys and values below each other, split by heads.
 
     Queries go where the keys and values of their group go: a group is never split.
-    """
 
-    __slots__ = ("num_heads", "head_dim", "num_kv_heads")  # noqa: RUF023 (the order of the arguments)
+    Args:
+        num_heads: Heads of queries.
+        head_dim: Rows of a head.
+        num_kv_heads: Heads of keys, and of values. ValueError where they do not divide `num_heads`.
+    """
 
     num_heads: int
     head_dim: int
     num_kv_heads: int
 
-    def __init__(self, num_heads: int, head_dim: int, num_kv_heads: int | None = None) -> None:
-        num_heads = count(num_heads, "num_heads")
-        num_kv_heads = num_heads if num_kv_heads is None else count(num_kv_heads, "num_kv_heads")
-        if num_heads % num_kv_heads:
-            raise ValueError(f"{num_heads} heads do not share {num_kv_heads} heads of keys and values evenly")
-        self._set(num_heads, count(head_dim, "head_dim"), num_kv_heads)
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            count(value, name)
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"{self.num_heads} heads do not share {self.num_kv_heads} heads of keys and values evenly")
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """One range each of queries, keys and values."""
@@ -100,16 +101,16 @@ class StackedQKV(Rule):
         return [(start * group, stop * group), *((block + start, block + stop) for block in blocks)]
 
 
-class Heads(Rule):
+@dataclass(frozen=True)
+class Heads:
     """Heads beside each other, also where packing makes an axis shorter: FP4 to a half, MXFP6 to three quarters."""
-
-    __slots__ = ("num_heads", "head_dim")  # noqa: RUF023 (the order of the arguments)
 
     num_heads: int
     head_dim: int
 
-    def __init__(self, num_heads: int, head_dim: int) -> None:
-        self._set(count(num_heads, "num_heads"), count(head_dim, "head_dim"))
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            count(value, name)
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """The range of whole heads."""
@@ -125,21 +126,22 @@ class Heads(Rule):
         )
 
 
-class Segment(Record):
-    """A part of an axis that is split on its own; made by `Segment.even` and `Segment.head_aware`."""
+@dataclass(frozen=True)
+class Segment:
+    """A part of an axis that is split on its own: evenly, or between heads.
 
-    __slots__ = ("size", "unit")
+    Args:
+        size: How much of the axis it takes.
+        num_heads: How many heads share the size; none where it is split anywhere. ValueError where they do not.
+    """
 
     size: int
-    """How much of the axis it takes."""
-    unit: int
-    """What is never split: the size of a head, or 1."""
+    num_heads: int | None = None
 
-    def __init__(self, size: int, unit: int = 1) -> None:
-        size, unit = operator.index(size), count(unit, "the unit of a segment")
-        if size < 0 or size % unit:
-            raise ValueError(f"the size of a segment must be a multiple of its unit {unit}; found {size}")
-        self._set(size, unit)
+    def __post_init__(self) -> None:
+        heads = 1 if self.num_heads is None else count(self.num_heads, "num_heads")
+        if operator.index(self.size) < 0 or self.size % heads:
+            raise ValueError(f"the size of a segment must be a multiple of its {heads} heads; found {self.size}")
 
     @classmethod
     def even(cls, size: int) -> Segment:
@@ -149,19 +151,20 @@ class Segment(Record):
     @classmethod
     def head_aware(cls, num_heads: int, head_dim: int) -> Segment:
         """A segment of `num_heads * head_dim` that is split between heads."""
-        head_dim = count(head_dim, "head_dim")
-        return cls(count(num_heads, "num_heads") * head_dim, head_dim)
+        return cls(count(num_heads, "num_heads") * count(head_dim, "head_dim"), num_heads)
 
-    def __repr__(self) -> str:
-        if self.unit == 1:
-            return f"Segment.even({self.size})"
-        return f"Segment.head_aware({self.size // self.unit}, {self.unit})"
+    def shard_range(self, i: int, num_devices: int) -> tuple[int, int]:
+        """The part of shard `i`, counted from the begin of the segment."""
+        if self.num_heads is None:
+            return even(self.size, num_devices, i)
+        start, stop = even(self.num_heads, num_devices, i)
+        head_dim = self.size // self.num_heads
+        return start * head_dim, stop * head_dim
 
 
-class Segmented(Rule):
+@dataclass(frozen=True)
+class Segmented:
     """Segments one after the other, each split on its own; an axis of half their sum is packed as FP4."""
-
-    __slots__ = ("segments",)
 
     segments: tuple[Segment, ...]
 
@@ -172,7 +175,7 @@ class Segmented(Rule):
                 raise TypeError(f"segments are made by Segment.even and Segment.head_aware; found {segment!r}")
         if not segments:
             raise ValueError("an axis needs at least one segment")
-        self._set(segments)
+        object.__setattr__(self, "segments", segments)
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
         """One range of each segment."""
@@ -181,8 +184,8 @@ class Segmented(Rule):
             raise ValueError(f"the segments make {total} (a half of it packed as FP4); found {size}")
         found, begin = [], 0
         for segment in self.segments:
-            edges = even(segment.size // segment.unit, num_devices, index)
-            start, stop = (_packed(begin + edge * segment.unit, size, total or 1) for edge in edges)
+            edges = segment.shard_range(index, num_devices)
+            start, stop = (_packed(begin + edge, size, total or 1) for edge in edges)
             found.append((start, stop))
             begin += segment.size
         return found

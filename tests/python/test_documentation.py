@@ -1,0 +1,95 @@
+"""Documentation where people look: `help()`, `?` and completion have a text for every public name."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+import max_weights
+from max_weights import _core
+
+MODULES = [
+    "max_weights",
+    "max_weights.buffer",
+    "max_weights.devices",
+    "max_weights.dtype",
+    "max_weights.errors",
+    "max_weights.graph",
+    "max_weights.graph.ops",
+    "max_weights.jax",
+    "max_weights.nn",
+    "max_weights.numpy",
+    "max_weights.quantization",
+    "max_weights.sharding",
+    "max_weights.torch",
+    "max_weights.weights",
+]
+
+
+def public_members(kind: type) -> Iterator[tuple[str, object]]:
+    """The methods and properties that a class itself defines; not its data, which the class's own text explains."""
+    for name, value in vars(kind).items():
+        if not name.startswith("_") and (
+            callable(value)
+            or isinstance(value, property | classmethod | staticmethod)
+            or inspect.isgetsetdescriptor(value)
+            or inspect.ismethoddescriptor(value)
+        ):
+            yield name, value
+
+
+def undocumented(owner: str, names: list[str], home: object) -> Iterator[str]:
+    for name in names:
+        value = getattr(home, name)
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        module = getattr(value, "__module__", "") or ""
+        if inspect.getdoc(value) is None:
+            yield f"{owner}.{name}"
+        if inspect.isclass(value) and module.startswith("max_weights"):
+            # What a base class explains need not be explained again.
+            yield from (f"{owner}.{name}.{key}" for key, _ in public_members(value) if not text_of(value, key))
+
+
+def text_of(kind: type, key: str) -> str | None:
+    found = (inspect.getdoc(vars(base)[key]) for base in kind.__mro__ if key in vars(base))
+    return next((text for text in found if text), None)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_a_text_at_run_time(module: str) -> None:
+    if module.endswith((".torch", ".jax")):
+        pytest.importorskip(module.rpartition(".")[2])
+    home = importlib.import_module(module)
+    names = getattr(home, "__all__", None) or [name for name in vars(home) if not name.startswith("_")]
+    assert list(undocumented(module, list(names), home)) == []
+
+
+def test_every_public_name_of_the_core_has_a_text_and_a_signature() -> None:
+    names = [name for name in dir(_core) if not name.startswith("_")]
+    assert list(undocumented("_core", names, _core)) == []
+    for name in names:
+        value = getattr(_core, name)
+        routines = [value] if inspect.isroutine(value) else []
+        if inspect.isclass(value):
+            routines = [member for key, member in vars(value).items() if not key.startswith("_") and callable(member)]
+        for routine in routines:
+            assert inspect.signature(routine) is not None
+
+
+def test_signatures_name_the_arguments_and_their_defaults() -> None:
+    assert str(inspect.signature(max_weights.SafetensorWeights)).startswith("(filepaths, *,")
+    assert "backend='auto'" in str(inspect.signature(max_weights.GGUFWeights))
+    assert str(inspect.signature(max_weights.Buffer.view)) == "(self, /, dtype, shape=None)"
+    assert "quantization_encoding=None" in str(inspect.signature(max_weights.SafetensorWeights.allocate))
+
+
+def test_help_says_what_an_argument_means_and_what_is_raised() -> None:
+    for method, part in [
+        (max_weights.Buffer.astype, "saturate: Give the largest finite value"),
+        (max_weights.SafetensorWeights.data, "WeightNotFoundError"),
+        (max_weights.PytorchWeights.aliases, "tied weights"),
+        (max_weights.Buffer.element_size, "Bytes of one element"),
+    ]:
+        assert part in (inspect.getdoc(method) or "")
