@@ -139,7 +139,7 @@ def _dtypes(infos: Mapping[str, WeightInfo], names: list[str], dtype: Any) -> li
 
 
 def _holds_floats(info: WeightInfo) -> bool:
-    return info.dtype.is_float if isinstance(info.dtype, DType) else True
+    return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
 
 
 def _unknown(name: str, names: list[str], asker: str) -> WeightNotFoundError:

@@ -11,7 +11,6 @@ import pytest
 
 import max_weights
 from max_weights.dtype import DType
-from max_weights.loading import load
 
 FILES = [
     "minilm.safetensors",
@@ -36,7 +35,7 @@ def raw(tensor: Any) -> bytes:
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, copy: bool, backend: Any) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
-    loaded = load(weights, copy=copy)
+    loaded = weights.load(copy=copy)
     assert list(loaded) == [info.name for info in weights.infos()]
     for path, tensor in loaded.items():
         alone = weights[path].data().to_buffer()
@@ -51,9 +50,9 @@ def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, 
 @pytest.mark.parametrize("name", FILES)
 def test_floats_and_packed_blocks_become_the_dtype_and_numbers_stay(models: Path, name: str, dtype: str) -> None:
     weights = max_weights.load_weights(models / name)
-    for path, tensor in load(weights, dtype=dtype).items():
+    for path, tensor in weights.load(dtype=dtype).items():
         data = weights[path].data()
-        floats = data.quantization_encoding is not None or data.dtype.is_float
+        floats = data.quantization_encoding is not None or data.dtype.is_float()
         expected = data.astype(dtype) if floats else data
         assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.to_buffer().shape), path
         assert raw(tensor) == raw(expected.to_buffer()), path
@@ -63,11 +62,11 @@ def test_tied_weights_share_memory_of_their_own(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     base = torch.arange(24.0).reshape(4, 6)
     torch.save({"a": base, "tied": base, "transposed": base.T, "row": base[1]}, tmp_path / "tied.pt")
-    loaded = load(max_weights.load_weights(tmp_path / "tied.pt"), copy=True, framework="torch")
+    loaded = max_weights.load_weights(tmp_path / "tied.pt").load(copy=True, framework="torch")
     assert loaded["a"].data_ptr() == loaded["tied"].data_ptr() == loaded["transposed"].data_ptr()
     assert loaded["row"].data_ptr() == loaded["a"][1].data_ptr()
     assert torch.equal(loaded["transposed"], base.T)
-    cast = load(max_weights.load_weights(tmp_path / "tied.pt"), dtype="float16", framework="torch")
+    cast = max_weights.load_weights(tmp_path / "tied.pt").load(dtype="float16", framework="torch")
     assert torch.equal(cast["transposed"], base.T.to(torch.float16))
 
 
@@ -77,12 +76,12 @@ def test_frameworks_get_their_own_arrays(models: Path) -> None:
 
     weights = max_weights.load_weights(models / "minilm.safetensors")
     for framework, kind in (("numpy", np.ndarray), ("torch", torch.Tensor), ("jax", jax.Array)):
-        loaded = load(weights, "pooler", framework=framework, copy=True)
+        loaded = weights.load("pooler", framework=framework, copy=True)
         assert [type(value) for value in loaded.values()] == [kind] * 2 or all(
             isinstance(value, kind) for value in loaded.values()
         )
     with pytest.raises(ValueError, match="framework is 'numpy', 'torch', 'jax' or None, not 'tf'"):
-        load(weights, framework="tf")
+        weights.load(framework="tf")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_frameworks_get_their_own_arrays(models: Path) -> None:
 )
 def test_weights_are_selected_in_file_order(models: Path, select: Any, count: int) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    loaded = load(weights, select)
+    loaded = weights.load(select)
     assert len(loaded) == count
     assert list(loaded) == [info.name for info in weights.infos() if info.name in loaded]
 
@@ -106,27 +105,27 @@ def test_weights_are_selected_in_file_order(models: Path, select: Any, count: in
 def test_what_is_not_there_is_named_with_what_is_near(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     with pytest.raises(max_weights.WeightNotFoundError, match=r"'poolr\.dense\.bias'.*'pooler\.dense\.bias'"):
-        load(weights, ["pooler", "poolr.dense.bias"])
+        weights.load(["pooler", "poolr.dense.bias"])
     with pytest.raises(max_weights.WeightNotFoundError, match="out names 'nothing'"):
-        load(weights, "pooler", out={"nothing": np.zeros(3)})
+        weights.load("pooler", out={"nothing": np.zeros(3)})
 
 
 def test_new_names_are_made_by_functions_and_tables(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    loaded = load(weights, "pooler", rename={"pooler.": "head.", "pooler.dense.bias": "b"})
+    loaded = weights.load("pooler", rename={"pooler.": "head.", "pooler.dense.bias": "b"})
     assert list(loaded) == ["b", "head.dense.weight"]
-    assert list(load(weights, "pooler", rename=lambda name: name if "bias" in name else None)) == ["pooler.dense.bias"]
+    assert list(weights.load("pooler", rename=lambda name: name if "bias" in name else None)) == ["pooler.dense.bias"]
     with pytest.raises(ValueError, match="one name, 'x'"):
-        load(weights, "pooler", rename=lambda _: "x")
+        weights.load("pooler", rename=lambda _: "x")
     gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
     name = "model.layers.0.self_attn.q_proj.weight"
-    (tensor,) = load(gguf, name, rename="hf", dtype="float32").values()
+    (tensor,) = gguf.load(name, rename="hf", dtype="float32").values()
     assert raw(tensor) == raw(gguf.renamed("hf")[name].data().astype("float32").to_buffer())
 
 
 def test_each_pattern_has_its_dtype(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    loaded = load(weights, dtype={"*.bias": "float16", "embeddings.position_ids": "int32", "pooler": "bfloat16"})
+    loaded = weights.load(dtype={"*.bias": "float16", "embeddings.position_ids": "int32", "pooler": "bfloat16"})
     for name, tensor in loaded.items():
         wanted = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
         wanted = "int32" if name == "embeddings.position_ids" else wanted
@@ -137,8 +136,7 @@ def test_bytes_land_in_the_callers_memory(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     bias = np.zeros(384, np.float32)
     weight = np.zeros((384, 384), np.float16)
-    loaded = load(
-        weights,
+    loaded = weights.load(
         "pooler",
         dtype={"pooler.dense.weight": "float16"},
         out={"pooler.dense.bias": bias, "pooler.dense.weight": weight},
@@ -149,14 +147,14 @@ def test_bytes_land_in_the_callers_memory(models: Path) -> None:
     assert loaded["pooler.dense.bias"]._data_ptr() == bias.ctypes.data
     for wrong in (np.zeros(383, np.float32), np.zeros(384, np.float64), np.zeros(768, np.float32)[::2]):
         with pytest.raises(ValueError, match="out"):
-            load(weights, "pooler.dense.bias", out={"pooler.dense.bias": wrong})
+            weights.load("pooler.dense.bias", out={"pooler.dense.bias": wrong})
 
 
 def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save({"t": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "t.pt")
     out = np.zeros((3, 2), np.float32)
-    load(max_weights.load_weights(tmp_path / "t.pt"), out={"t": out})
+    max_weights.load_weights(tmp_path / "t.pt").load(out={"t": out})
     assert np.array_equal(out, np.arange(6.0, dtype=np.float32).reshape(2, 3).T)
 
 
@@ -164,7 +162,7 @@ def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_p
 def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     told: list[tuple[int, int]] = []
-    load(weights, copy=copy, progress=lambda done, of: told.append((done, of)))
+    weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
     size = sum(info.bytes for info in weights.infos())
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
@@ -175,8 +173,8 @@ def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Pa
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        load(weights, copy=copy, progress=fails)
-    assert len(load(weights, copy=copy)) == len(weights)
+        weights.load(copy=copy, progress=fails)
+    assert len(weights.load(copy=copy)) == len(weights)
 
 
 @pytest.mark.parametrize("copy", [False, True])
@@ -185,11 +183,11 @@ def test_a_file_that_was_truncated_is_an_error_and_no_signal(
 ) -> None:
     path = make_file({f"w{i}": ("F32", [1 << 18], bytes(1 << 20)) for i in range(8)})
     weights = max_weights.load_weights(path)
-    assert len(load(weights, copy=copy)) == 8
+    assert len(weights.load(copy=copy)) == 8
     with open(path, "r+b") as file:
         file.truncate(3 << 20)
     with pytest.raises(max_weights.FileChangedError, match=path.name):
-        load(weights, copy=copy)
+        weights.load(copy=copy)
     assert tmp_path.exists()
 
 
@@ -197,7 +195,7 @@ def test_threads_load_one_tree_at_the_same_time(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     found: list[Any] = []
     threads = [
-        threading.Thread(target=lambda i=i: found.append(load(weights, dtype="float16", copy=bool(i % 2))))
+        threading.Thread(target=lambda i=i: found.append(weights.load(dtype="float16", copy=bool(i % 2))))
         for i in range(8)
     ]
     for thread in threads:
@@ -209,8 +207,8 @@ def test_threads_load_one_tree_at_the_same_time(models: Path) -> None:
 
 
 def test_no_weight_at_all_is_an_empty_dict(make_file: Callable[..., Path]) -> None:
-    assert load(max_weights.load_weights(make_file({}))) == {}
+    assert max_weights.load_weights(make_file({})).load() == {}
     empty = make_file({"e": ("F32", [0, 3], b""), "s": ("F32", [], bytes(4))})
     for copy in (False, True):
-        loaded = load(max_weights.load_weights(empty), copy=copy, dtype="float16")
+        loaded = max_weights.load_weights(empty).load(copy=copy, dtype="float16")
         assert [tensor.shape for tensor in loaded.values()] == [(0, 3), ()]
