@@ -137,7 +137,7 @@ fn a_load_ends_with_the_first_error_and_the_next_one_works() {
     assert!(failed.contains("the disk is broken") && failed.contains("model.safetensors"), "{failed}");
     assert_eq!(load_all(&checkpoint, None, &done).unwrap().len(), 2 * COUNT);
     let header = br#"{"t":{"dtype":"U8","shape":[100000],"data_offsets":[0,100000]}} "#;
-    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_slice(), &[1; 100_000]].concat();
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_slice(), &vec![1; 100_000]].concat();
     let source = Arc::new(Trial::of("model.safetensors", &bytes).ends_at(50_000));
     let checkpoint = Checkpoint::open_sources(vec![source], &OpenOptions::default()).unwrap();
     assert!(matches!(load_all(&checkpoint, None, &done), Err(Error::FileChanged(_))));
