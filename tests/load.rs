@@ -6,10 +6,14 @@ mod source_support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
+use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
+use max_weights::load::Layout;
+use max_weights::workers::uninterrupted;
 
 use source_support::Trial;
 
@@ -84,4 +88,68 @@ fn a_plan_ends_when_it_is_interrupted() {
     assert_eq!(checkpoint.tensors(&[1, 2, 3]).unwrap().len(), 3);
     STOP.store(true, Ordering::Relaxed);
     assert!(matches!(checkpoint.tensors(&[1, 2, 3]), Err(Error::Interrupted)));
+}
+
+/// Loads everything, as it is or as bf16, into memory of its own.
+fn load_all(checkpoint: &Checkpoint, dtype: Option<DType>, done: &AtomicU64) -> Result<Vec<Buffer>> {
+    let wanted = (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().wanted(number, dtype));
+    let layout = Layout::new(checkpoint, wanted.collect::<Result<_>>()?, true, &[])?;
+    layout.run(checkpoint, Vec::new(), done, &uninterrupted)
+}
+
+#[test]
+fn a_load_reads_every_byte_once_and_joins_neighbours() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(file(&folder)).unwrap();
+    for dtype in [None, Some(DType::BFloat16)] {
+        let source = Arc::new(Trial::of("model.safetensors", &bytes));
+        let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
+        let (before, done) = (source.counts(), AtomicU64::new(0));
+        let loaded = load_all(&checkpoint, dtype, &done).unwrap();
+        let after = source.counts();
+        let size: u64 = (0..loaded.len()).map(|number| checkpoint.catalog().table().get(number).bytes()).sum();
+        assert_eq!((after.bytes - before.bytes) as u64, size);
+        assert_eq!(done.into_inner(), size);
+        // The bytes between the floats stay bytes, and are a job of their own where those are converted.
+        assert!(after.batches - before.batches <= if dtype.is_none() { 1 } else { 2 * COUNT }, "{after:?}");
+        for (number, tensor) in loaded.iter().enumerate() {
+            let alone = checkpoint.tensor(number).unwrap();
+            let dtype = dtype.unwrap_or(alone.dtype());
+            assert_eq!(tensor.bytes(), alone.astype(dtype, false, &uninterrupted).unwrap().bytes());
+        }
+    }
+}
+
+#[test]
+fn a_load_ends_with_the_first_error_and_the_next_one_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(file(&folder)).unwrap();
+    let opened = Trial::of("model.safetensors", &bytes);
+    let parts = {
+        let source = Arc::new(opened);
+        Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
+        source.counts().parts
+    };
+    let done = AtomicU64::new(0);
+    let source = Arc::new(Trial::of("model.safetensors", &bytes).fails_at(parts + 3));
+    let checkpoint = Checkpoint::open_sources(vec![source], &OpenOptions::default()).unwrap();
+    let failed = load_all(&checkpoint, None, &done).expect_err("the disk is broken").to_string();
+    assert!(failed.contains("the disk is broken") && failed.contains("model.safetensors"), "{failed}");
+    assert_eq!(load_all(&checkpoint, None, &done).unwrap().len(), 2 * COUNT);
+    let header = br#"{"t":{"dtype":"U8","shape":[100000],"data_offsets":[0,100000]}} "#;
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_slice(), &vec![1; 100_000]].concat();
+    let source = Arc::new(Trial::of("model.safetensors", &bytes).ends_at(50_000));
+    let checkpoint = Checkpoint::open_sources(vec![source], &OpenOptions::default()).unwrap();
+    assert!(matches!(load_all(&checkpoint, None, &done), Err(Error::FileChanged(_))));
+}
+
+#[test]
+fn a_load_that_is_interrupted_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Trial::of("model.safetensors", &std::fs::read(file(&folder)).unwrap());
+    let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
+    let wanted = vec![checkpoint.catalog().wanted(0, None).unwrap()];
+    let layout = Layout::new(&checkpoint, wanted, true, &[]).unwrap();
+    let failed = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
+    assert!(matches!(failed, Err(Error::Interrupted)));
 }

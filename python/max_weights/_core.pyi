@@ -1,6 +1,6 @@
 """The compiled part of `max_weights`: signatures alone, as the texts are in the compiled module."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, final, overload
@@ -13,6 +13,7 @@ from max_weights.devices import Device, DeviceRef
 from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
+from max_weights.loading import Select
 from max_weights.quantization import QuantizationEncoding
 from max_weights.weight_data import WeightData
 
@@ -31,8 +32,8 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "hand_over", "near_names", "open_weights", "printable", "quantize",
-    "release_memory", "scale_blocks", "shown", "torch_globals", "tree",
+    "dequantize", "export_dlpack", "files", "hand_over", "load_tensors", "near_names", "open_weights", "printable",
+    "quantize", "release_memory", "scale_blocks", "shown", "torch_globals", "tree",
 ]
 # fmt: on
 
@@ -201,6 +202,17 @@ class WeightsNode:
     def children(self) -> list[Self]: ...
     def numpy(self) -> _Array: ...
     def infos(self) -> WeightInfos: ...
+    def load(
+        self,
+        select: Select | None = None,
+        *,
+        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        dtype: Any = None,
+        framework: Literal["numpy", "torch", "jax"] | None = None,
+        copy: bool = False,
+        progress: Callable[[int, int], object] | bool | None = None,
+        out: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]: ...
     def renamed(self, scheme: str) -> Self: ...
     @property
     def _scheme(self) -> str | None: ...
@@ -332,6 +344,15 @@ def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
 def release_memory() -> int: ...
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+def load_tensors(
+    node: WeightsNode,
+    names: Sequence[str],
+    dtypes: Sequence[DType | None],
+    *,
+    own: bool,
+    outs: Mapping[int, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Buffer]: ...
 def files(node: WeightsNode) -> list[str]: ...
 def hand_over(**objects: Any) -> None: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...

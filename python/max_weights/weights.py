@@ -251,6 +251,12 @@ def _allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     return allocate_as_bytes(node, dtype)
 
 
+def _load(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, Any]:
+    from max_weights.loading import load
+
+    return load(node, *arguments, **options)
+
+
 def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     from max_weights.renaming import renamed
 
@@ -270,6 +276,7 @@ def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
 hand_over(
     allocate=_allocate,
     allocate_as_bytes=_allocate_as_bytes,
+    load=_load,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,
     reopen_weights=_reopened,

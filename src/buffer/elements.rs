@@ -95,7 +95,7 @@ impl Buffer {
 }
 
 /// The bytes of `out`. One check for every `out=`: of this dtype and shape, contiguous, writable, and apart from what is read meanwhile.
-pub(super) fn check_out<'a>(
+pub(crate) fn check_out<'a>(
     out: &'a mut Exclusive<Buffer>,
     dtype: DType,
     shape: &[i64],

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
+pub(crate) use elements::check_out;
 pub use index::Index;
 pub(crate) use index::Selection;
 
@@ -220,7 +221,7 @@ fn reach(offset: usize, item: usize, shape: &[i64], strides: &[i64]) -> Option<R
 }
 
 /// The bytes of a shape, checked.
-fn checked_size(dtype: DType, shape: &[i64]) -> Result<usize> {
+pub(crate) fn checked_size(dtype: DType, shape: &[i64]) -> Result<usize> {
     if let Some(negative) = shape.iter().find(|&&dim| dim < 0) {
         return Err(Error::Argument(format!("a dimension cannot be negative: {negative} in {shape:?}")));
     }

@@ -168,7 +168,7 @@ fn open_each(paths: &[PathBuf]) -> impl Iterator<Item = Result<Arc<dyn Source>>>
     paths.iter().enumerate().map(|(number, path)| {
         let mut file = LocalFile::open(path)?;
         if paths.len() > 1 {
-            file.read_ahead(READ_AHEAD);
+            file.read_ahead(0, READ_AHEAD);
         }
         if number >= HELD_OPEN {
             file.close_for_now();

@@ -3,11 +3,15 @@
 //! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
 //! own. No lock is held meanwhile.
 
+mod engine;
 mod placement;
 mod plan;
+mod wanted;
 
+pub use engine::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
+pub use wanted::{Conversion, Wanted};
 
 use crate::budget;
 use crate::buffer::{Buffer, Index};

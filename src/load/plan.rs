@@ -70,7 +70,7 @@ pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<O
 }
 
 /// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on.
-fn needed(placement: &Placement) -> Range<u64> {
+pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let lowest = placement.start - placement.before;
     lowest - lowest % BLOCK_ALIGN as u64..placement.start + placement.len
 }

@@ -28,6 +28,7 @@ pub use fork::ForkMutex;
 pub use origin::{Fingerprint, Origin, replaced};
 pub use pages::release_memory;
 pub use raw::Exclusive;
+pub(crate) use storage::READ_AHEAD;
 pub use storage::Storage;
 
 pub(crate) use crate::budget::no_memory;

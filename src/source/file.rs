@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 
 use super::{Part, Source, no_memory};
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Fingerprint, Origin, Storage, replaced};
+use crate::memory::{Fingerprint, Origin, READ_AHEAD, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
@@ -158,17 +158,20 @@ impl Source for LocalFile {
         self.origin.check(Fingerprint::of(&metadata))
     }
 
-    fn read_ahead(&self, len: u64) {
+    fn read_ahead(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
         {
             use std::os::fd::AsRawFd;
             let Some(file) = &self.file else { return };
-            let len = libc::off_t::try_from(len.min(self.len())).unwrap_or(libc::off_t::MAX);
-            // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, len, libc::POSIX_FADV_WILLNEED) };
+            let end = offset.saturating_add(len).min(self.len());
+            for at in (offset..end).step_by(READ_AHEAD) {
+                let (Ok(at), len) = (libc::off_t::try_from(at), (end - at).min(READ_AHEAD as u64)) else { return };
+                // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
+                unsafe { libc::posix_fadvise(file.as_raw_fd(), at, len as libc::off_t, libc::POSIX_FADV_WILLNEED) };
+            }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = len;
+        let _ = (offset, len);
     }
 
     /// Private and copy-on-write, made once.

@@ -52,9 +52,9 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// An error if the bytes are no longer those that were opened.
     fn check_unchanged(&self) -> Result<()>;
 
-    /// Says that the first `len` bytes will be asked for soon. Nobody waits for them.
-    fn read_ahead(&self, len: u64) {
-        let _ = len;
+    /// Says that `len` bytes from `offset` on will be asked for soon. Nobody waits for them.
+    fn read_ahead(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
     }
 
     /// All bytes as private memory of this process, without reading them; or why that cannot be.

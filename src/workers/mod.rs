@@ -7,7 +7,7 @@ mod answer;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
@@ -68,6 +68,30 @@ impl Workers {
         parts.into_iter().try_for_each(|part| {
             interrupt()?;
             work(part, &interrupt)
+        })
+    }
+
+    /// Calls `work` for each job, in their order, on several threads at a time, and waits for all; the first error is the answer, and ends the
+    /// others. What `work` keeps between two jobs is one `S` on each thread. Interrupted like [`Self::each`].
+    pub fn in_order<T: Send, S: Default>(
+        &self,
+        jobs: Vec<T>,
+        interrupt: Interrupt<'_>,
+        work: impl Fn(T, &mut S, Interrupt<'_>) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+        let queue = Mutex::new(jobs.into_iter());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        self.each((0..threads).collect(), interrupt, |_, go_on| {
+            let mut kept = S::default();
+            while let Some(job) = next() {
+                let done = go_on().and_then(|()| work(job, &mut kept, go_on));
+                if done.is_err() {
+                    while next().is_some() {} // nobody goes on
+                    return done;
+                }
+            }
+            Ok(())
         })
     }
 

@@ -50,6 +50,7 @@ handed! {
     CONTAINS = "contains",
     FROM_NUMPY = "from_numpy",
     MEMMAP = "memmap",
+    LOAD = "load",
     NUMBERS = "numbers",
     PICKLED_ARRAY = "pickled_array",
     REMAP_BUFFER = "remap_buffer",

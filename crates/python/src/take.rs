@@ -66,7 +66,13 @@ impl WeightsNode {
     }
 
     /// What a weight gives for its tensor. The first time that the system refuses to map, says so in the log: reading is slower, not wrong.
-    fn taken(&self, py: Python<'_>, checkpoint: &Checkpoint, number: usize, tensor: Tensor) -> Outcome<Buffer> {
+    pub(crate) fn taken(
+        &self,
+        py: Python<'_>,
+        checkpoint: &Checkpoint,
+        number: usize,
+        tensor: Tensor,
+    ) -> Outcome<Buffer> {
         if !tensor.storage().is_mapped()
             && let Some((path, reason)) = checkpoint.mapping_refused(number)
             && self.shared().is_first_refusal()

@@ -376,6 +376,40 @@ impl WeightsNode {
         WeightInfos::new(self.catalog().clone(), self.catalog().walk(&self.name))
     }
 
+    /// This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody waits at the first touch.
+    ///
+    /// Without `dtype`, tensors are views of private pages of the file, brought into memory; those that the file does not have as they are
+    /// wanted get memory of their own, which they share. Files are read in their order, several requests at a time.
+    ///
+    /// Args:
+    ///     select: Which: a name (that weight, or all below it), a glob, a compiled regular expression that matches the whole name, several of
+    ///         these, or a function of the name. Default: all.
+    ///     rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for every name that begins with
+    ///         it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at the names of the file, or, for `hf`, at the new ones.
+    ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
+    ///         dtypes, of which the first that fits counts, for numbers of any kind.
+    ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
+    ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied.
+    ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
+    ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: `select` or `out` names what is not there.
+    ///     ValueError: two weights get one name; an `out` does not fit.
+    ///     UnsupportedError: a conversion that there is not.
+    ///     FileChangedError: a file is another than when it was opened.
+    #[pyo3(
+        signature = (select=None, **options),
+        text_signature = "($self, select=None, *, rename=None, dtype=None, framework=None, copy=False, progress=None, out=None)"
+    )]
+    fn load<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::LOAD.get(slf.py())?.call((slf, select), options)
+    }
+
     /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.
     ///
     /// Nothing is read. Names that the package gguf does not know stay as they are. Where llama.cpp's converter permuted the

@@ -1,0 +1,190 @@
+"""Loading many weights at once: which, under which names, as which dtype, into which memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import load_tensors, near_names, shown
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, WeightNotFoundError
+
+if TYPE_CHECKING:
+    from max_weights._core import Buffer, WeightInfo, WeightsNode
+
+__all__ = ["Select", "load", "renamed_by", "selected"]
+
+Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
+"""Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
+of these, or a function of the name.
+"""
+Rename = Callable[[str], "str | None"] | Mapping[str, str]
+Progress = Callable[[int, int], object]
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def load(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    framework: str | None = None,
+    copy: bool = False,
+    progress: Progress | bool | None = None,
+    out: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The weights below a node; see `Weights.load`."""
+    if framework not in _FRAMEWORKS:
+        known = ", ".join(f"'{name}'" for name in _FRAMEWORKS if name)
+        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
+    if isinstance(rename, str):
+        node, rename = node.renamed(rename), None
+    infos = {info.name: info for info in node.infos()}
+    names = list(infos) if select is None else selected(list(infos), select)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+    dtypes = _dtypes(infos, list(new_names), dtype)
+    positions = {new: position for position, new in enumerate(new_names.values())}
+    outs = {}
+    for name, memory in ({} if out is None else out).items():
+        if name not in positions:
+            raise _unknown(name, list(positions), "out names")
+        outs[positions[name]] = memory
+    told, end = _progress(progress)
+    try:
+        loaded = load_tensors(node, list(new_names), dtypes, own=copy, outs=outs, progress=told)
+    finally:
+        end()
+    convert = _FRAMEWORKS[framework]()
+    return dict(zip(new_names.values(), map(convert, loaded), strict=True))
+
+
+def selected(names: list[str], select: Select) -> list[str]:
+    """Those of `names` that are selected, in their order.
+
+    Raises:
+        WeightNotFoundError: a name, glob or regular expression that selects nothing; of a name, up to three near ones.
+    """
+    if callable(select):
+        return [name for name in names if select(name)]
+    patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
+    found: set[str] = set()
+    for pattern in patterns:
+        fits = _fits(pattern)
+        fitting = [name for name in names if fits(name)]
+        if not fitting:
+            raise _unknown(pattern if isinstance(pattern, str) else pattern.pattern, names, "select asks for")
+        found.update(fitting)
+    return [name for name in names if name in found]
+
+
+def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
+    """{name: new name}, without the names for which there is none.
+
+    Args:
+        names: The names as they are.
+        rename: A function (None drops the weight), or a mapping: a key that ends with a dot stands for every name that
+            starts with it, the longest first; other names stay.
+
+    Raises:
+        ArgumentError: a ValueError; two names become one.
+    """
+    new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
+    found: dict[str, str] = {}
+    old_names: dict[str, str] = {}
+    for name in names:
+        new = new_name(name)
+        if new is None:
+            continue
+        if new in old_names:
+            raise ArgumentError(f"rename gives '{shown(old_names[new])}' and '{shown(name)}' one name, '{shown(new)}'")
+        found[name], old_names[new] = new, name
+    return found
+
+
+def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
+    prefixes = sorted((key for key in table if key.endswith(".")), key=len, reverse=True)
+
+    def new_name(name: str) -> str:
+        if name in table:
+            return table[name]
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        return name if prefix is None else table[prefix] + name[len(prefix) :]
+
+    return new_name
+
+
+def _fits(pattern: str | re.Pattern[str]) -> Callable[[str], bool]:
+    if isinstance(pattern, re.Pattern):
+        return lambda name: pattern.fullmatch(name) is not None
+    if not isinstance(pattern, str):
+        raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
+    if _GLOB.search(pattern):
+        return lambda name: fnmatchcase(name, pattern)
+    return lambda name: name == pattern or name.startswith(f"{pattern}.")
+
+
+def _dtypes(infos: Mapping[str, WeightInfo], names: list[str], dtype: Any) -> list[DType | None]:
+    """The dtype that is wanted of each weight; None for that of the file."""
+    if dtype is None:
+        return [None] * len(names)
+    if not isinstance(dtype, Mapping):
+        wanted = DType(dtype)
+        return [wanted if _holds_floats(infos[name]) else None for name in names]
+    table = [(_fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
+    return [next((wanted for fits, wanted in table if fits(name)), None) for name in names]
+
+
+def _holds_floats(info: WeightInfo) -> bool:
+    return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
+
+
+def _unknown(name: str, names: list[str], asker: str) -> WeightNotFoundError:
+    (near,) = near_names(names, [name])
+    quoted = " or ".join(f"'{shown(one)}'" for one in near)
+    meant = f"; did you mean {quoted}?" if near else ""
+    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
+    error.tensor = name
+    return error
+
+
+def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
+    """What is called with bytes done and bytes of all, and what ends it."""
+    if progress is None or progress is False:
+        return None, lambda: None
+    if progress is not True:
+        return progress, lambda: None
+    from rich import progress as rich
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    bar = rich.Progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    task = bar.add_task("load")
+    bar.start()
+    return (lambda done, total: bar.update(task, completed=done, total=total)), bar.stop
+
+
+def _as_numpy() -> Callable[[Buffer], Any]:
+    return lambda buffer: buffer.to_numpy()
+
+
+def _as_torch() -> Callable[[Buffer], Any]:
+    from torch.utils.dlpack import from_dlpack
+
+    return from_dlpack
+
+
+def _as_jax() -> Callable[[Buffer], Any]:
+    from jax.dlpack import from_dlpack
+
+    return from_dlpack
+
+
+_FRAMEWORKS: dict[str | None, Callable[[], Callable[[Buffer], Any]]] = {
+    None: lambda: lambda buffer: buffer,
+    "numpy": _as_numpy,
+    "torch": _as_torch,
+    "jax": _as_jax,
+}

@@ -1,0 +1,214 @@
+"""Loading many weights at once: under other names, as other dtypes, in memory of their own or the caller's."""
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from max_weights.dtype import DType
+
+FILES = [
+    "minilm.safetensors",
+    "smollm2-135m.Q4_1.gguf",
+    "crepe-tiny.pth",
+    "lpips-v0.1-squeeze.legacy.pth",
+    "derived/layer0.bf16.safetensors",
+    "derived/layer0.bf16.pt",
+    "derived/layer0.bf16.legacy.pt",
+    "derived/sharded",
+    "derived/minilm-ffn-allquants.gguf",
+]
+
+
+def raw(tensor: Any) -> bytes:
+    array: bytes = np.asarray(tensor.contiguous().view(DType.uint8) if tensor.shape else tensor).tobytes()
+    return array
+
+
+@pytest.mark.parametrize("backend", ["mmap", "read"])
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, copy: bool, backend: Any) -> None:
+    weights = max_weights.load_weights(models / name, backend=backend)
+    loaded = weights.load(copy=copy)
+    assert list(loaded) == [info.name for info in weights.infos()]
+    for path, tensor in loaded.items():
+        alone = weights[path].data().to_buffer()
+        assert (tensor.dtype, tensor.shape, tensor.strides) == (alone.dtype, alone.shape, alone.strides), path
+        assert raw(tensor) == raw(alone), path
+        assert tensor.aligned
+        assert not (copy and tensor.is_mapped)
+        assert backend == "read" or copy or tensor.is_mapped == alone.is_mapped
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", FILES)
+def test_floats_and_packed_blocks_become_the_dtype_and_numbers_stay(models: Path, name: str, dtype: str) -> None:
+    weights = max_weights.load_weights(models / name)
+    for path, tensor in weights.load(dtype=dtype).items():
+        data = weights[path].data()
+        floats = data.quantization_encoding is not None or data.dtype.is_float()
+        expected = data.astype(dtype) if floats else data
+        assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.to_buffer().shape), path
+        assert raw(tensor) == raw(expected.to_buffer()), path
+
+
+def test_tied_weights_share_memory_of_their_own(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.arange(24.0).reshape(4, 6)
+    torch.save({"a": base, "tied": base, "transposed": base.T, "row": base[1]}, tmp_path / "tied.pt")
+    loaded = max_weights.load_weights(tmp_path / "tied.pt").load(copy=True, framework="torch")
+    assert loaded["a"].data_ptr() == loaded["tied"].data_ptr() == loaded["transposed"].data_ptr()
+    assert loaded["row"].data_ptr() == loaded["a"][1].data_ptr()
+    assert torch.equal(loaded["transposed"], base.T)
+    cast = max_weights.load_weights(tmp_path / "tied.pt").load(dtype="float16", framework="torch")
+    assert torch.equal(cast["transposed"], base.T.to(torch.float16))
+
+
+def test_frameworks_get_their_own_arrays(models: Path) -> None:
+    import jax
+    import torch
+
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    for framework, kind in (("numpy", np.ndarray), ("torch", torch.Tensor), ("jax", jax.Array)):
+        loaded = weights.load("pooler", framework=framework, copy=True)
+        assert [type(value) for value in loaded.values()] == [kind] * 2 or all(
+            isinstance(value, kind) for value in loaded.values()
+        )
+    with pytest.raises(ValueError, match="framework is 'numpy', 'torch', 'jax' or None, not 'tf'"):
+        weights.load(framework="tf")
+
+
+@pytest.mark.parametrize(
+    ("select", "count"),
+    [
+        ("pooler", 2),
+        ("pooler.dense.bias", 1),
+        ("encoder.layer.0.*.weight", 8),
+        (re.compile(r"encoder\.layer\.[01]\..*bias"), 16),
+        (["pooler.dense.bias", "embeddings.*"], 7),
+        (lambda name: name.endswith("bias"), 50),
+    ],
+)
+def test_weights_are_selected_in_file_order(models: Path, select: Any, count: int) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    loaded = weights.load(select)
+    assert len(loaded) == count
+    assert list(loaded) == [info.name for info in weights.infos() if info.name in loaded]
+
+
+def test_what_is_not_there_is_named_with_what_is_near(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    with pytest.raises(max_weights.WeightNotFoundError, match=r"'poolr\.dense\.bias'.*'pooler\.dense\.bias'"):
+        weights.load(["pooler", "poolr.dense.bias"])
+    with pytest.raises(max_weights.WeightNotFoundError, match="out names 'nothing'"):
+        weights.load("pooler", out={"nothing": np.zeros(3)})
+
+
+def test_new_names_are_made_by_functions_and_tables(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    loaded = weights.load("pooler", rename={"pooler.": "head.", "pooler.dense.bias": "b"})
+    assert list(loaded) == ["b", "head.dense.weight"]
+    assert list(weights.load("pooler", rename=lambda name: name if "bias" in name else None)) == ["pooler.dense.bias"]
+    with pytest.raises(ValueError, match="one name, 'x'"):
+        weights.load("pooler", rename=lambda _: "x")
+    gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    (tensor,) = gguf.load(name, rename="hf", dtype="float32").values()
+    assert raw(tensor) == raw(gguf.renamed("hf")[name].data().astype("float32").to_buffer())
+
+
+def test_each_pattern_has_its_dtype(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    loaded = weights.load(dtype={"*.bias": "float16", "embeddings.position_ids": "int32", "pooler": "bfloat16"})
+    for name, tensor in loaded.items():
+        wanted = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
+        wanted = "int32" if name == "embeddings.position_ids" else wanted
+        assert tensor.dtype is DType(wanted or weights[name].data().dtype), name
+
+
+def test_bytes_land_in_the_callers_memory(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    bias = np.zeros(384, np.float32)
+    weight = np.zeros((384, 384), np.float16)
+    loaded = weights.load(
+        "pooler",
+        dtype={"pooler.dense.weight": "float16"},
+        out={"pooler.dense.bias": bias, "pooler.dense.weight": weight},
+    )
+    data = np.asarray(weights.pooler.dense.weight)
+    assert np.array_equal(bias, weights.pooler.dense.bias)
+    assert np.array_equal(weight, data.astype(np.float16))
+    assert loaded["pooler.dense.bias"]._data_ptr() == bias.ctypes.data
+    for wrong in (np.zeros(383, np.float32), np.zeros(384, np.float64), np.zeros(768, np.float32)[::2]):
+        with pytest.raises(ValueError, match="out"):
+            weights.load("pooler.dense.bias", out={"pooler.dense.bias": wrong})
+
+
+def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"t": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "t.pt")
+    out = np.zeros((3, 2), np.float32)
+    max_weights.load_weights(tmp_path / "t.pt").load(out={"t": out})
+    assert np.array_equal(out, np.arange(6.0, dtype=np.float32).reshape(2, 3).T)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    told: list[tuple[int, int]] = []
+    weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
+    size = sum(info.bytes for info in weights.infos())
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1]
+    assert size <= told[-1][1] <= size + (64 << 10) * len(weights)
+    assert told == sorted(told)
+
+    def fails(_done: int, _of: int) -> None:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        weights.load(copy=copy, progress=fails)
+    assert len(weights.load(copy=copy)) == len(weights)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_file_that_was_truncated_is_an_error_and_no_signal(
+    make_file: Callable[..., Path], copy: bool, tmp_path: Path
+) -> None:
+    path = make_file({f"w{i}": ("F32", [1 << 18], bytes(1 << 20)) for i in range(8)})
+    weights = max_weights.load_weights(path)
+    assert len(weights.load(copy=copy)) == 8
+    with open(path, "r+b") as file:
+        file.truncate(3 << 20)
+    with pytest.raises(max_weights.FileChangedError, match=path.name):
+        weights.load(copy=copy)
+    assert tmp_path.exists()
+
+
+def test_threads_load_one_tree_at_the_same_time(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda i=i: found.append(weights.load(dtype="float16", copy=bool(i % 2))))
+        for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = {name: raw(tensor) for name, tensor in found[0].items()}
+    assert all({name: raw(tensor) for name, tensor in one.items()} == expected for one in found)
+
+
+def test_no_weight_at_all_is_an_empty_dict(make_file: Callable[..., Path]) -> None:
+    assert max_weights.load_weights(make_file({})).load() == {}
+    empty = make_file({"e": ("F32", [0, 3], b""), "s": ("F32", [], bytes(4))})
+    for copy in (False, True):
+        loaded = max_weights.load_weights(empty).load(copy=copy, dtype="float16")
+        assert [tensor.shape for tensor in loaded.values()] == [(0, 3), ()]
