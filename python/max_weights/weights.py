@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from max_weights import quantization as quantization  # what a tensor of a file may need
-from max_weights import weight_data as weight_data
 from max_weights._core import (
     RESERVED,
     GGUFWeights,
@@ -238,6 +236,14 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return files
 
 
+# What tensors are made of is imported with the first tensor: opening a checkpoint takes a few milliseconds without it.
+_HOMES = {"DType": "dtype", "QuantizationEncoding": "quantization", "Shape": "shape", "WeightData": "weight_data"}
+
+
+def _bring(name: str) -> None:
+    __import__(f"max_weights.{_HOMES.get(name, 'buffer')}")
+
+
 # Methods of the trees whose modules bring the graph, or gguf-py, along.
 def _allocate(node: WeightsNode, *arguments: Any) -> Weight:
     from max_weights.allocation import allocate
@@ -276,6 +282,7 @@ def _reopened_renamed(file: WeightsNode, scheme: str, name: str) -> WeightsNode:
 hand_over(
     allocate=_allocate,
     allocate_as_bytes=_allocate_as_bytes,
+    bring=_bring,
     load=_load,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,

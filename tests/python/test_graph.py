@@ -356,9 +356,8 @@ def test_a_declared_weight_is_no_array_and_has_no_last_child() -> None:
 
 
 def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
-    with pytest.raises(
-        ImportError, match=r"Module of MAX is not in max_weights: .* Graph\.add_subgraph\. .* nn\.Module"
-    ):
+    sentence = r"Module of MAX is not in max_weights: .* Graph\.add_subgraph\. .* nn\.Module"
+    with pytest.raises(ImportError, match=sentence):
         from max_weights.graph import Module  # noqa: F401
     with pytest.raises(AttributeError, match="no_such_name"):
         graph_package.no_such_name  # noqa: B018

@@ -17,8 +17,11 @@ impl Handed {
         Self { name, object: PyOnceLock::new() }
     }
 
-    /// The object; an error if nobody has handed it over.
+    /// The object. If nobody has handed it over yet, whoever opened a checkpoint can bring it; otherwise that is an error.
     pub(crate) fn get<'py>(&'static self, py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+        if let (None, Some(bring)) = (self.object.get(py), BRING.object.get(py)) {
+            bring.call1(py, (self.name,))?;
+        }
         let object = self.object.get(py).map(|object| object.bind(py));
         object.ok_or_else(|| {
             PyRuntimeError::new_err(format!(
@@ -46,6 +49,7 @@ handed! {
     ALLOCATE_AS_BYTES = "allocate_as_bytes",
     ARRAY = "array",
     ASSIGN = "assign",
+    BRING = "bring",
     BUFFER_OF_BYTES = "buffer_of_bytes",
     CONTAINS = "contains",
     FROM_NUMPY = "from_numpy",

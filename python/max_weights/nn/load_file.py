@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
 from max_weights.allocation import LazyCast
 from max_weights.devices import is_virtual_device_mode
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError
+from max_weights.loading import renamed_by
 from max_weights.nn.candidate import Candidate, Misfit
 from max_weights.nn.load_state import as_mapping, load
 from max_weights.weight_data import WeightData
@@ -43,7 +42,9 @@ def load_file(
     if isinstance(rename, str):
         weights = weights.renamed(rename)
         rename = None
-    given: Mapping[str, Any] = _renamed(as_mapping(weights), rename)
+    given = as_mapping(weights)
+    if rename is not None:
+        given = {new: given[name] for name, new in renamed_by(given, rename).items()}
     if adapter is not None:
         given = adapter(dict(given))
         if not isinstance(given, Mapping):
@@ -61,37 +62,6 @@ def load_file(
         copy_if_misaligned=copy_if_misaligned,
         convert=None if wanted is None else convert,
     )
-
-
-def _renamed(
-    given: Mapping[str, Any], rename: Callable[[str], str | None] | Mapping[str, str] | None
-) -> Mapping[str, Any]:
-    if rename is None:
-        return given
-    new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
-    found: dict[str, Any] = {}
-    old_names: dict[str, str] = {}
-    for name, value in given.items():
-        new = new_name(name)
-        if new is None:
-            continue
-        if new in found:
-            raise ArgumentError(f"rename gives '{shown(old_names[new])}' and '{shown(name)}' one name, '{shown(new)}'")
-        found[new], old_names[new] = value, name
-    return found
-
-
-def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
-    # The longest prefix that fits counts.
-    prefixes = sorted((key for key in table if key.endswith(".")), key=len, reverse=True)
-
-    def new_name(name: str) -> str:
-        if name in table:
-            return table[name]
-        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
-        return name if prefix is None else table[prefix] + name[len(prefix) :]
-
-    return new_name
 
 
 def converted(given: Any, dtype: DType) -> Any:
