@@ -208,6 +208,7 @@ class WeightsNode:
         *,
         rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
         dtype: Any = None,
+        packed: bool = False,
         framework: Literal["numpy", "torch", "jax"] | None = None,
         copy: bool = False,
         progress: Callable[[int, int], object] | bool | None = None,

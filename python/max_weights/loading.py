@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import load_tensors, near_names, shown
+from max_weights._core import GGUFWeights, load_tensors, near_names, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightNotFoundError
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
-__all__ = ["Select", "load", "renamed_by", "selected"]
+__all__ = ["Rename", "Select", "as_they_are", "load", "own_dtype", "renamed_by", "selected"]
 
 Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
 """Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
@@ -22,6 +22,7 @@ of these, or a function of the name.
 """
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
+_Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -32,12 +33,13 @@ def load(
     *,
     rename: Rename | str | None = None,
     dtype: Any = None,
+    packed: bool = False,
     framework: str | None = None,
     copy: bool = False,
     progress: Progress | bool | None = None,
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The weights below a node; see `Weights.load`."""
+    """The weights below a node; see `WeightsNode.load`."""
     if framework not in _FRAMEWORKS:
         known = ", ".join(f"'{name}'" for name in _FRAMEWORKS if name)
         raise ArgumentError(f"framework is {known} or None, not {framework!r}")
@@ -46,7 +48,7 @@ def load(
     infos = {info.name: info for info in node.infos()}
     names = list(infos) if select is None else selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    dtypes = _dtypes(infos, list(new_names), dtype)
+    dtypes = _dtypes([infos[name] for name in new_names], dtype, packed)
     positions = {new: position for position, new in enumerate(new_names.values())}
     outs = {}
     for name, memory in ({} if out is None else out).items():
@@ -59,7 +61,17 @@ def load(
     finally:
         end()
     convert = _FRAMEWORKS[framework]()
-    return dict(zip(new_names.values(), map(convert, loaded), strict=True))
+    return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+
+
+def as_they_are(node: WeightsNode, packed: bool = False, **options: Any) -> bool:
+    """Whether views of the file are what is asked for: no option of `load` is given, and nothing is to be decoded."""
+    asked = any(option is not None for option in options.values())
+    return not asked and (packed or not any(info.encoding is not None for info in _gguf_infos(node)))
+
+
+def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
+    return node.infos() if isinstance(node, GGUFWeights) else ()
 
 
 def selected(names: list[str], select: Select) -> list[str]:
@@ -127,15 +139,20 @@ def _fits(pattern: str | re.Pattern[str]) -> Callable[[str], bool]:
     return lambda name: name == pattern or name.startswith(f"{pattern}.")
 
 
-def _dtypes(infos: Mapping[str, WeightInfo], names: list[str], dtype: Any) -> list[DType | None]:
+def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
     """The dtype that is wanted of each weight; None for that of the file."""
-    if dtype is None:
-        return [None] * len(names)
-    if not isinstance(dtype, Mapping):
-        wanted = DType(dtype)
-        return [wanted if _holds_floats(infos[name]) else None for name in names]
-    table = [(_fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
-    return [next((wanted for fits, wanted in table if fits(name)), None) for name in names]
+    if isinstance(dtype, Mapping):
+        table = [(_fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
+        named = [next((wanted for fits, wanted in table if fits(info.name)), None) for info in infos]
+    else:
+        wanted = None if dtype is None else DType(dtype)
+        named = [wanted if _holds_floats(info) else None for info in infos]
+    if packed:
+        return [None if info.encoding is not None else one for info, one in zip(infos, named, strict=True)]
+    return [
+        DType.float32 if one is None and info.encoding is not None else one
+        for info, one in zip(infos, named, strict=True)
+    ]
 
 
 def _holds_floats(info: WeightInfo) -> bool:
@@ -166,24 +183,36 @@ def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callab
     return (lambda done, total: bar.update(task, completed=done, total=total)), bar.stop
 
 
-def _as_numpy() -> Callable[[Buffer], Any]:
-    return lambda buffer: buffer.to_numpy()
+def _as_numpy() -> _Convert:
+    return lambda buffer, _: buffer.to_numpy()
 
 
-def _as_torch() -> Callable[[Buffer], Any]:
+def _as_torch() -> _Convert:
     from torch.utils.dlpack import from_dlpack
 
-    return from_dlpack
+    def convert(buffer: Buffer, info: WeightInfo) -> Any:
+        return own_dtype(from_dlpack(buffer), info)
+
+    return convert
 
 
-def _as_jax() -> Callable[[Buffer], Any]:
+def own_dtype(tensor: Any, info: WeightInfo) -> Any:
+    """A torch tensor; what came as bytes because only torch has its dtype, in that dtype."""
+    import torch
+
+    dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
+    is_bytes = isinstance(dtype, torch.dtype) and tensor.shape == (*info.shape, dtype.itemsize)
+    return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
+
+
+def _as_jax() -> _Convert:
     from jax.dlpack import from_dlpack
 
-    return from_dlpack
+    return lambda buffer, _: from_dlpack(buffer)
 
 
-_FRAMEWORKS: dict[str | None, Callable[[], Callable[[Buffer], Any]]] = {
-    None: lambda: lambda buffer: buffer,
+_FRAMEWORKS: dict[str | None, Callable[[], _Convert]] = {
+    None: lambda: lambda buffer, _: buffer,
     "numpy": _as_numpy,
     "torch": _as_torch,
     "jax": _as_jax,

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from max_weights._core import buffers
+from max_weights.loading import as_they_are
 from max_weights.weights import load_weights
+
+if TYPE_CHECKING:
+    from max_weights.loading import Rename, Select
 
 __all__ = ["load_file"]
 
 
 def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    select: Select | None = None,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    progress: Callable[[int, int], object] | bool | None = None,
 ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-    """All tensors of a checkpoint, by name, in file order.
+    """The tensors of a checkpoint, by name, in file order.
 
     They are writable views of private pages of the file: nothing is read before it is used, and writing to them
     changes neither the file nor another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements
     that only torch has, such as complex32, come as uint8, with the bytes of one as the last dimension.
 
+    Args:
+        filename: What `load_weights` takes.
+        select: Which; see `WeightsNode.load`, also for the others.
+        rename: New names.
+        dtype: What floats become; one, or by name.
+        packed: Keep the packed blocks of a GGUF file as bytes; otherwise they are decoded, to float32 unless `dtype`
+            says more.
+        progress: A function of (bytes done, bytes of all), or True for a bar; the tensors are in memory then.
+
     Raises:
         FormatError: the file is damaged.
+        WeightNotFoundError: `select` names what is not there.
         UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load_weights` has the
             arrays that it is made of.
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:
-        return {name: buffer.to_numpy() for name, buffer in buffers(weights)}
+        if as_they_are(weights, packed, select=select, rename=rename, dtype=dtype, progress=progress):
+            return {name: buffer.to_numpy() for name, buffer in buffers(weights)}
+        return weights.load(select, rename=rename, dtype=dtype, packed=packed, progress=progress, framework="numpy")

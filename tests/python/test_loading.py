@@ -35,7 +35,7 @@ def raw(tensor: Any) -> bytes:
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_loaded_together_is_what_each_is_alone(models: Path, name: str, copy: bool, backend: Any) -> None:
     weights = max_weights.load_weights(models / name, backend=backend)
-    loaded = weights.load(copy=copy)
+    loaded = weights.load(copy=copy, packed=True)
     assert list(loaded) == [info.name for info in weights.infos()]
     for path, tensor in loaded.items():
         alone = weights[path].data().to_buffer()
@@ -212,3 +212,53 @@ def test_no_weight_at_all_is_an_empty_dict(make_file: Callable[..., Path]) -> No
     for copy in (False, True):
         loaded = max_weights.load_weights(empty).load(copy=copy, dtype="float16")
         assert [tensor.shape for tensor in loaded.values()] == [(0, 3), ()]
+
+
+def test_packed_blocks_are_decoded_unless_they_are_to_stay_packed(models: Path) -> None:
+    import max_weights.jax
+    import max_weights.numpy
+    import max_weights.torch
+
+    path = models / "smollm2-135m.Q4_1.gguf"
+    weights = max_weights.load_weights(path)
+    name = "blk.0.attn_q.weight"
+    data = weights[name].data()
+    expected = data.astype("float32").to_numpy()
+    assert np.array_equal(weights.load(name)[name].to_numpy(), expected)
+    assert np.array_equal(weights.load(name, packed=True, dtype="float16")[name].to_numpy(), data.to_numpy())
+    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(door.load_file(path, select=name)[name]), expected)
+    whole = max_weights.torch.load_file(path)
+    assert {str(tensor.dtype) for tensor in whole.values()} == {"torch.float32"}
+    assert max_weights.torch.load_file(path, packed=True)[name].shape == data.shape
+
+
+def test_doors_select_rename_and_convert(models: Path) -> None:
+    import torch
+
+    import max_weights.numpy
+    import max_weights.torch
+
+    path = models / "derived" / "layer0.bf16.safetensors"
+    plain = max_weights.torch.load_file(path)
+    name = next(iter(plain))
+    told: list[int] = []
+    loaded = max_weights.torch.load_file(
+        path, select=[name], rename={name: "x"}, dtype=torch.float32, progress=lambda done, _: told.append(done)
+    )
+    assert list(loaded) == ["x"]
+    assert torch.equal(loaded["x"], plain[name].float())
+    assert told[-1] == plain[name].nbytes
+    assert max_weights.numpy.load_file(path, dtype=np.float16)[name].dtype == np.float16
+
+
+def test_dtypes_that_only_torch_has_stay_its_own(tmp_path: Path) -> None:
+    import torch
+
+    import max_weights.torch
+
+    values = {"z": torch.arange(4.0).reshape(2, 2).to(torch.complex128), "f": torch.ones(3)}
+    torch.save(values, tmp_path / "z.pt")
+    loaded = max_weights.torch.load_file(tmp_path / "z.pt", dtype="float16")
+    assert torch.equal(loaded["z"], values["z"])
+    assert loaded["f"].dtype is torch.float16

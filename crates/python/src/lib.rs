@@ -38,7 +38,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("__path__", [folder(module)?])?;
+    module.setattr("__path__", [folder(module)?])?;
     module.add("RESERVED", weights::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<formats::GGUFWeights>()?;

@@ -388,6 +388,7 @@ impl WeightsNode {
     ///         it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at the names of the file, or, for `hf`, at the new ones.
     ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
     ///         dtypes, of which the first that fits counts, for numbers of any kind.
+    ///     packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless `dtype` says more.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
     ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
@@ -400,7 +401,7 @@ impl WeightsNode {
     ///     FileChangedError: a file is another than when it was opened.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, framework=None, copy=False, progress=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=False, progress=None, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,
