@@ -328,7 +328,7 @@ mod tests {
             "a-00003-of-00002.safetensors",
             "a-00000-of-00002.safetensors",
             "a-1-of-2.safetensors",
-            "a-00001-of-00002.pt",
+            "a-00001-of-00002.onnx",
         ] {
             assert_eq!(ShardName::of(name), None, "{name}");
         }
