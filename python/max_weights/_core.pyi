@@ -45,15 +45,24 @@ RESERVED: list[str]
 
 @final
 class Buffer:
+    """A tensor: dtype, shape, strides and device over memory that it keeps alive. `Buffer(dtype, shape)` is a new one
+    of zeros.
+    """
+
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __new__(cls, dtype: DTypeLike, shape: Sequence[int], device: Device | DeviceRef | None = None) -> Self: ...
     @classmethod
-    def from_numpy(cls, array: _Array | np.generic) -> Buffer: ...
+    def from_numpy(cls, array: _Array | np.generic) -> Buffer:
+        """The tensor of an array (those of ml_dtypes included), sharing its memory. Bytes in the other order are
+        swapped into a copy.
+        """
     @staticmethod
-    def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer: ...
+    def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
+        """The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true."""
     @staticmethod
-    def scalar(value: complex, dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer: ...
+    def scalar(value: complex, dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
+        """A tensor of rank 0."""
     @staticmethod
     def mmap(
         filename: str | PathLike[str],
@@ -61,50 +70,82 @@ class Buffer:
         shape: Sequence[int] | int,
         mode: Literal["c", "copyonwrite", "r", "readonly", "r+", "readwrite", "w+", "write"] = "copyonwrite",
         offset: int = 0,
-    ) -> Buffer: ...
+    ) -> Buffer:
+        """A file of bare elements, without a header, by memory map."""
     @staticmethod
-    def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer: ...
+    def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
+        """A new tensor of zeros, aligned to 64 bytes."""
     @staticmethod
     def _from_memory(object: Any, dtype: DType) -> Buffer: ...
     @property
-    def dtype(self) -> DType: ...
+    def dtype(self) -> DType:
+        """The type of the elements."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first."""
     @property
-    def strides(self) -> tuple[int, ...]: ...
+    def strides(self) -> tuple[int, ...]:
+        """The strides, in elements."""
     @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """Where the bytes live."""
     @property
-    def is_host(self) -> bool: ...
+    def is_host(self) -> bool:
+        """True: the bytes are in host memory."""
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """The number of dimensions."""
     @property
-    def num_elements(self) -> int: ...
+    def num_elements(self) -> int:
+        """The product of the shape."""
     @property
-    def element_size(self) -> int: ...
+    def element_size(self) -> int:
+        """Bytes of one element."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of all elements, without the gaps that strides leave."""
     @property
-    def is_contiguous(self) -> bool: ...
+    def is_contiguous(self) -> bool:
+        """True if the elements lie in C order without gaps."""
     @property
-    def aligned(self) -> bool: ...
+    def aligned(self) -> bool:
+        """True if the first element is aligned for its dtype."""
     @property
-    def is_writable(self) -> bool: ...
+    def is_writable(self) -> bool:
+        """False only for memory of others that they gave read-only."""
     @property
-    def is_mapped(self) -> bool: ...
+    def is_mapped(self) -> bool:
+        """True for a view of a mapped file."""
     def _data_ptr(self) -> int: ...
     def _memory(self) -> tuple[Buffer, int]: ...
     def _require_file(self) -> None: ...
-    def to_numpy(self) -> _Array: ...
+    def to_numpy(self) -> _Array:
+        """An array over the same memory, which it keeps alive. bfloat16 and the 8-bit floats have the dtypes of
+        ml_dtypes.
+        """
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
-    def to(self, device: Device | DeviceRef | str) -> Buffer: ...
-    def copy(self) -> Buffer: ...
-    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer: ...
-    def inplace_copy_from(self, src: DLPackArray) -> None: ...
-    def prefetch(self) -> Self: ...
-    def contiguous(self) -> Buffer: ...
-    def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer: ...
-    def item(self) -> Any: ...
+    def to(self, device: Device | DeviceRef | str) -> Buffer:
+        """This tensor on a device; itself, if it is there."""
+    def copy(self) -> Buffer:
+        """A contiguous copy in memory of its own, which no change of the file can reach."""
+    def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer:
+        """The elements as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already."""
+    def inplace_copy_from(self, src: DLPackArray) -> None:
+        """Writes the elements of another tensor to this one, which must be contiguous, of that dtype and of as many
+        elements.
+        """
+    def prefetch(self) -> Self:
+        """Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
+        other tensors.
+        """
+    def contiguous(self) -> Buffer:
+        """This tensor if it is contiguous and aligned, else a copy that is."""
+    def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer:
+        """The same bytes as elements of another dtype and shape; without a shape, the last dimension is scaled by the
+        sizes.
+        """
+    def item(self) -> Any:
+        """The value of a tensor of one element."""
     def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
     def __contains__(self, value: object, /) -> bool: ...
@@ -129,26 +170,37 @@ class Buffer:
 
 @final
 class WeightInfo:
+    """One weight of a listing, without its tensor. Unpacks as (name, dtype, shape, bytes, file, offset, aligned)."""
+
     _fields: ClassVar[tuple[str, ...]]
     def _asdict(self) -> dict[str, Any]: ...
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The full name."""
     @property
-    def dtype(self) -> DType | str: ...
+    def dtype(self) -> DType | str:
+        """The dtype, or the file's own name for a type that this version does not know."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first."""
     @property
-    def logical_shape(self) -> tuple[int, ...]: ...
+    def logical_shape(self) -> tuple[int, ...]:
+        """The shape counted in elements; `shape` counts bytes where elements are packed in blocks."""
     @property
-    def encoding(self) -> QuantizationEncoding | None: ...
+    def encoding(self) -> QuantizationEncoding | None:
+        """How the elements are packed; None where they are not."""
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes of the elements: those in the file, but for the strides and the compression of PyTorch files."""
     @property
-    def file(self) -> str: ...
+    def file(self) -> str:
+        """The path of the file."""
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The first byte in the file."""
     @property
-    def aligned(self) -> bool: ...
+    def aligned(self) -> bool:
+        """True if the file has it at a multiple of its dtype's alignment, so that it needs no copy."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     @overload
@@ -158,6 +210,8 @@ class WeightInfo:
 
 @final
 class WeightInfos:
+    """The weights at and below a node, in file order: a sequence that makes a record when it is asked for one."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[WeightInfo]: ...
     @overload
@@ -167,22 +221,37 @@ class WeightInfos:
 
 @disjoint_base
 class WeightsNode:
+    """One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of
+    neither.
+    """
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The full name; empty at the root."""
     @property
-    def allocated_weights(self) -> dict[str, DLPackArray]: ...
+    def allocated_weights(self) -> dict[str, DLPackArray]:
+        """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
     @property
-    def metadata(self) -> dict[str, str] | Metadata: ...
+    def metadata(self) -> dict[str, str] | Metadata:
+        """The metadata: of safetensors files, text (where files disagree on a key, the first has it); of GGUF files, a
+        mapping that decodes a value when it is asked for; of PyTorch files, `byteorder` and, of an archive,
+        `version`.
+        """
     @property
-    def warnings(self) -> list[str]: ...
+    def warnings(self) -> list[str]:
+        """What was accepted although it is not quite right."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a weight, slowest dimension first; of its bytes where elements are packed in blocks."""
     @property
-    def dtype(self) -> DType | str: ...
+    def dtype(self) -> DType | str:
+        """The dtype of a weight, or the file's own name for a type that this version does not know."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """The number of dimensions of a weight."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of a weight's elements."""
     def __getattr__(self, key: str, /) -> Self: ...
     @overload
     def __getitem__(self, key: int | str, /) -> Self: ...
@@ -196,12 +265,20 @@ class WeightsNode:
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
-    def exists(self) -> bool: ...
-    def items(self) -> Iterator[tuple[str, Self]]: ...
-    def keys(self) -> list[str]: ...
-    def children(self) -> list[Self]: ...
-    def numpy(self) -> _Array: ...
-    def infos(self) -> WeightInfos: ...
+    def exists(self) -> bool:
+        """True if there is a weight of exactly this name; a mere prefix is none."""
+    def items(self) -> Iterator[tuple[str, Self]]:
+        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+    def keys(self) -> list[str]:
+        """The keys of the children, as `node[key]` takes them: numbers first, 10 after 9, then names."""
+    def children(self) -> list[Self]:
+        """The nodes one level below, in the order of `keys()`: `for layer in weights.model.layers.children()`."""
+    def numpy(self) -> _Array:
+        """The weight's tensor as a NumPy array, a view where `data()` is one. bfloat16 and the 8-bit floats have the
+        dtypes of ml_dtypes; packed blocks come as bytes.
+        """
+    def infos(self) -> WeightInfos:
+        """What `items` walks, as a light listing: no tensors are made."""
     def load(
         self,
         select: Select | None = None,
@@ -213,20 +290,32 @@ class WeightsNode:
         copy: bool = False,
         progress: Callable[[int, int], object] | bool | None = None,
         out: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]: ...
-    def renamed(self, scheme: str) -> Self: ...
+    ) -> dict[str, Any]:
+        """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
+        waits at the first touch.
+        """
+    def renamed(self, scheme: str) -> Self:
+        """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
+        files.
+        """
     @property
     def _scheme(self) -> str | None: ...
-    def data(self) -> WeightData: ...
+    def data(self) -> WeightData:
+        """The weight's tensor: a view of the mapped file where it is aligned there, else a copy of that tensor
+        alone.
+        """
     def allocate(
         self,
         dtype: DType | None = None,
         shape: Iterable[int | str | Dim] | None = None,
         quantization_encoding: QuantizationEncoding | None = None,
         device: DeviceRef | None = None,
-    ) -> Weight: ...
-    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight: ...
-    def close(self) -> None: ...
+    ) -> Weight:
+        """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`."""
+    def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
+        """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension."""
+    def close(self) -> None:
+        """Release the files. Tensors already taken stay valid; new ones cannot be taken."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None: ...
     def __copy__(self) -> Self: ...
@@ -237,6 +326,8 @@ class WeightsNode:
 
 @final
 class SafetensorWeights(WeightsNode):
+    """Weights in safetensors files."""
+
     def __new__(
         cls,
         filepaths: _Paths,
@@ -249,6 +340,8 @@ class SafetensorWeights(WeightsNode):
 
 @final
 class GGUFWeights(WeightsNode):
+    """Weights in a GGUF file, or in the files of a split set, by GGUF's own names."""
+
     def __new__(
         cls,
         source: _Paths | _GGUFReader,
@@ -261,6 +354,8 @@ class GGUFWeights(WeightsNode):
 
 @final
 class PytorchWeights(WeightsNode):
+    """Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called."""
+
     def __new__(
         cls,
         filepath: _Paths,
@@ -270,51 +365,85 @@ class PytorchWeights(WeightsNode):
         strict: bool = True,
         max_header_bytes: int | None = None,
     ) -> Self: ...
-    def aliases(self) -> list[list[str]]: ...
-    def verify_checksums(self) -> int: ...
-    def objects(self) -> Objects: ...
+    def aliases(self) -> list[list[str]]:
+        """Groups of weights at and below this node that share bytes: tied weights."""
+    def verify_checksums(self) -> int:
+        """Read every storage whose checksum the files know, and compare; the number of those that were compared."""
+    def objects(self) -> Objects:
+        """The values at and below this node that are no tensors, by full name."""
 
 @final
 class Objects:
+    """The values of a PyTorch file that are no tensors, by full name: a mapping that makes a value when it is asked
+    for. What is one value in the file is one object here, under every name, for as long as the mapping is held.
+    """
+
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, key: str, /) -> Any: ...
-    def get(self, key: str, default: Any = None) -> Any: ...
-    def keys(self) -> list[str]: ...
-    def values(self) -> list[Any]: ...
-    def items(self) -> list[tuple[str, Any]]: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a name, or the default."""
+    def keys(self) -> list[str]:
+        """The names, in the order of the file."""
+    def values(self) -> list[Any]:
+        """All values."""
+    def items(self) -> list[tuple[str, Any]]:
+        """All names with their values."""
 
 @final
 class Placeholder:
+    """Stands for an object that a pickle would have made. It is not built; what the file says of it is here."""
+
     @property
-    def global_name(self) -> str: ...
+    def global_name(self) -> str:
+        """Module and name of the class or function, such as `__main__.Config`."""
     @property
-    def position(self) -> int | None: ...
+    def position(self) -> int | None:
+        """The byte of the file at which it stands; None where that is not known."""
     @property
-    def arguments(self) -> Any: ...
+    def arguments(self) -> Any:
+        """What it would have been called with, usually a tuple; None where it was not called."""
     @property
-    def states(self) -> list[Any]: ...
+    def states(self) -> list[Any]:
+        """The states that it would have been given, usually one dict of attributes."""
     @property
-    def items(self) -> list[tuple[Any, Any]]: ...
+    def items(self) -> list[tuple[Any, Any]]:
+        """What would have been added to it: (key, value), the key None for what has none."""
 
 @final
 class TorchFile:
-    def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
-    def build(self, builder: Any, *, data: bool) -> Any: ...
+    """One PyTorch file, open for a loader that builds its values as they are nested."""
 
-def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]: ...
+    def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
+    def build(self, builder: Any, *, data: bool) -> Any:
+        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, or not at
+        all where `data` is false.
+        """
+
+def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]:
+    """Every class and function that the pickles of a checkpoint name, in the order of their first places: (file, name,
+    byte, verdict).
+    """
 
 @final
 class Metadata:
+    """The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked
+    for.
+    """
+
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __getitem__(self, key: str, /) -> Any: ...
-    def get(self, key: str, default: Any = None) -> Any: ...
-    def keys(self) -> list[str]: ...
-    def values(self) -> list[Any]: ...
-    def items(self) -> list[tuple[str, Any]]: ...
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+    def keys(self) -> list[str]:
+        """The keys, in the order of the file."""
+    def values(self) -> list[Any]:
+        """The values, all decoded."""
+    def items(self) -> list[tuple[str, Any]]:
+        """The pairs, all decoded."""
 
 def open_weights(
     paths: Sequence[str | PathLike[str]],
@@ -322,29 +451,49 @@ def open_weights(
     backend: str = "auto",
     strict: bool = True,
     max_header_bytes: int | None = None,
-) -> WeightsNode: ...
+) -> WeightsNode:
+    """Opens files, of whatever format they turn out to be, as one tree of weights."""
+
 def _reopen_weights(
     paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str
 ) -> WeightsNode: ...
 
 @final
 class _PickledFile:
+    """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they share a mapping where
+    they arrive, too.
+    """
+
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
 
 def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
-def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
+def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
+    """Every tensor at and below a node, in file order."""
+
 def scale_blocks(
     data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False
-) -> Buffer: ...
+) -> Buffer:
+    """`data × scale of its block`, on all cores."""
+
 def dequantize(
     blocks: Buffer, encoding: QuantizationEncoding, dtype: DTypeLike, shape: Sequence[int], *, out: Any = None
-) -> Buffer: ...
-def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer: ...
-def release_memory() -> int: ...
-def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
-def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+) -> Buffer:
+    """The elements of packed blocks as a float dtype, on all cores."""
+
+def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
+    """Float32 values as packed blocks, on all cores."""
+
+def release_memory() -> int:
+    """Give the memory of released large tensors back to the system; returns how many bytes that were."""
+
+def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]:
+    """The data of weights, taken together where they are all of one tree."""
+
+def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
+    """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""
+
 def load_tensors(
     node: WeightsNode,
     names: Sequence[str],
@@ -353,10 +502,23 @@ def load_tensors(
     own: bool,
     outs: Mapping[int, Any],
     progress: Callable[[int, int], object] | None = None,
-) -> list[Buffer]: ...
-def files(node: WeightsNode) -> list[str]: ...
-def hand_over(**objects: Any) -> None: ...
-def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
-def printable(text: object) -> str: ...
-def shown(text: object) -> str: ...
-def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str: ...
+) -> list[Buffer]:
+    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order."""
+
+def files(node: WeightsNode) -> list[str]:
+    """The paths of the files that a node's checkpoint consists of."""
+
+def hand_over(**objects: Any) -> None:
+    """Keeps classes and functions of the Python side, by name; the first of a name stays."""
+
+def near_names(names: list[str], wanted: list[str]) -> list[list[str]]:
+    """Up to three near ones of `names` for each of those `wanted`."""
+
+def printable(text: object) -> str:
+    """The text with an escape for each character that could steer a terminal or mislead the eye."""
+
+def shown(text: object) -> str:
+    """The same, cut where it is very long: a name, key or value as a message quotes it."""
+
+def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str:
+    """The tree below a node as text; `lines` none for all of it."""

@@ -41,7 +41,7 @@ def load(
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
     if framework not in _FRAMEWORKS:
-        known = ", ".join(f"'{name}'" for name in _FRAMEWORKS if name)
+        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
         raise ArgumentError(f"framework is {known} or None, not {framework!r}")
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None

@@ -93,3 +93,9 @@ def test_help_says_what_an_argument_means_and_what_is_raised() -> None:
         (max_weights.Buffer.element_size, "Bytes of one element"),
     ]:
         assert part in (inspect.getdoc(method) or "")
+
+
+def test_editors_find_the_first_paragraph_of_each_text_in_the_stub() -> None:
+    from stub_texts import STUB, outdated
+
+    assert outdated(STUB.read_text()) == []  # tools/stub_texts.py writes them
