@@ -104,7 +104,8 @@ def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
 
 def _take_tensors(values: dict[str, Any]) -> None:
     """Put the tensors in the place of weights of checkpoints: made together, so that tied ones share their memory."""
-    nodes = {name: value for name, value in values.items() if hasattr(value, "allocate")}
+    kinds = {kind for kind in set(map(type, values.values())) if hasattr(kind, "allocate")}
+    nodes = {name: value for name, value in values.items() if type(value) in kinds}
     ours = {name: node for name, node in nodes.items() if isinstance(node, WeightsNode)}
     values.update(zip(ours, data_of_all(list(ours.values())), strict=True))
     values.update((name, node.data()) for name, node in nodes.items() if name not in ours)
