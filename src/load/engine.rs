@@ -10,7 +10,7 @@ use super::plan::{self, Plan};
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use crate::budget;
 use crate::buffer::{Buffer, check_out, dequantize};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Backend, Checkpoint};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, Block, Exclusive, Storage};
@@ -246,6 +246,9 @@ impl Layout {
 
     /// Whether bytes are to be asked for before they are needed: not where they are in the page cache.
     fn is_to_be_asked_for(&self, checkpoint: &Checkpoint) -> bool {
+        if checkpoint.backend() == Backend::Read {
+            return true; // the page cache is looked at through a mapping, and none is wanted
+        }
         let cached = |file: u32, start: u64, len: u64| {
             let mapping = checkpoint.file(file).ok()?.mapping().ok()?;
             mapping.is_cached(start as usize, len as usize)
@@ -264,10 +267,13 @@ impl Layout {
     ) -> Result<Vec<Job<'a>>> {
         let mut arenas: BTreeMap<DType, (usize, &mut [u8])> =
             blocks.iter_mut().map(|(dtype, block)| (*dtype, (0, block.as_mut_slice()))).collect();
+        check_apart(outs)?;
         let mut given: BTreeMap<usize, &mut [u8]> = BTreeMap::new();
         for (i, (out, one)) in outs.iter_mut().zip(&self.wanted).enumerate() {
-            if let (Some(out), Way::Out) = (out, &self.ways[i]) {
-                given.insert(i, check_out(out, one.dtype, &one.shape, &[])?);
+            let Some(out) = out else { continue };
+            let room = check_out(out, one.dtype, &one.shape, &[])?;
+            if matches!(self.ways[i], Way::Out) {
+                given.insert(i, room);
             }
         }
         let mut jobs: Vec<Job<'a>> = Vec::new();
@@ -380,6 +386,21 @@ impl Run {
             offset += len;
         }
     }
+}
+
+/// That no two tensors are to be written to the same bytes.
+fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
+        let reach = out.reach();
+        let start = out.storage().as_ptr().addr();
+        spans.push((start + reach.start, start + reach.end));
+    }
+    spans.sort_unstable();
+    if spans.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        return Err(Error::Argument("out has the same memory for two tensors; each needs its own".into()));
+    }
+    Ok(())
 }
 
 /// Bytes of a file that are one job, and how many come before it.

@@ -150,6 +150,18 @@ def test_bytes_land_in_the_callers_memory(models: Path) -> None:
             weights.load("pooler.dense.bias", out={"pooler.dense.bias": wrong})
 
 
+def test_memory_of_the_callers_is_for_one_tensor_alone(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    names = [f"encoder.layer.{i}.output.dense.bias" for i in range(2)]
+    memory = np.zeros(700, np.float32)
+    with pytest.raises(ValueError, match="the same memory for two tensors"):
+        weights.load(names, out={names[0]: memory[:384], names[1]: memory[316:]})
+    assert not memory.any()
+    memory = np.zeros((2, 384), np.float32)
+    weights.load(names, out=dict(zip(names, memory, strict=True)))
+    assert np.array_equal(memory, [weights[name].numpy() for name in names])
+
+
 def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save({"t": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "t.pt")
