@@ -111,7 +111,10 @@ def test_a_number_of_a_buffer_is_its_value(dtype: str, value: float) -> None:
 
 
 def test_a_dtype_object_of_any_framework_is_taken_where_a_dtype_is() -> None:
-    torch, jnp, ml_dtypes = (pytest.importorskip(name) for name in ("torch", "jax.numpy", "ml_dtypes"))
+    import jax.numpy as jnp
+    import ml_dtypes
+    import torch
+
     kinds = {
         DType.float16: [np.float16, np.dtype(np.float16), torch.float16, jnp.float16, "float16"],
         DType.bfloat16: [torch.bfloat16, jnp.bfloat16, ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)],

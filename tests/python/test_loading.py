@@ -59,7 +59,8 @@ def test_floats_and_packed_blocks_become_the_dtype_and_numbers_stay(models: Path
 
 
 def test_tied_weights_share_memory_of_their_own(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     base = torch.arange(24.0).reshape(4, 6)
     torch.save({"a": base, "tied": base, "transposed": base.T, "row": base[1]}, tmp_path / "tied.pt")
     loaded = max_weights.load_weights(tmp_path / "tied.pt").load(copy=True, framework="torch")
@@ -163,7 +164,8 @@ def test_memory_of_the_callers_is_for_one_tensor_alone(models: Path) -> None:
 
 
 def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.save({"t": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "t.pt")
     out = np.zeros((3, 2), np.float32)
     max_weights.load_weights(tmp_path / "t.pt").load(out={"t": out})

@@ -70,7 +70,8 @@ def test_a_part_of_a_weight_that_is_read_brings_its_own_bytes_and_no_others(make
 
 
 def test_parts_of_weights_that_cannot_be_mapped_are_right(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     base = torch.arange(60, dtype=torch.float64).reshape(6, 10)
     torch.save({"t": base.t()[1:], "c": torch.arange(6).to(torch.complex128)}, tmp_path / "a.pt")
     weights = load_weights(tmp_path / "a.pt", backend="read")
@@ -124,7 +125,9 @@ def test_the_doors_of_a_name_that_is_no_weight_raise_with_near_names(weights: We
 
 
 def test_torch_and_jax_say_too_that_a_name_is_no_weight(weights: WeightsNode) -> None:
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    import jax
+    import torch
+
     for door in (torch.from_dlpack, jax.dlpack.from_dlpack):
         with pytest.raises(WeightNotFoundError, match=r"head\.weight"):
             door(weights.head.wieght)
