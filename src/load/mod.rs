@@ -4,11 +4,12 @@
 //! own. No lock is held meanwhile.
 
 mod engine;
+mod layout;
 mod placement;
 mod plan;
 mod wanted;
 
-pub use engine::Layout;
+pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
 pub use wanted::{Conversion, Wanted};
