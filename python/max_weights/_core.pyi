@@ -32,7 +32,7 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "hand_over", "load_tensors", "near_names", "open_weights", "printable",
+    "dequantize", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights", "printable",
     "quantize", "release_memory", "scale_blocks", "shown", "torch_globals", "tree",
 ]
 # fmt: on
@@ -287,8 +287,12 @@ class WeightsNode:
         dtype: Any = None,
         packed: bool = False,
         framework: Literal["numpy", "torch", "jax"] | None = None,
-        copy: bool = False,
+        copy: bool | None = None,
+        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
+        max_host_bytes: int | None = None,
+        threads: int | None = None,
         progress: Callable[[int, int], object] | bool | None = None,
+        drop_cache: bool = False,
         out: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
@@ -499,11 +503,24 @@ def load_tensors(
     names: Sequence[str],
     dtypes: Sequence[DType | None],
     *,
+    cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
     own: bool,
     outs: Mapping[int, Any],
+    backend: str = "auto",
+    threads: int | None = None,
+    drop_cache: bool = False,
+    max_host_bytes: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> list[Buffer]:
-    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order."""
+) -> tuple[list[Buffer], str]:
+    """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
+    read, in words.
+    """
+
+def set_threads(threads: int | None) -> None:
+    """Sets how many threads everything uses; None: as many as the process may use."""
+
+def get_threads() -> int:
+    """How many threads work is divided among."""
 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -35,11 +37,17 @@ def load(
     dtype: Any = None,
     packed: bool = False,
     framework: str | None = None,
-    copy: bool = False,
+    copy: bool | None = None,
+    backend: str = "auto",
+    max_host_bytes: int | None = None,
+    threads: int | None = None,
     progress: Progress | bool | None = None,
+    drop_cache: bool = False,
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
+    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
+        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
     if framework not in _FRAMEWORKS:
         known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
         raise ArgumentError(f"framework is {known} or None, not {framework!r}")
@@ -57,11 +65,34 @@ def load(
         outs[positions[name]] = memory
     told, end = _progress(progress)
     try:
-        loaded = load_tensors(node, list(new_names), dtypes, own=copy, outs=outs, progress=told)
+        loaded, choice = load_tensors(
+            node,
+            list(new_names),
+            dtypes,
+            own=bool(copy),
+            outs=outs,
+            backend=_backend(backend),
+            threads=threads,
+            drop_cache=drop_cache,
+            max_host_bytes=max_host_bytes,
+            progress=told,
+        )
     finally:
         end()
+    _log(choice)
     convert = _FRAMEWORKS[framework]()
     return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+
+
+def _backend(backend: str) -> str:
+    """The backend that was asked for, or else the one that the environment variable names."""
+    return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
+
+
+def _log(choice: str) -> None:
+    """One line of how the files were read; nobody listens where nobody imported logging."""
+    if logging := sys.modules.get("logging"):
+        logging.getLogger("max_weights").info("load: %s", choice)
 
 
 def as_they_are(node: WeightsNode, packed: bool = False, **options: Any) -> bool:

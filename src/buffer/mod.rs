@@ -13,6 +13,7 @@ pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::check_out;
 pub use index::Index;
 pub(crate) use index::Selection;
+pub use rotary::pairs_to_halves;
 
 use crate::device::Device;
 use crate::dtype::DType;

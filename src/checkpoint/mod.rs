@@ -36,11 +36,22 @@ const NEAR_NAMES: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// A private mapping; read where the system refuses to map.
+    /// A private mapping where the system allows it; what many tensors are loaded by is chosen for each load.
     #[default]
+    Auto,
+    /// A private mapping; read where the system refuses to map.
     Map,
     /// Read into memory of its own, tensor by tensor, when it is taken.
     Read,
+    /// As `Read`; where many tensors are loaded, past the page cache.
+    Direct,
+}
+
+impl Backend {
+    /// Whether tensors are views of a mapping where they can be.
+    pub(crate) fn maps(self) -> bool {
+        matches!(self, Self::Auto | Self::Map)
+    }
 }
 
 /// How a checkpoint is opened.
@@ -317,7 +328,7 @@ impl Checkpoint {
 
     /// Why the system refuses to map a file, if it was asked and refused.
     pub fn mapping_refused(&self, number: usize) -> Option<(&Path, &str)> {
-        if self.options.backend == Backend::Read {
+        if !self.backend().maps() {
             return None;
         }
         let file = self.files[self.catalog.table.get(number).file as usize].as_ref()?;

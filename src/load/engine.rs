@@ -4,31 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use super::layout::{Destination, GAP, Layout, Run, Way};
+use super::choice::{PROBED, remember};
+use super::job::{Extent, Job, Scratch};
+use super::layout::{Destination, Layout, Way};
 use super::plan::Plan;
-use super::wanted::{Conversion, is_decoded_to};
+use super::wanted::Conversion;
 use crate::budget;
-use crate::buffer::{Buffer, check_out, dequantize};
+use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{self, Block, Exclusive, Storage};
-use crate::source::Part;
-use crate::workers::{Interrupt, WORKERS};
+use crate::memory::{Block, Exclusive, Storage};
+use crate::workers::{Interrupt, in_order};
 
-/// Bytes that are read as one job…
-const READ_AT_A_TIME: usize = 4 << 20;
-/// … and that are converted as one: what goes in and what comes out stays in the caches of a core.
-const CONVERTED_AT_A_TIME: usize = 256 << 10;
-/// Pages that are fetched as one job.
-const FETCHED_AT_A_TIME: u64 = 8 << 20;
 /// How far ahead of the job that begins bytes are asked for, where they are not in the page cache.
 const AHEAD: u64 = 32 << 20;
-/// So many pieces of a load are looked for in the page cache.
-const SAMPLED: usize = 16;
-/// Output of this size is written past the caches.
-const STREAM_FROM: usize = 8 << 20;
 
 impl Layout {
     /// Brings everything into memory. The results stand in the order in which the tensors were wanted; those with memory of the caller's are
@@ -43,23 +35,12 @@ impl Layout {
         outs.resize_with(self.wanted.len(), || None);
         interrupt()?;
         self.check_files(checkpoint)?;
-        let ahead = self.is_to_be_asked_for(checkpoint);
         let mut blocks: BTreeMap<DType, Block> = BTreeMap::new();
         for (&dtype, &size) in &self.arenas {
             blocks.insert(dtype, Block::any(size)?);
         }
         let jobs = self.jobs(&mut blocks, &mut outs)?;
-        let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
-        let asked = AtomicUsize::new(0);
-        WORKERS.in_order(jobs, interrupt, |job: Job<'_>, scratch, interrupt| {
-            if ahead {
-                ask_ahead(checkpoint, &extents, &asked, job.extent.before + AHEAD)?;
-            }
-            let bytes = job.extent.len;
-            job.run(checkpoint, scratch, interrupt)?;
-            done.fetch_add(bytes, Ordering::Relaxed);
-            Ok(())
-        })?;
+        self.run_jobs(checkpoint, jobs, done, interrupt)?;
         self.load_apart(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
         self.results(blocks, outs)
@@ -73,56 +54,36 @@ impl Layout {
         files.into_iter().try_for_each(|file| checkpoint.file(file)?.check_unchanged())
     }
 
-    /// Whether bytes are to be asked for before they are needed: not where they are in the page cache.
-    fn is_to_be_asked_for(&self, checkpoint: &Checkpoint) -> bool {
-        if checkpoint.backend() == Backend::Read {
-            return true; // the page cache is looked at through a mapping, and none is wanted
-        }
-        let cached = |file: u32, start: u64, len: u64| {
-            let mapping = checkpoint.file(file).ok()?.mapping().ok()?;
-            mapping.is_cached(start as usize, len as usize)
-        };
-        let runs = self.runs.iter().map(|run| (run.file, run.offset, run.len));
-        let fetched = self.fetched.iter().map(|(file, range)| (*file, range.start, range.end - range.start));
-        let large = runs.chain(fetched).filter(|(_, _, len)| *len >= READ_AT_A_TIME as u64);
-        large.take(SAMPLED).any(|(file, start, len)| cached(file, start, len) != Some(true))
-    }
-
     /// The work, in the order of the files.
     fn jobs<'a>(
-        &self,
+        &'a self,
         blocks: &'a mut BTreeMap<DType, Block>,
         outs: &'a mut [Option<Exclusive<Buffer>>],
     ) -> Result<Vec<Job<'a>>> {
-        let mut arenas: BTreeMap<DType, (usize, &mut [u8])> =
-            blocks.iter_mut().map(|(dtype, block)| (*dtype, (0, block.as_mut_slice()))).collect();
         check_apart(outs)?;
-        let mut given: BTreeMap<usize, &mut [u8]> = BTreeMap::new();
+        // What is left of each destination, and where that begins.
+        let mut rooms: BTreeMap<Destination, (usize, &mut [u8])> = BTreeMap::new();
+        for (dtype, block) in blocks {
+            rooms.insert(Destination::Arena(*dtype), (0, block.as_mut_slice()));
+        }
         for (i, (out, one)) in outs.iter_mut().zip(&self.wanted).enumerate() {
             let Some(out) = out else { continue };
             let room = check_out(out, one.dtype, &one.shape, &[])?;
             if matches!(self.ways[i], Way::Out) {
-                given.insert(i, room);
+                rooms.insert(Destination::Out(i), (0, room));
             }
         }
-        let mut jobs: Vec<Job<'a>> = Vec::new();
+        let (sizes, mut jobs) = (self.choice.sizes(), Vec::new());
         for run in &self.runs {
-            let room = match run.to {
-                Destination::Arena(dtype, at) => arenas.get_mut(&dtype).map(|(position, rest)| {
-                    let (room, later) = std::mem::take(rest)[at - *position..].split_at_mut(run.room);
-                    (*position, *rest) = (at + run.room, later);
-                    room
-                }),
-                Destination::Out(i) => given.remove(&i),
-            };
-            run.cut(room.unwrap_or_default(), &mut jobs);
+            let Some((position, rest)) = rooms.get_mut(&run.to) else { continue };
+            let (room, later) = std::mem::take(rest)[run.at - *position..].split_at_mut(run.room);
+            (*position, *rest) = (run.at + run.room, later);
+            run.jobs(room, sizes, &mut jobs);
         }
         for (file, range) in &self.fetched {
-            let mut start = range.start;
-            while start < range.end {
-                let len = FETCHED_AT_A_TIME.min(range.end - start);
-                jobs.push(Job { extent: Extent { file: *file, offset: start, len, before: 0 }, pieces: Vec::new() });
-                start += len;
+            for offset in range.clone().step_by(sizes.fetched) {
+                let len = (range.end - offset).min(sizes.fetched as u64);
+                jobs.push(Job { extent: Extent { file: *file, offset, len, before: 0 }, pieces: Vec::new() });
             }
         }
         jobs.sort_by_key(|job| (job.extent.file, job.extent.offset));
@@ -134,6 +95,53 @@ impl Layout {
         Ok(jobs)
     }
 
+    /// Does the jobs; where it is not known which way of reading is faster on this disk, some in each way first.
+    fn run_jobs(
+        &self,
+        checkpoint: &Checkpoint,
+        mut jobs: Vec<Job<'_>>,
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
+        let asked = AtomicUsize::new(0);
+        let run = |jobs: Vec<Job<'_>>, direct: bool| -> Result<Duration> {
+            let begun = Instant::now();
+            in_order(self.choice.threads, jobs, interrupt, |job: Job<'_>, scratch: &mut Scratch, interrupt| {
+                let Extent { file, offset, len, before } = job.extent;
+                if self.choice.cold && !direct {
+                    ask_ahead(checkpoint, &extents, &asked, before + AHEAD)?;
+                }
+                job.run(checkpoint, direct, scratch, interrupt)?;
+                done.fetch_add(len, Ordering::Relaxed);
+                if self.drop_cache {
+                    checkpoint.file(file)?.forget(offset, len);
+                }
+                Ok(())
+            })?;
+            Ok(begun.elapsed())
+        };
+        if self.choice.backend == Backend::Auto {
+            let both = jobs.partition_point(|job| job.extent.before < 2 * PROBED);
+            let first = jobs.partition_point(|job| job.extent.before < PROBED);
+            let rest = jobs.split_off(both);
+            let direct = jobs.split_off(first);
+            let file = direct.first().map(|job| job.extent.file);
+            asked.store(both, Ordering::Relaxed);
+            let past = run(direct, true)?;
+            asked.store(0, Ordering::Relaxed);
+            let through = run(jobs, false)?;
+            let faster = if past < through { Backend::Direct } else { Backend::Read };
+            if let Some(file) = file {
+                remember(checkpoint.file(file)?, faster);
+            }
+            asked.fetch_max(both, Ordering::Relaxed);
+            run(rest, faster == Backend::Direct)?;
+            return Ok(());
+        }
+        run(jobs, self.choice.backend == Backend::Direct).map(drop)
+    }
+
     /// Loads those that nothing can be done for but one after the other.
     fn load_apart(
         &mut self,
@@ -142,32 +150,18 @@ impl Layout {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
-        let placements = apart.iter().map(|&i| self.wanted[i].placement.clone()).collect();
-        for (i, read) in apart.into_iter().zip(Plan::new(placements)?.run(checkpoint)?) {
-            let (one, out) = (&self.wanted[i], &mut outs[i]);
-            let buffer = match (one.conversion, out) {
-                (Conversion::Nothing, None) => read,
-                (Conversion::Nothing | Conversion::Cast { .. }, Some(out)) => {
-                    read.astype_into(out, false, interrupt)?;
-                    out.get().clone()
-                }
-                (Conversion::Cast { to, .. }, None) => read.astype(to, false, interrupt)?,
-                (Conversion::Decode { encoding, to }, out) if is_decoded_to(to) => {
-                    dequantize(&read, encoding, to, &one.shape, out.as_mut(), interrupt)?
-                }
-                (Conversion::Decode { encoding, to }, out) => {
-                    let decoded = dequantize(&read, encoding, DType::Float32, &one.shape, None, interrupt)?;
-                    match out {
-                        None => decoded.astype(to, false, interrupt)?,
-                        Some(out) => {
-                            decoded.astype_into(out, false, interrupt)?;
-                            out.get().clone()
-                        }
-                    }
-                }
-            };
-            done.fetch_add(one.placement.len, Ordering::Relaxed);
+        let mut apart: Vec<usize> = (0..self.ways.len()).filter(|&i| matches!(self.ways[i], Way::Apart)).collect();
+        apart.sort_by_key(|&i| self.wanted[i].placement.segment);
+        let mut made: Vec<(usize, Buffer)> = budget::list(apart.len())?;
+        for group in apart.chunk_by(|&a, &b| self.wanted[a].placement.segment == self.wanted[b].placement.segment) {
+            let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
+            for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
+                let one = &self.wanted[i];
+                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?));
+                done.fetch_add(one.placement.len, Ordering::Relaxed);
+            }
+        }
+        for (i, buffer) in made {
             self.ways[i] = Way::Made(buffer);
         }
         Ok(())
@@ -192,31 +186,6 @@ impl Layout {
     }
 }
 
-impl Run {
-    /// The run as jobs; small ones join the job before them.
-    fn cut<'a>(&self, room: &'a mut [u8], jobs: &mut Vec<Job<'a>>) {
-        let (unit_in, unit_out) = self.conversion.unit();
-        let most = if self.conversion == Conversion::Nothing { READ_AT_A_TIME } else { CONVERTED_AT_A_TIME };
-        let step = (most / unit_in).max(1) * unit_in;
-        let stream = room.len() >= STREAM_FROM;
-        let (mut offset, end, mut rest) = (self.offset, self.offset + self.len, room);
-        while offset < end {
-            let len = (step as u64).min(end - offset);
-            let (out, later) = rest.split_at_mut(len as usize / unit_in * unit_out);
-            rest = later;
-            let piece = Piece { offset, len: len as usize, conversion: self.conversion, stream, out };
-            match jobs.last_mut() {
-                Some(job) if job.takes(self.file, &piece, most) => {
-                    job.extent.len = offset + len - job.extent.offset;
-                    job.pieces.push(piece);
-                }
-                _ => jobs.push(Job { extent: Extent { file: self.file, offset, len, before: 0 }, pieces: vec![piece] }),
-            }
-            offset += len;
-        }
-    }
-}
-
 /// That no two tensors are to be written to the same bytes.
 fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
@@ -232,15 +201,6 @@ fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a file that are one job, and how many come before it.
-#[derive(Debug, Clone, Copy)]
-struct Extent {
-    file: u32,
-    offset: u64,
-    len: u64,
-    before: u64,
-}
-
 /// Asks for the bytes of the jobs to come, up to those that begin at `until`.
 fn ask_ahead(checkpoint: &Checkpoint, extents: &[Extent], asked: &AtomicUsize, until: u64) -> Result<()> {
     loop {
@@ -250,68 +210,4 @@ fn ask_ahead(checkpoint: &Checkpoint, extents: &[Extent], asked: &AtomicUsize, u
             checkpoint.file(extent.file)?.read_ahead(extent.offset, extent.len);
         }
     }
-}
-
-/// Neighbours in a file that are read together, or, if there are no pieces, pages that are fetched.
-#[derive(Debug)]
-struct Job<'a> {
-    extent: Extent,
-    pieces: Vec<Piece<'a>>,
-}
-
-/// Bytes of a file, and where they go.
-#[derive(Debug)]
-struct Piece<'a> {
-    offset: u64,
-    len: usize,
-    conversion: Conversion,
-    stream: bool,
-    out: &'a mut [u8],
-}
-
-impl Job<'_> {
-    /// Whether one more piece makes the job neither long nor full of holes.
-    fn takes(&self, file: u32, piece: &Piece<'_>, most: usize) -> bool {
-        let extent = &self.extent;
-        let end = extent.offset + extent.len;
-        let plain = |piece: &Piece<'_>| piece.conversion == Conversion::Nothing;
-        extent.file == file
-            && (end..=end + GAP).contains(&piece.offset)
-            && piece.offset + piece.len as u64 - extent.offset <= most as u64
-            && self.pieces.first().is_some_and(|other| plain(other) == plain(piece))
-    }
-
-    fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
-        let file = checkpoint.file(self.extent.file)?;
-        let Extent { offset, len, .. } = self.extent;
-        if self.pieces.is_empty() {
-            let mapping = file.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
-            return mapping.populate(offset as usize, len as usize);
-        }
-        if self.pieces[0].conversion == Conversion::Nothing {
-            let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
-            return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
-        }
-        let size: usize = self.pieces.iter().map(|piece| piece.len).sum();
-        if scratch.read.len() < size {
-            scratch.read.resize(size, 0);
-        }
-        let lens = self.pieces.iter().map(|piece| piece.len);
-        let mut parts: Vec<Part<'_>> = memory::parts(&mut scratch.read, lens)
-            .zip(&self.pieces)
-            .map(|(bytes, piece)| Part { offset: piece.offset, bytes })
-            .collect();
-        file.read(&mut parts, interrupt)?;
-        for (part, piece) in parts.into_iter().zip(self.pieces) {
-            piece.conversion.apply(part.bytes, piece.out, piece.stream, &mut scratch.decoded)?;
-        }
-        Ok(())
-    }
-}
-
-/// What a thread keeps between two jobs.
-#[derive(Debug, Default)]
-struct Scratch {
-    read: Vec<u8>,
-    decoded: Vec<u8>,
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::choice::{Choice, LoadOptions};
+use super::cut::Cut;
+use super::placement::Transform;
 use super::plan;
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::Buffer;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Backend, Checkpoint};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN};
 
 /// Pieces of a file that are no farther apart than this are fetched together.
@@ -33,17 +37,24 @@ pub(super) enum Way {
 pub(super) struct Run {
     pub(super) file: u32,
     pub(super) offset: u64,
+    /// The bytes that are wanted.
     pub(super) len: u64,
+    /// The parts of each row that they are, where they do not lie one after the other; `offset` is then that of the first row.
+    pub(super) cut: Option<Arc<Cut>>,
     pub(super) conversion: Conversion,
     /// The bytes in memory.
     pub(super) room: usize,
-    /// The place in the arena, or the position of a tensor with memory of the caller's.
     pub(super) to: Destination,
+    /// Where they begin there.
+    pub(super) at: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Memory that runs go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Destination {
-    Arena(DType, usize),
+    /// The arena of a dtype.
+    Arena(DType),
+    /// The caller's, for the tensor at this position.
     Out(usize),
 }
 
@@ -52,19 +63,30 @@ pub(super) enum Destination {
 pub struct Layout {
     pub(super) wanted: Vec<Wanted>,
     pub(super) ways: Vec<Way>,
+    /// In the order of the files; those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
     /// dtype -> bytes.
     pub(super) arenas: BTreeMap<DType, usize>,
     /// Pieces of mappings whose pages are fetched.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
+    pub(super) choice: Choice,
+    pub(super) drop_cache: bool,
 }
 
 impl Layout {
     /// Decides where each tensor goes; `outs` are those with memory of the caller's, by position.
-    pub fn new(checkpoint: &Checkpoint, wanted: Vec<Wanted>, own: bool, outs: &[bool]) -> Result<Self> {
+    pub fn new(
+        checkpoint: &Checkpoint,
+        wanted: Vec<Wanted>,
+        own: bool,
+        outs: &[bool],
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let choice = Choice::new(checkpoint, &wanted, own, options)?;
+        let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
-        order.sort_by_key(|&i| wanted[i].placement.segment);
+        order.sort_by_key(|&i| (wanted[i].placement.segment, wanted[i].placement.start));
         let mut ways: Vec<Option<Way>> = budget::list(wanted.len())?;
         ways.resize_with(wanted.len(), || None);
         let mut layout = Self {
@@ -74,27 +96,28 @@ impl Layout {
             fetched: Vec::new(),
             bytes: 0,
             wanted: Vec::new(),
+            choice,
+            drop_cache: options.drop_cache,
         };
         for group in order.chunk_by(|&a, &b| wanted[a].placement.segment == wanted[b].placement.segment) {
             let mut plain: Vec<usize> = Vec::new();
             for &i in group {
                 let one = &wanted[i];
                 let placement = &one.placement;
-                let raw = placement.segment.transform == super::Transform::default();
+                let raw = placement.segment.transform == Transform::default();
                 let out = outs.get(i).copied().unwrap_or_default();
-                let way = if !raw || ((one.conversion != Conversion::Nothing || out) && !one.is_dense()) {
+                let changed = one.conversion != Conversion::Nothing || one.cut.is_some();
+                let way = if !raw || ((changed || out) && !placement.is_dense()) {
                     layout.bytes += placement.len;
                     Way::Apart
                 } else if out {
-                    let room = one.size()?;
-                    layout.push_dense(one, room, Destination::Out(i));
+                    layout.push_dense(one, Destination::Out(i), 0)?;
                     Way::Out
-                } else if one.conversion != Conversion::Nothing {
-                    let room = one.size()?;
-                    let at = layout.room(one.dtype, room)?;
-                    layout.push_dense(one, room, Destination::Arena(one.dtype, at));
+                } else if changed {
+                    let at = layout.room(one.dtype, one.size()?)?;
+                    layout.push_dense(one, Destination::Arena(one.dtype), at)?;
                     Way::Arena(one.dtype, at)
-                } else if let (false, Some(view)) = (own, plan::mapped(checkpoint, placement)?) {
+                } else if let (false, Some(view)) = (own, plan::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
                     layout.fetch(placement.segment.file, start..start + placement.len);
                     Way::Made(view)
@@ -104,34 +127,81 @@ impl Layout {
                 };
                 ways[i] = Some(way);
             }
-            // Those that share bytes in the file share them in memory.
-            let needs = plain.iter().map(|&i| plan::needed(&wanted[i].placement));
-            let Some(needed) = needs.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else { continue };
-            let first = &wanted[plain[0]];
-            let room = (needed.end - needed.start) as usize;
-            let at = layout.room(first.dtype, room)?;
-            let segment = &first.placement.segment;
-            layout.push(Run {
-                file: segment.file,
-                offset: segment.span.start() + needed.start,
-                len: needed.end - needed.start,
-                conversion: Conversion::Nothing,
-                room,
-                to: Destination::Arena(first.dtype, at),
-            });
-            for i in plain {
-                let start = at + (wanted[i].placement.start - needed.start) as usize;
-                ways[i] = Some(Way::Arena(first.dtype, start));
+            for together in touching(&plain, &wanted) {
+                let first = &wanted[together.tensors[0]];
+                let room = (together.bytes.end - together.bytes.start) as usize;
+                let at = layout.room(first.dtype, room)?;
+                let segment = &first.placement.segment;
+                layout.push(Run {
+                    file: segment.file,
+                    offset: segment.span.start() + together.bytes.start,
+                    len: room as u64,
+                    cut: None,
+                    conversion: Conversion::Nothing,
+                    room,
+                    to: Destination::Arena(first.dtype),
+                    at,
+                });
+                for i in together.tensors {
+                    let start = at + (wanted[i].placement.start - together.bytes.start) as usize;
+                    ways[i] = Some(Way::Arena(first.dtype, start));
+                }
             }
         }
         layout.ways = ways.into_iter().flatten().collect();
         layout.wanted = wanted;
+        if !layout.choice.fetch {
+            layout.fetched.clear();
+        }
+        layout.keep_to(options.max_host_bytes)?;
         Ok(layout)
+    }
+
+    /// What was chosen, and why.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
+    fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
+        let Some(most) = most else { return Ok(()) };
+        let needed = self.own_bytes()?;
+        if needed > most {
+            return Err(Error::Argument(format!(
+                "the tensors take {needed} bytes of memory, and max_host_bytes is {most}: select fewer of them, stream them, or take views \
+                 (copy=False, no dtype)"
+            )));
+        }
+        let mut left = most - needed;
+        for (_, range) in &mut self.fetched {
+            range.end = range.end.min(range.start.saturating_add(left));
+            left -= range.end - range.start;
+        }
+        Ok(())
+    }
+
+    /// The bytes of memory that are taken: arenas, what is made apart, and what threads read into.
+    pub fn own_bytes(&self) -> Result<u64> {
+        let mut bytes = self.arena_bytes() as u64;
+        let mut largest = 0;
+        for (one, way) in self.wanted.iter().zip(&self.ways) {
+            if matches!(way, Way::Apart) {
+                bytes += one.size()? as u64;
+                largest = largest.max(one.placement.segment.span.len() + one.placement.len);
+            }
+        }
+        let read = self.choice.threads * self.choice.sizes().converted * 2;
+        Ok(bytes + largest + if self.runs.is_empty() { 0 } else { read as u64 })
     }
 
     /// The bytes of the files that are read or fetched.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The bytes of memory that are taken for arenas.
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.values().sum()
     }
 
     /// Room in the arena of a dtype.
@@ -143,27 +213,43 @@ impl Layout {
         Ok(at)
     }
 
-    fn push_dense(&mut self, one: &Wanted, room: usize, to: Destination) {
+    /// A tensor in C order, to be written from `at` on.
+    fn push_dense(&mut self, one: &Wanted, to: Destination, at: usize) -> Result<()> {
         let placement = &one.placement;
         let offset = placement.segment.span.start() + placement.start;
-        self.push(Run {
-            file: placement.segment.file,
-            offset,
-            len: placement.len,
-            conversion: one.conversion,
-            room,
-            to,
-        });
+        let (file, conversion) = (placement.segment.file, one.conversion);
+        let (unit_in, unit_out) = conversion.unit();
+        let Some(cut) = &one.cut else {
+            let room = one.size()?;
+            self.push(Run { file, offset, len: placement.len, cut: None, conversion, room, to, at });
+            return Ok(());
+        };
+        if !cut.skips() {
+            let (room, len) = (one.size()?, (cut.rows * cut.payload()) as u64);
+            self.push(Run { file, offset, len, cut: Some(Arc::new(cut.clone())), conversion, room, to, at });
+            return Ok(());
+        }
+        let mut at = at;
+        for row in 0..cut.rows {
+            for range in cut.ranges.iter().filter(|range| !range.is_empty()) {
+                let offset = offset + (row * cut.row + range.start) as u64;
+                let room = range.len() / unit_in * unit_out;
+                self.push(Run { file, offset, len: range.len() as u64, cut: None, conversion, room, to, at });
+                at += room;
+            }
+        }
+        Ok(())
     }
 
     /// One more run; or a longer one, where it follows the last both in the file and in memory.
     fn push(&mut self, run: Run) {
         self.bytes += run.len;
+        let plain = |run: &Run| run.conversion == Conversion::Nothing && run.cut.is_none();
         if let Some(last) = self.runs.last_mut()
-            && let (Destination::Arena(dtype, at), Destination::Arena(next_dtype, next)) = (last.to, run.to)
-            && (last.file, last.offset + last.len, last.conversion) == (run.file, run.offset, Conversion::Nothing)
-            && run.conversion == Conversion::Nothing
-            && (dtype, at + last.room) == (next_dtype, next)
+            && (last.to, last.at + last.room) == (run.to, run.at)
+            && (last.file, last.offset + last.len) == (run.file, run.offset)
+            && plain(last)
+            && plain(&run)
         {
             last.len += run.len;
             last.room += run.room;
@@ -184,4 +270,26 @@ impl Layout {
         self.bytes += range.end - range.start;
         self.fetched.push((file, range));
     }
+}
+
+/// Tensors of one segment that share bytes in the file, and so in memory.
+struct Together {
+    bytes: Range<u64>,
+    tensors: Vec<usize>,
+}
+
+/// Those of one segment, sorted by their start, in groups that share bytes.
+fn touching(tensors: &[usize], wanted: &[Wanted]) -> Vec<Together> {
+    let mut groups: Vec<Together> = Vec::new();
+    for &i in tensors {
+        let needed = plan::needed(&wanted[i].placement);
+        match groups.last_mut() {
+            Some(last) if needed.start < last.bytes.end => {
+                last.bytes = last.bytes.start.min(needed.start)..last.bytes.end.max(needed.end);
+                last.tensors.push(i);
+            }
+            _ => groups.push(Together { bytes: needed, tensors: vec![i] }),
+        }
+    }
+    groups
 }

@@ -3,12 +3,17 @@
 //! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
 //! own. No lock is held meanwhile.
 
+mod choice;
+mod cut;
 mod engine;
+mod job;
 mod layout;
 mod placement;
 mod plan;
 mod wanted;
 
+pub use choice::{Choice, LoadOptions};
+pub use cut::Cut;
 pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;

@@ -109,6 +109,11 @@ impl Placement {
         self.aligned && self.segment.transform == Transform::default()
     }
 
+    /// Whether its elements lie in C order and without gaps, so that bytes can be taken as they come.
+    pub(super) fn is_dense(&self) -> bool {
+        self.strides.as_ref().is_none_or(|strides| **strides == *row_major(&self.shape))
+    }
+
     /// The part that `expression` selects; none where elements cannot be taken apart, as those less than a byte long.
     pub(super) fn part(&self, expression: &[Index]) -> Result<Option<Self>> {
         let Some(item) = self.dtype.bytes().filter(|_| !matches!(self.segment.transform.swap, Swap::Blocks(_))) else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::placement::{Inflate, Placement, Segment, Swap};
 use crate::budget;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Backend, Checkpoint};
+use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::format::torch_zip;
 use crate::memory::{BLOCK_ALIGN, Block, Storage, no_memory};
@@ -59,7 +59,12 @@ pub(super) fn read(checkpoint: &Checkpoint, placement: &Placement) -> Result<Buf
 
 /// The tensor as a view of the mapping, where that can be.
 pub(super) fn mapped(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
-    if checkpoint.backend() == Backend::Read || !placement.is_mappable() {
+    if checkpoint.backend().maps() { view(checkpoint, placement) } else { Ok(None) }
+}
+
+/// The same, however the checkpoint was opened.
+pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Option<Buffer>> {
+    if !placement.is_mappable() {
         return Ok(None);
     }
     let Segment { file, span, .. } = placement.segment;

@@ -1,14 +1,20 @@
 //! What is wanted of a tensor: where it lies, and what its elements become on their way.
 
-use super::placement::Placement;
-use crate::buffer::{checked_size, row_major};
+use std::ops::Range;
+
+use super::cut::Cut;
+use super::placement::{Placement, Transform};
+use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
-use crate::error::{Fault, Result};
+use crate::error::{Error, Fault, Result};
+use crate::memory::{Block, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::tensor::Element;
+use crate::text;
+use crate::workers::Interrupt;
 
 /// What happens to elements on their way into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +87,8 @@ pub struct Wanted {
     pub dtype: DType,
     /// The shape of the result.
     pub shape: Vec<i64>,
+    /// The part of it that is wanted, where that is not one range of bytes.
+    pub cut: Option<Cut>,
 }
 
 impl Wanted {
@@ -89,10 +97,49 @@ impl Wanted {
         checked_size(self.dtype, &self.shape)
     }
 
-    /// Whether its elements lie in C order and without gaps, so that bytes can be taken as they come.
-    pub(super) fn is_dense(&self) -> bool {
-        let placement = &self.placement;
-        placement.strides.as_ref().is_none_or(|strides| **strides == *row_major(&placement.shape))
+    /// What is wanted, made of the whole tensor as it was read, in new memory or written to `out`.
+    pub(super) fn made_of(
+        &self,
+        read: Buffer,
+        mut out: Option<&mut Exclusive<Buffer>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Buffer> {
+        let read = match &self.cut {
+            Some(cut) => self.gathered(&read, cut, interrupt)?,
+            None => read,
+        };
+        let made = match (self.conversion, &mut out) {
+            (Conversion::Nothing, None) => return Ok(read),
+            (Conversion::Decode { encoding, to }, out) if is_decoded_to(to) => {
+                return dequantize(&read, encoding, to, &self.shape, out.as_deref_mut(), interrupt);
+            }
+            (Conversion::Decode { encoding, .. }, _) => {
+                dequantize(&read, encoding, DType::Float32, &self.shape, None, interrupt)?
+            }
+            (Conversion::Nothing | Conversion::Cast { .. }, _) => read,
+        };
+        match out {
+            None => made.astype(self.dtype, false, interrupt),
+            Some(out) => {
+                made.astype_into(out, false, interrupt)?;
+                Ok(out.get().clone())
+            }
+        }
+    }
+
+    fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {
+        let whole = whole.contiguous(interrupt)?;
+        let mut block = Block::any(cut.rows * cut.payload())?;
+        let bytes = whole.bytes().and_then(|bytes| bytes.get(cut.reach().start..));
+        let bytes = bytes.ok_or_else(|| Error::Argument("a cut of a tensor that is not in host memory".to_owned()))?;
+        cut.gather(bytes, cut.rows, block.as_mut_slice());
+        let size = block.as_mut_slice().len() as i64;
+        match self.conversion {
+            Conversion::Decode { .. } => Buffer::contiguous_at(block.freeze(), 0, DType::UInt8, &[size]),
+            Conversion::Nothing | Conversion::Cast { .. } => {
+                Buffer::contiguous_at(block.freeze(), 0, whole.dtype(), &self.shape)
+            }
+        }
     }
 }
 
@@ -132,6 +179,39 @@ impl Catalog {
             Conversion::Nothing => placement.dtype,
             Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => to,
         };
-        Ok(Wanted { placement, conversion, dtype, shape })
+        Ok(Wanted { placement, conversion, dtype, shape, cut: None })
+    }
+
+    /// Of weight number `number`, which is wanted as a whole so far, some ranges of one axis, joined along it. They count elements, also where
+    /// those are packed, and must not part a block.
+    pub fn cut(&self, wanted: Wanted, number: usize, axis: usize, ranges: &[Range<u64>]) -> Result<Wanted> {
+        let info = self.table().get(number);
+        let unit = match info.element {
+            Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
+            Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
+            Element::Torch(dtype) => (1, dtype.bytes() as usize),
+            Element::Unknown(_) | Element::NoArray(..) => (usize::MAX, 1),
+        };
+        let named = |error: Error| match error {
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(info.name))),
+            other => other,
+        };
+        let cut = Cut::new(info.shape, unit, axis, ranges).map_err(named)?;
+        let size = ranges.iter().map(|range| range.end - range.start).sum::<u64>() as usize;
+        let packed = matches!(info.element, Element::Packed(_)) && axis + 1 == info.shape.len();
+        let stored = if packed { size / unit.0 * unit.1 } else { size } as i64;
+        let mut wanted = wanted;
+        wanted.shape[axis] = if wanted.conversion == Conversion::Nothing { stored } else { size as i64 };
+        let placement = &mut wanted.placement;
+        match cut.one_range() {
+            Some(range) if placement.segment.transform == Transform::default() && placement.is_dense() => {
+                placement.start += range.start as u64;
+                placement.len = range.len() as u64;
+                placement.shape[axis] = stored;
+                placement.strides = None;
+            }
+            _ => wanted.cut = Some(cut),
+        }
+        Ok(wanted)
     }
 }

@@ -1,6 +1,7 @@
 //! [`Block`]: new memory with one owner, who fills it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
 use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ enum Memory {
     Allocator(Layout),
     /// Taken out when the block is dropped.
     System(Option<Pages>),
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes)", self.len)
+    }
 }
 
 // SAFETY: the block owns its memory, which is not tied to a thread, and hands it out by reference only.

@@ -19,6 +19,19 @@ pub(super) fn memory_limit() -> usize {
     }
 }
 
+/// Bytes that this process can have now without anything being swapped out, as far as the system says: what is free or only cached.
+pub fn available_memory() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some((kilobytes << 10).min(memory_limit() as u64))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// The least limit of the groups that `/proc/self/cgroup` names, and of all above them, below the folder `root`.
 ///
 /// A line is `0::/path` (version 2) or `4:memory:/path` (version 1). In a container the path may be that of the host, of which only the part at

@@ -12,6 +12,7 @@
 //! doors through which memory that is shared is written in place all the same.
 #![allow(unsafe_code)]
 
+mod aligned;
 mod block;
 mod fork;
 mod guard;
@@ -22,9 +23,11 @@ mod pool;
 mod raw;
 mod storage;
 
+pub use aligned::{Aligned, DIRECT_ALIGN};
 pub use block::Block;
 pub(crate) use block::parts;
 pub use fork::ForkMutex;
+pub use limit::available_memory;
 pub use origin::{Fingerprint, Origin, replaced};
 pub use pages::release_memory;
 pub use raw::Exclusive;

@@ -196,36 +196,6 @@ impl Storage {
         let _ = (start, len);
         Ok(())
     }
-
-    /// Whether nearly all of these bytes of a mapped file are in the page cache, by samples; `None` where that cannot be asked.
-    pub fn is_cached(&self, start: usize, len: usize) -> Option<bool> {
-        #[cfg(target_os = "linux")]
-        if let Owner::Mapping { .. } = &self.owner {
-            const SAMPLES: usize = 64;
-            const PAGE: usize = 4096;
-            let page = |at: usize| (self.start.as_ptr().addr() + at) / PAGE * PAGE;
-            let mut cached = 0;
-            for sample in 0..SAMPLES {
-                let at = page(start + (len.checked_sub(1)? as u128 * sample as u128 / SAMPLES as u128) as usize);
-                let mut resident = 0u8;
-                // SAFETY: the page is one of the mapping, which `self` keeps, and the answer for one page is one byte. Nothing is read from it.
-                let asked = unsafe {
-                    libc::mincore(
-                        std::ptr::with_exposed_provenance_mut(at),
-                        PAGE,
-                        std::ptr::from_mut(&mut resident).cast(),
-                    )
-                };
-                if asked != 0 {
-                    return None;
-                }
-                cached += usize::from(resident & 1);
-            }
-            return Some(cached * 100 >= SAMPLES * 98);
-        }
-        let _ = (start, len);
-        None
-    }
 }
 
 impl fmt::Debug for Storage {

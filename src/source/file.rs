@@ -8,9 +8,13 @@ use std::sync::Arc;
 use memmap2::MmapOptions;
 use once_cell::race::OnceBox;
 
+#[cfg(target_os = "linux")]
+use super::{Filesystem, page_cache};
 use super::{Part, Source, no_memory};
 use crate::error::{Error, Fault, Result};
-use crate::memory::{Fingerprint, Origin, READ_AHEAD, Storage, replaced};
+#[cfg(target_os = "linux")]
+use crate::memory::Aligned;
+use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
@@ -160,18 +164,38 @@ impl Source for LocalFile {
 
     fn read_ahead(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            let Some(file) = &self.file else { return };
-            let end = offset.saturating_add(len).min(self.len());
-            for at in (offset..end).step_by(READ_AHEAD) {
-                let (Ok(at), len) = (libc::off_t::try_from(at), (end - at).min(READ_AHEAD as u64)) else { return };
-                // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: its failure changes nothing.
-                unsafe { libc::posix_fadvise(file.as_raw_fd(), at, len as libc::off_t, libc::POSIX_FADV_WILLNEED) };
-            }
+        if let Some(file) = &self.file {
+            page_cache::will_need(file, offset..offset.saturating_add(len).min(self.len()));
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, len);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
+        self.with_file(|file| Ok(page_cache::is_cached(file, offset, len))).ok()?
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget(&self, offset: u64, len: u64) {
+        if let Some(file) = &self.file {
+            page_cache::dont_need(file, offset, len);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_direct<'a>(&self, offset: u64, len: usize, room: &'a mut Aligned) -> Result<Option<&'a [u8]>> {
+        self.with_file(|file| {
+            page_cache::read_direct(file, offset, len, room).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => self.origin.truncated(),
+                _ => Error::io(self.path(), format!("read {len} bytes at {offset} past the page cache"), error),
+            })
+        })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn filesystem(&self) -> Option<Filesystem> {
+        self.with_file(|file| Ok(page_cache::filesystem(file))).ok()?
     }
 
     /// Private and copy-on-write, made once.

@@ -3,6 +3,8 @@
 
 mod bytes;
 mod file;
+#[cfg(target_os = "linux")]
+mod page_cache;
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +14,7 @@ pub use bytes::InMemory;
 pub use file::LocalFile;
 
 use crate::error::{Error, Result};
-use crate::memory::{Block, Origin, Storage};
+use crate::memory::{Aligned, Block, Origin, Storage};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -23,6 +25,17 @@ pub struct Part<'a> {
     pub offset: u64,
     /// The memory for it and what follows it.
     pub bytes: &'a mut [u8],
+}
+
+/// A kind of filesystem, as far as it decides how files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filesystem {
+    /// A disk of this machine.
+    Disk,
+    /// Memory of this machine: a RAM disk.
+    Memory,
+    /// Over a network or through another program, where every page that is touched is a request; its name.
+    Network(&'static str),
 }
 
 /// Bytes of a known number that can be asked for from any offset, and that stay what they are while they are read.
@@ -55,6 +68,28 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Says that `len` bytes from `offset` on will be asked for soon. Nobody waits for them.
     fn read_ahead(&self, offset: u64, len: u64) {
         let _ = (offset, len);
+    }
+
+    /// Whether nearly all of these bytes are in the page cache, by samples; `None` where that is not known.
+    fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
+        let _ = (offset, len);
+        None
+    }
+
+    /// Lets the page cache forget bytes that are not needed any more.
+    fn forget(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
+    /// Reads `len` bytes past the page cache, into `room`; `None` where that is not possible.
+    fn read_direct<'a>(&self, offset: u64, len: usize, room: &'a mut Aligned) -> Result<Option<&'a [u8]>> {
+        let _ = (offset, len, room);
+        Ok(None)
+    }
+
+    /// The kind of filesystem that it lies on; `None` where that is not known.
+    fn filesystem(&self) -> Option<Filesystem> {
+        None
     }
 
     /// All bytes as private memory of this process, without reading them; or why that cannot be.

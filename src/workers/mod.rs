@@ -4,14 +4,19 @@
 //! long work at once.
 
 mod answer;
+mod in_order;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
+use once_cell::race::OnceBox;
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+
+pub use self::in_order::in_order;
 
 use self::answer::Answer;
 use crate::error::{Error, Result};
@@ -39,10 +44,41 @@ pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
     }
 }
 
-/// A pool of threads that lives as long as the process.
+/// How many threads were asked for; 0 for none.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads everything uses from now on; none: as many as the process may use.
+pub fn set_threads(threads: Option<NonZero<usize>>) {
+    THREADS.store(threads.map_or(0, NonZero::get), Ordering::Relaxed);
+}
+
+/// How many threads somebody asked for: by [`set_threads`], or by the environment variable `MAX_WEIGHTS_THREADS`.
+pub fn asked_threads() -> Option<usize> {
+    static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
+    let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
+    let asked = match THREADS.load(Ordering::Relaxed) {
+        0 => *VARIABLE.get_or_init(variable),
+        threads => Some(threads),
+    };
+    asked.filter(|threads| *threads > 0)
+}
+
+/// How many threads work is divided among: those that were asked for, or as many as the process may use.
+pub fn threads() -> usize {
+    asked_threads().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// A pool of threads that lives as long as the process, or until another number of threads is asked for.
 pub struct Workers {
-    /// The process that made the threads: a forked child has the memory of the pool, but not its threads.
-    pool: Mutex<Option<(u32, Arc<ThreadPool>)>>,
+    pool: Mutex<Option<Pool>>,
+}
+
+/// Threads, and whose they are.
+struct Pool {
+    /// The process that made them: a forked child has the memory of the pool, but not its threads.
+    process: u32,
+    threads: usize,
+    pool: Arc<ThreadPool>,
 }
 
 /// The pool of the process.
@@ -71,30 +107,6 @@ impl Workers {
         })
     }
 
-    /// Calls `work` for each job, in their order, on several threads at a time, and waits for all; the first error is the answer, and ends the
-    /// others. What `work` keeps between two jobs is one `S` on each thread. Interrupted like [`Self::each`].
-    pub fn in_order<T: Send, S: Default>(
-        &self,
-        jobs: Vec<T>,
-        interrupt: Interrupt<'_>,
-        work: impl Fn(T, &mut S, Interrupt<'_>) -> Result<()> + Sync + Send,
-    ) -> Result<()> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-        let queue = Mutex::new(jobs.into_iter());
-        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-        self.each((0..threads).collect(), interrupt, |_, go_on| {
-            let mut kept = S::default();
-            while let Some(job) = next() {
-                let done = go_on().and_then(|()| work(job, &mut kept, go_on));
-                if done.is_err() {
-                    while next().is_some() {} // nobody goes on
-                    return done;
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// The pool; none where threads cannot be made, and then the caller's own thread does the work.
     fn pool(&self) -> Option<Arc<ThreadPool>> {
         let mut current = match self.pool.try_lock() {
@@ -103,20 +115,21 @@ impl Workers {
             // Held for a moment by another thread; or for ever, in a child forked at that moment. Nothing is lost by doing without.
             Err(TryLockError::WouldBlock) => return None,
         };
-        let process = std::process::id();
+        let (process, threads) = (std::process::id(), threads());
         match current.take() {
-            Some((owner, pool)) if owner == process => {
-                *current = Some((owner, pool.clone()));
+            Some(found) if found.process == process && found.threads == threads => {
+                let pool = found.pool.clone();
+                *current = Some(found);
                 return Some(pool);
             }
             // The threads of the parent are not here, so nothing may wait for them.
-            Some((_, parents)) => std::mem::forget(parents),
-            None => {}
+            Some(parents) if parents.process != process => std::mem::forget(parents),
+            // Work that is under way has the pool, too, and ends it.
+            Some(_) | None => {}
         }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("max_weights-{i}"));
         let pool = Arc::new(builder.build().ok()?);
-        *current = Some((process, pool.clone()));
+        *current = Some(Pool { process, threads, pool: pool.clone() });
         Some(pool)
     }
 }
@@ -160,7 +173,6 @@ fn on_pool<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn every_part_is_done_once_and_the_first_error_is_the_answer() {

@@ -57,7 +57,9 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
     module.add_function(function!(handed::hand_over, module)?)?;
+    module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
+    module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;

@@ -1,12 +1,13 @@
 //! Loading many tensors of a tree: as views whose pages are in memory, into memory of their own, or into the caller's.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::error::Error;
-use max_weights::load::Layout;
+use max_weights::load::{Layout, LoadOptions};
 use max_weights::memory::Exclusive;
-use max_weights::workers::now_and_then;
+use max_weights::workers::{self, now_and_then};
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, writable};
@@ -17,29 +18,49 @@ use crate::weights::WeightsNode;
 
 type Tensor = max_weights::buffer::Buffer;
 
-/// The tensors of these full names, each as the dtype beside it (None: as it is), in this order.
+/// The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were read, in words.
 ///
 /// Args:
 ///     node: Any node of the tree.
 ///     names: Full names.
 ///     dtypes: One for each.
+///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
 ///     own: Give every tensor memory of its own; otherwise those that the file has as they are wanted are views of its mapping, whose pages
 ///         are brought into memory.
 ///     outs: {position: memory to write to}.
+///     backend: 'auto', 'mmap', 'read' or 'direct'.
+///     threads: How many; None for as many as is best.
+///     drop_cache: Let the page cache forget what was read.
+///     max_host_bytes: The most bytes of memory that this may take.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
-#[pyo3(signature = (node, names, dtypes, *, own, outs, progress=None))]
+#[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, max_host_bytes=None,
+                    progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
+    cuts: Option<Vec<Option<(usize, Vec<(u64, u64)>)>>>,
     own: bool,
     outs: HashMap<usize, Bound<'_, PyAny>>,
+    backend: &str,
+    threads: Option<NonZero<usize>>,
+    drop_cache: bool,
+    max_host_bytes: Option<u64>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Vec<Buffer>> {
+) -> Outcome<(Vec<Buffer>, String)> {
+    let options = LoadOptions { backend: crate::open::backend(backend)?, threads, drop_cache, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+    let mut cuts = cuts.unwrap_or_default().into_iter();
+    let mut cut = |&number: &usize| {
+        let cut = cuts.next().flatten();
+        let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
+        node.rows_in_order(number, cut.map(|(axis, cut)| (axis, ranges(cut))))
+    };
+    let cuts = numbers.iter().map(&mut cut).collect::<Outcome<Vec<_>>>()?;
     let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
     let dtypes = dtypes.collect::<PyResult<Vec<_>>>()?;
     let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
@@ -51,9 +72,15 @@ pub(crate) fn load_tensors(
     let given: Vec<bool> = room.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
-        let wanted = numbers.iter().zip(&dtypes).map(|(&number, &dtype)| node.catalog().wanted(number, dtype));
-        let layout = Layout::new(&checkpoint, wanted.collect::<Result<_, _>>()?, own, &given)?;
-        let bytes = layout.bytes();
+        let wanted = numbers.iter().zip(&dtypes).zip(&cuts).map(|((&number, &dtype), cut)| {
+            let whole = node.catalog().wanted(number, dtype)?;
+            match cut {
+                Some((axis, ranges)) => node.catalog().cut(whole, number, *axis, ranges),
+                None => Ok(whole),
+            }
+        });
+        let layout = Layout::new(&checkpoint, wanted.collect::<Result<_, _>>()?, own, &given, &options)?;
+        let (bytes, choice) = (layout.bytes(), layout.choice().to_string());
         let tell = |done: u64| {
             let Some(progress) = &progress else { return Ok(()) };
             let told = reattached(|py| {
@@ -68,11 +95,25 @@ pub(crate) fn load_tensors(
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
         let loaded = layout.run(&checkpoint, room, &done, &now_and_then(&go_on))?;
         tell(bytes)?;
-        Ok::<_, Error>(loaded)
+        Ok::<_, Error>((loaded, choice))
     })?;
+    let (loaded, choice) = loaded;
     let mut made = Vec::with_capacity(loaded.len());
     for (number, tensor) in numbers.into_iter().zip(loaded) {
-        made.push(node.taken(py, &checkpoint, number, tensor)?);
+        node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
+        made.push(Buffer::new(tensor));
     }
-    Ok(made)
+    Ok((made, choice))
+}
+
+/// Sets how many threads everything uses; None: as many as the process may use.
+#[pyfunction]
+pub(crate) fn set_threads(threads: Option<NonZero<usize>>) {
+    workers::set_threads(threads);
+}
+
+/// How many threads work is divided among.
+#[pyfunction]
+pub(crate) fn get_threads() -> usize {
+    workers::threads()
 }

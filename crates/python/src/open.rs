@@ -30,13 +30,7 @@ impl Arguments {
     }
 
     pub(crate) fn options(&self) -> PyResult<OpenOptions> {
-        let backend = match self.backend.as_str() {
-            "auto" | "mmap" => Backend::Map,
-            "read" => Backend::Read,
-            other => {
-                return Err(PyValueError::new_err(format!("backend is one of 'auto', 'mmap', 'read', not '{other}'")));
-            }
-        };
+        let backend = backend(&self.backend)?;
         let mut options = OpenOptions::default().backend(backend);
         options.format.policy = Policy::new(self.strict);
         options.format.interrupt = interrupt;
@@ -45,6 +39,21 @@ impl Arguments {
         }
         Ok(options)
     }
+}
+
+/// A backend by its name.
+pub(crate) fn backend(name: &str) -> PyResult<Backend> {
+    Ok(match name {
+        "auto" => Backend::Auto,
+        "mmap" => Backend::Map,
+        "read" => Backend::Read,
+        "direct" => Backend::Direct,
+        other => {
+            let other = max_weights::text::shown(other);
+            let cause = format!("backend is one of 'auto', 'mmap', 'read', 'direct', not '{other}'");
+            return Err(PyValueError::new_err(cause));
+        }
+    })
 }
 
 /// One path, or any iterable of paths.

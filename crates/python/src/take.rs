@@ -1,8 +1,9 @@
 //! Tensors of a tree on their way to Python: one weight, or many as one plan, so that those that share bytes in the file share them in memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use max_weights::buffer::{Buffer as Tensor, Index};
+use max_weights::buffer::{Buffer as Tensor, Index, pairs_to_halves};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Error, Fault};
 use max_weights::rules;
@@ -23,6 +24,9 @@ use crate::weights::WeightsNode;
 
 /// Tensors between two looks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
+
+/// An axis, and the ranges of it that are wanted, joined along it.
+pub(crate) type Cut = (usize, Vec<Range<u64>>);
 
 impl WeightsNode {
     /// The weight of this name.
@@ -73,6 +77,20 @@ impl WeightsNode {
         number: usize,
         tensor: Tensor,
     ) -> Outcome<Buffer> {
+        self.note_refused_mapping(py, checkpoint, number, &tensor)?;
+        let Some(heads) = self.shared().heads(number) else { return Ok(Buffer::new(tensor)) };
+        let restored = detached(py, || tensor.pairs_to_halves(heads, &interrupt));
+        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
+    }
+
+    /// Says once that files are read because they cannot be mapped.
+    pub(crate) fn note_refused_mapping(
+        &self,
+        py: Python<'_>,
+        checkpoint: &Checkpoint,
+        number: usize,
+        tensor: &Tensor,
+    ) -> PyResult<()> {
         if !tensor.storage().is_mapped()
             && let Some((path, reason)) = checkpoint.mapping_refused(number)
             && self.shared().is_first_refusal()
@@ -80,13 +98,24 @@ impl WeightsNode {
             let message = format!("{}: cannot be mapped ({reason}); its tensors are read instead", text::path(path));
             log_warning(py, &message)?;
         }
-        let Some(heads) = self.shared().heads(number) else { return Ok(Buffer::new(tensor)) };
-        if heads == 0 {
-            let cause = "the metadata of the file give no number of heads, by which its rows could be ordered".into();
-            return Err(self.at_weight(number, Error::Argument(cause)).into());
-        }
-        let restored = detached(py, || tensor.pairs_to_halves(heads, &interrupt));
-        Ok(Buffer::new(restored.map_err(|error| self.at_weight(number, error))?))
+        Ok(())
+    }
+
+    /// The rows of the file that are wanted of a matrix whose rows stand there in another order than under its name here, as ranges of its
+    /// first axis; `cut` as it is where they stand in the same order.
+    pub(crate) fn rows_in_order(&self, number: usize, cut: Option<Cut>) -> Outcome<Option<Cut>> {
+        let Some(heads) = self.shared().heads(number) else { return Ok(cut) };
+        let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
+        let ranges = match cut {
+            None => vec![0..shape.first().map_or(0, |&rows| rows as u64)],
+            Some((0, ranges)) => ranges,
+            Some(_) => {
+                let cause = "its rows stand in another order in the file, so that it can be cut along axis 0 alone";
+                return Err(self.at_weight(number, Error::Argument(cause.to_owned())).into());
+            }
+        };
+        let ordered = pairs_to_halves(&shape, heads, &ranges);
+        Ok(Some((0, ordered.map_err(|error| self.at_weight(number, error))?)))
     }
 
     /// A tensor that does not have the rows that the metadata promise, as an error about the file.

@@ -390,18 +390,25 @@ impl WeightsNode {
     ///         dtypes, of which the first that fits counts, for numbers of any kind.
     ///     packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless `dtype` says more.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
-    ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied.
+    ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied. False: views, and nothing else.
+    ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
+    ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
+    ///         `max_weights` says which and why, at level INFO.
+    ///     max_host_bytes: The most bytes of memory that the load may take; pages of views are fetched as far as they fit.
+    ///     threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable MAX_WEIGHTS_THREADS
+    ///         says; or as many as the process may use, and more where a disk is waited for.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
+    ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
     ///
     /// Raises:
     ///     WeightNotFoundError: `select` or `out` names what is not there.
-    ///     ValueError: two weights get one name; an `out` does not fit.
+    ///     ValueError: two weights get one name; an `out` does not fit; the tensors take more than `max_host_bytes`.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: a file is another than when it was opened.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=False, progress=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,

@@ -1,0 +1,176 @@
+//! How a load is done: by views or by reading, on how many threads, and why. Asked for, or chosen by what the system says of the files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use super::job::Sizes;
+use super::placement::{Placement, Transform};
+use super::wanted::Wanted;
+use crate::checkpoint::{Backend, Checkpoint};
+use crate::error::Result;
+use crate::memory::available_memory;
+use crate::source::{Filesystem, Source};
+use crate::workers;
+
+/// Requests under way where bytes come from a disk…
+const FROM_DISK: usize = 8;
+/// … and over a network.
+const FROM_NETWORK: usize = 16;
+/// So many files of a load are looked for in the page cache.
+const SAMPLED: usize = 16;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoadOptions {
+    /// How bytes get into memory; where it is `Auto`, as the checkpoint was opened, or as is best.
+    pub backend: Backend,
+    /// How many threads; none: as many as are asked for everywhere, or as is best.
+    pub threads: Option<NonZero<usize>>,
+    /// Let the page cache forget what was read.
+    pub drop_cache: bool,
+    /// The most bytes of memory that the load may take.
+    pub max_host_bytes: Option<u64>,
+}
+
+/// What was chosen.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// `Map`, `Read` or `Direct`; `Auto` where reading and direct reading are both tried at the start, and the faster one goes on.
+    pub backend: Backend,
+    /// Whether bytes come from a disk, and not from the page cache.
+    pub cold: bool,
+    /// How many threads read.
+    pub threads: usize,
+    /// Whether pages of views are brought into memory.
+    pub fetch: bool,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.backend {
+            Backend::Auto => "read or direct",
+            Backend::Map => "mmap",
+            Backend::Read => "read",
+            Backend::Direct => "direct",
+        };
+        let from = if self.cold { "not in the page cache" } else { "in the page cache" };
+        write!(f, "{way}, {} threads, {from}: {}", self.threads, self.reason)
+    }
+}
+
+impl Choice {
+    /// For these tensors; `own`: they are to have memory of their own.
+    pub(super) fn new(checkpoint: &Checkpoint, wanted: &[Wanted], own: bool, options: &LoadOptions) -> Result<Self> {
+        let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
+        let files = files(checkpoint, wanted)?;
+        let network = files.iter().find_map(|file| match file.filesystem() {
+            Some(Filesystem::Network(name)) => Some(name),
+            _ => None,
+        });
+        let own = own || options.drop_cache;
+        let cold = network.is_some() || is_cold(checkpoint, wanted);
+        let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
+        let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
+        let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
+        let threads = match (cold, network) {
+            (true, Some(_)) => many(FROM_NETWORK),
+            (true, None) => many(FROM_DISK),
+            (false, _) => threads.unwrap_or_else(workers::threads),
+        };
+        let chosen = |backend, fetch, reason: String| Ok(Self { backend, cold, threads, fetch, reason });
+        if asked != Backend::Auto {
+            let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
+            return chosen(backend, true, "it was asked for".to_owned());
+        }
+        if let Some(name) = network {
+            return chosen(Backend::Read, true, format!("the files lie on {name}, where every page is a request"));
+        }
+        if let Some(reason) = files.iter().find_map(|file| file.mapping().err()) {
+            return chosen(Backend::Read, true, format!("a file cannot be mapped: {reason}"));
+        }
+        if !own {
+            let fits = available_memory().is_none_or(|available| bytes <= available);
+            let reason = match (fits, cold) {
+                (false, _) => "there is less memory than bytes: pages come when they are touched",
+                (true, true) => "views, whose pages come from the disk now",
+                (true, false) => "views, whose pages are in the page cache",
+            };
+            return chosen(Backend::Map, fits, reason.to_owned());
+        }
+        if !cold || files.iter().any(|file| file.filesystem() == Some(Filesystem::Memory)) {
+            return chosen(Backend::Read, true, "the bytes are in the page cache".to_owned());
+        }
+        if options.drop_cache {
+            return chosen(Backend::Direct, true, "the page cache is not to keep them".to_owned());
+        }
+        if available_memory().is_some_and(|available| available < 2 * bytes) {
+            return chosen(Backend::Direct, true, "there is no memory for them in the page cache, too".to_owned());
+        }
+        match remembered(&files) {
+            Some(Backend::Direct) => {
+                chosen(Backend::Direct, true, "this disk was faster past the page cache before".to_owned())
+            }
+            Some(_) => chosen(Backend::Read, true, "this disk was faster through the page cache before".to_owned()),
+            None if bytes < 2 * PROBED => chosen(Backend::Read, true, "so little is read in any way".to_owned()),
+            None => chosen(Backend::Auto, true, "both ways of reading are tried".to_owned()),
+        }
+    }
+
+    /// How much is one job.
+    pub(super) fn sizes(&self) -> Sizes {
+        if self.cold || self.backend == Backend::Direct { Sizes::COLD } else { Sizes::WARM }
+    }
+}
+
+/// Bytes that are read in each of two ways to see which is faster.
+pub(super) const PROBED: u64 = 96 << 20;
+
+/// The faster way of reading, by device.
+static FASTER: Mutex<Vec<(u64, Backend)>> = Mutex::new(Vec::new());
+
+/// What was found of the devices that files lie on, if it is the same for all.
+fn remembered(files: &[&dyn Source]) -> Option<Backend> {
+    let known = FASTER.try_lock().ok()?;
+    let of = |file: &&dyn Source| {
+        let device = file.origin().fingerprint.inode.0;
+        known.iter().find_map(|(number, backend)| (*number == device).then_some(*backend))
+    };
+    let first = files.first().and_then(of)?;
+    files.iter().all(|file| of(file) == Some(first)).then_some(first)
+}
+
+/// Remembers what was found of the device that a file lies on.
+pub(super) fn remember(file: &dyn Source, backend: Backend) {
+    let device = file.origin().fingerprint.inode.0;
+    if let Ok(mut known) = FASTER.try_lock() {
+        known.retain(|(number, _)| *number != device);
+        known.push((device, backend));
+    }
+}
+
+fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[Wanted]) -> Result<Vec<&'a dyn Source>> {
+    let mut numbers: Vec<u32> = wanted.iter().map(|one| one.placement.segment.file).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into_iter().map(|number| checkpoint.file(number)).collect()
+}
+
+/// Whether some of the bytes are not in the page cache, as far as the first files say.
+fn is_cold(checkpoint: &Checkpoint, wanted: &[Wanted]) -> bool {
+    let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
+    for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
+        let start = segment.span.start() + if segment.transform == Transform::default() { *start } else { 0 };
+        let end = segment.span.end().min(start.saturating_add(*len));
+        let reach = reaches.entry(segment.file).or_insert(start..end);
+        *reach = reach.start.min(start)..reach.end.max(end);
+    }
+    reaches.into_iter().take(SAMPLED).any(|(number, reach)| {
+        let len = reach.end.saturating_sub(reach.start);
+        checkpoint.file(number).is_ok_and(|file| file.is_cached(reach.start, len) == Some(false))
+    })
+}

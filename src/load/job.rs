@@ -1,0 +1,192 @@
+//! Jobs: neighbours in a file that are read together, and what becomes of their bytes.
+
+use super::cut::Cut;
+use super::layout::{GAP, Run};
+use super::wanted::Conversion;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::memory::{self, Aligned};
+use crate::source::Part;
+use crate::workers::Interrupt;
+
+/// Output of this size is written past the caches.
+const STREAM_FROM: usize = 8 << 20;
+
+/// How much is one job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// Bytes that are read to where they go.
+    pub(super) read: usize,
+    /// Bytes that are converted, or gathered.
+    pub(super) converted: usize,
+    /// Bytes of pages that are fetched.
+    pub(super) fetched: usize,
+}
+
+impl Sizes {
+    /// From the page cache: what is converted stays in the caches of a core.
+    pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20 };
+    /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
+    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20 };
+}
+
+/// Bytes of a file that are one job, and how many come before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) file: u32,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) before: u64,
+}
+
+/// Neighbours in a file that are read together, or, if there are no pieces, pages that are fetched.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) extent: Extent,
+    pub(super) pieces: Vec<Piece<'a>>,
+}
+
+/// Bytes of a file, and where they go.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    offset: u64,
+    len: usize,
+    /// The rows that the bytes are, and what is wanted of each.
+    rows: Option<(usize, &'a Cut)>,
+    conversion: Conversion,
+    stream: bool,
+    out: &'a mut [u8],
+}
+
+/// What a thread keeps between two jobs.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    read: Vec<u8>,
+    gathered: Vec<u8>,
+    decoded: Vec<u8>,
+    /// What direct reads fill.
+    aligned: Aligned,
+}
+
+impl Run {
+    /// The run as jobs; small ones join the job before them.
+    pub(super) fn jobs<'a>(&'a self, room: &'a mut [u8], sizes: Sizes, jobs: &mut Vec<Job<'a>>) {
+        let (unit_in, unit_out) = self.conversion.unit();
+        let plain = self.conversion == Conversion::Nothing && self.cut.is_none();
+        let most = if plain { sizes.read } else { sizes.converted };
+        let stream = room.len() >= STREAM_FROM;
+        let (file, conversion) = (self.file, self.conversion);
+        let mut rest = room;
+        let mut push = |offset: u64, len: usize, payload: usize, rows| {
+            let (out, later) = std::mem::take(&mut rest).split_at_mut(payload / unit_in * unit_out);
+            rest = later;
+            let piece = Piece { offset, len, rows, conversion, stream, out };
+            match jobs.last_mut() {
+                Some(job) if job.takes(file, &piece, most) => {
+                    job.extent.len = offset + len as u64 - job.extent.offset;
+                    job.pieces.push(piece);
+                }
+                _ => {
+                    let extent = Extent { file, offset, len: len as u64, before: 0 };
+                    jobs.push(Job { extent, pieces: vec![piece] });
+                }
+            }
+        };
+        if let Some(cut) = self.cut.as_deref() {
+            let reach = cut.reach();
+            let step = (most / cut.row.max(1)).max(1);
+            for first in (0..cut.rows).step_by(step) {
+                let rows = step.min(cut.rows - first);
+                let len = (rows - 1) * cut.row + reach.len();
+                push(
+                    self.offset + (first * cut.row + reach.start) as u64,
+                    len,
+                    rows * cut.payload(),
+                    Some((rows, cut)),
+                );
+            }
+            return;
+        }
+        let step = (most / unit_in).max(1) * unit_in;
+        for start in (0..self.len as usize).step_by(step) {
+            let len = step.min(self.len as usize - start);
+            push(self.offset + start as u64, len, len, None);
+        }
+    }
+}
+
+impl Piece<'_> {
+    /// Whether its bytes go to their place as they come.
+    fn is_plain(&self) -> bool {
+        self.conversion == Conversion::Nothing && self.rows.is_none()
+    }
+
+    /// Makes of bytes that were read what is wanted.
+    fn make(self, bytes: &[u8], gathered: &mut Vec<u8>, decoded: &mut Vec<u8>) -> Result<()> {
+        let Some((rows, cut)) = self.rows else {
+            return self.conversion.apply(bytes, self.out, self.stream, decoded);
+        };
+        if self.conversion == Conversion::Nothing {
+            cut.gather(bytes, rows, self.out);
+            return Ok(());
+        }
+        gathered.resize(rows * cut.payload(), 0);
+        cut.gather(bytes, rows, gathered);
+        self.conversion.apply(gathered, self.out, self.stream, decoded)
+    }
+}
+
+impl Job<'_> {
+    /// Whether one more piece makes the job neither long nor full of holes.
+    fn takes(&self, file: u32, piece: &Piece<'_>, most: usize) -> bool {
+        let extent = &self.extent;
+        let end = extent.offset + extent.len;
+        extent.file == file
+            && (end..=end + GAP).contains(&piece.offset)
+            && piece.offset + piece.len as u64 - extent.offset <= most as u64
+            && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
+    }
+
+    /// Does the work. `direct`: past the page cache.
+    pub(super) fn run(
+        self,
+        checkpoint: &Checkpoint,
+        direct: bool,
+        scratch: &mut Scratch,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let file = checkpoint.file(self.extent.file)?;
+        let Extent { offset, len, .. } = self.extent;
+        let Scratch { read, gathered, decoded, aligned } = scratch;
+        if self.pieces.is_empty() {
+            let mapping = file.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
+            return mapping.populate(offset as usize, len as usize);
+        }
+        if direct && let Some(bytes) = file.read_direct(offset, len as usize, aligned)? {
+            for piece in self.pieces {
+                let start = (piece.offset - offset) as usize;
+                let len = piece.len;
+                piece.make(&bytes[start..start + len], gathered, decoded)?;
+            }
+            return Ok(());
+        }
+        if self.pieces[0].is_plain() {
+            let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
+            return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
+        }
+        let size: usize = self.pieces.iter().map(|piece| piece.len).sum();
+        if read.len() < size {
+            read.resize(size, 0);
+        }
+        let lens = self.pieces.iter().map(|piece| piece.len);
+        let mut parts: Vec<Part<'_>> = memory::parts(read, lens)
+            .zip(&self.pieces)
+            .map(|(bytes, piece)| Part { offset: piece.offset, bytes })
+            .collect();
+        file.read(&mut parts, interrupt)?;
+        for (part, piece) in parts.into_iter().zip(self.pieces) {
+            piece.make(part.bytes, gathered, decoded)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! [`Aligned`]: memory of one owner that begins at a page, for reads past the page cache.
+
+use super::Block;
+use crate::error::Result;
+
+/// What offset, length and address of a direct read must be multiples of: a page satisfies all devices.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// Bytes that begin at a multiple of [`DIRECT_ALIGN`], as many as were needed so far.
+#[derive(Debug, Default)]
+pub struct Aligned {
+    block: Option<Block>,
+    first: usize,
+    len: usize,
+}
+
+impl Aligned {
+    /// At least so many bytes, with any content.
+    pub fn room(&mut self, len: usize) -> Result<&mut [u8]> {
+        if self.len < len || self.block.is_none() {
+            self.block = None;
+            let mut block = Block::any(len + DIRECT_ALIGN)?;
+            self.first = block.as_mut_slice().as_ptr().addr().wrapping_neg() % DIRECT_ALIGN;
+            self.len = len;
+            self.block = Some(block);
+        }
+        let bytes = self.block.as_mut().map(Block::as_mut_slice).unwrap_or_default();
+        Ok(&mut bytes[self.first..][..len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_begins_at_a_page_and_grows_as_it_is_needed() {
+        let mut aligned = Aligned::default();
+        for len in [1, 5000, 100, 3 << 20] {
+            let room = aligned.room(len).expect("memory");
+            assert_eq!((room.len(), room.as_ptr().addr() % DIRECT_ALIGN), (len, 0));
+            room.fill(1);
+        }
+    }
+}
