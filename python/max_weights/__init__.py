@@ -12,7 +12,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph, jax, nn, numpy, sharding, torch
-    from max_weights._core import __version__, release_memory
+    from max_weights._core import __version__, release_memory, set_threads
     from max_weights.buffer import Buffer
     from max_weights.devices import DeviceRef, virtual_devices
     from max_weights.dtype import DType, finfo

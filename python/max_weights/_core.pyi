@@ -32,8 +32,8 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights", "printable",
-    "quantize", "release_memory", "scale_blocks", "shown", "torch_globals", "tree",
+    "dequantize", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights",
+    "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown", "torch_globals", "tree",
 ]
 # fmt: on
 

@@ -174,7 +174,7 @@ impl Layout {
         for ((way, one), out) in self.ways.into_iter().zip(self.wanted).zip(outs) {
             made.push(match (way, out) {
                 (Way::Made(buffer), _) => buffer,
-                (Way::Arena(dtype, at), _) if one.conversion == Conversion::Nothing => {
+                (Way::Arena(dtype, at), _) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
                     one.placement.buffer(&arenas[&dtype], at as u64)?
                 }
                 (Way::Arena(dtype, at), _) => Buffer::contiguous_at(arenas[&dtype].clone(), at, one.dtype, &one.shape)?,

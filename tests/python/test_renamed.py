@@ -301,3 +301,15 @@ def test_allocated_weights_are_each_trees_own(models: Path) -> None:
     hf.model.norm.weight.allocate()
     assert list(hf.allocated_weights) == ["model.norm.weight"]
     assert not file.allocated_weights
+
+
+def test_rows_in_another_order_go_to_memory_of_the_callers_in_the_right_one(models: Path) -> None:
+    weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    expected = np.asarray(weights.renamed("hf")[name].data().astype("float32").to_buffer())
+    out = np.zeros_like(expected)
+    loaded = weights.load(rename="hf", select=name, out={name: out})
+    assert np.array_equal(out, expected)
+    assert np.array_equal(np.asarray(loaded[name]), expected)
+    packed = weights.load(rename="hf", select=name, packed=True)[name]
+    assert np.array_equal(np.asarray(packed), np.asarray(weights.renamed("hf")[name].data().to_buffer()))
