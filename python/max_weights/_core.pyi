@@ -32,8 +32,9 @@ __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights",
-    "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown", "torch_globals", "tree",
+    "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
+    "open_weights", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown", "torch_globals",
+    "tree",
 ]
 # fmt: on
 
@@ -293,10 +294,21 @@ class WeightsNode:
         threads: int | None = None,
         progress: Callable[[int, int], object] | bool | None = None,
         drop_cache: bool = False,
+        verify: Mapping[str, str] | None = None,
         out: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
         waits at the first touch.
+        """
+    def digests(
+        self,
+        select: Select | None = None,
+        *,
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> dict[str, str]:
+        """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
+        in file order.
         """
     def renamed(self, scheme: str) -> Self:
         """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
@@ -514,6 +526,18 @@ def load_tensors(
 ) -> tuple[list[Buffer], str]:
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
+    """
+
+def digests_of(
+    node: WeightsNode,
+    names: Sequence[str],
+    expected: Sequence[str] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[str]:
+    """The digests of the tensors of these full names, in this order; an error if one is another than the one that is
+    expected.
     """
 
 def set_threads(threads: int | None) -> None:

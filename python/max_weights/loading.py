@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, load_tensors, near_names, shown
+from max_weights._core import GGUFWeights, digests_of, load_tensors, near_names, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightNotFoundError
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
-__all__ = ["Rename", "Select", "as_they_are", "load", "own_dtype", "renamed_by", "selected"]
+__all__ = ["Rename", "Select", "as_they_are", "digests", "load", "own_dtype", "renamed_by", "selected"]
 
 Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
 """Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
@@ -43,6 +43,7 @@ def load(
     threads: int | None = None,
     progress: Progress | bool | None = None,
     drop_cache: bool = False,
+    verify: Mapping[str, str] | None = None,
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
@@ -63,6 +64,8 @@ def load(
         if name not in positions:
             raise _unknown(name, list(positions), "out names")
         outs[positions[name]] = memory
+    if verify is not None:
+        _verify(node, list(new_names), verify, threads)
     told, end = _progress(progress)
     try:
         loaded, choice = load_tensors(
@@ -82,6 +85,31 @@ def load(
     _log(choice)
     convert = _FRAMEWORKS[framework]()
     return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+
+
+def digests(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+) -> dict[str, str]:
+    """The digests of the weights below a node; see `WeightsNode.digests`."""
+    names = [info.name for info in node.infos()]
+    names = names if select is None else selected(names, select)
+    told, end = _progress(progress)
+    try:
+        return dict(zip(names, digests_of(node, names, threads=threads, progress=told), strict=True))
+    finally:
+        end()
+
+
+def _verify(node: WeightsNode, names: list[str], expected: Mapping[str, str], threads: int | None) -> None:
+    """An error for a weight that has another digest than is expected, or of which none is."""
+    for name in names:
+        if not isinstance(expected.get(name), str):
+            raise ArgumentError(f"verify has no digest of '{shown(name)}': it needs one of every weight that is loaded")
+    digests_of(node, names, [expected[name] for name in names], threads=threads)
 
 
 def _backend(backend: str) -> str:

@@ -263,6 +263,12 @@ def _load(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, Any]:
     return load(node, *arguments, **options)
 
 
+def _digests(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, str]:
+    from max_weights.loading import digests
+
+    return digests(node, *arguments, **options)
+
+
 def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     from max_weights.renaming import renamed
 
@@ -283,6 +289,7 @@ hand_over(
     allocate=_allocate,
     allocate_as_bytes=_allocate_as_bytes,
     bring=_bring,
+    digests=_digests,
     load=_load,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,

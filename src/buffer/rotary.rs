@@ -76,7 +76,7 @@ mod tests {
         let rows = |ranges: &[Range<u64>]| -> Vec<u64> {
             pairs_to_halves(&[12, 3], 2, ranges).expect("two heads").into_iter().map(|range| range.start).collect()
         };
-        assert_eq!(rows(&[0..12]), [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
+        assert_eq!(rows(&[0..7, 7..12]), [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
         assert_eq!(rows(&[10..12, 2..4]), [9, 11, 4, 1]);
     }
 

@@ -90,6 +90,7 @@ impl Cut {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // ranges of an axis
 mod tests {
     use super::*;
 

@@ -136,10 +136,13 @@ impl Layout {
                 remember(checkpoint.file(file)?, faster);
             }
             asked.fetch_max(both, Ordering::Relaxed);
-            run(rest, faster == Backend::Direct)?;
-            return Ok(());
+            return run(rest, faster == Backend::Direct).map(drop);
         }
-        run(jobs, self.choice.backend == Backend::Direct).map(drop)
+        run(jobs, self.choice.backend == Backend::Direct)?;
+        if self.drop_cache {
+            forget(checkpoint, &extents)?;
+        }
+        Ok(())
     }
 
     /// Loads those that nothing can be done for but one after the other.
@@ -197,6 +200,17 @@ fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     spans.sort_unstable();
     if spans.windows(2).any(|pair| pair[1].0 < pair[0].1) {
         return Err(Error::Argument("out has the same memory for two tensors; each needs its own".into()));
+    }
+    Ok(())
+}
+
+/// Lets the page cache forget all from the first job in a file to the last: what straddles two jobs stayed when each of them ended.
+fn forget(checkpoint: &Checkpoint, extents: &[Extent]) -> Result<()> {
+    for jobs in extents.chunk_by(|a, b| a.file == b.file) {
+        if let [first, ..] = jobs {
+            let end = jobs.iter().map(|job| job.offset + job.len).max().unwrap_or_default();
+            checkpoint.file(first.file)?.forget(first.offset, end - first.offset);
+        }
     }
     Ok(())
 }

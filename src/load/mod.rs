@@ -5,6 +5,7 @@
 
 mod choice;
 mod cut;
+mod digest;
 mod engine;
 mod job;
 mod layout;
@@ -14,6 +15,7 @@ mod wanted;
 
 pub use choice::{Choice, LoadOptions};
 pub use cut::Cut;
+pub use digest::{check_digests, digests};
 pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
@@ -24,6 +26,8 @@ use crate::buffer::{Buffer, Index};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 
+/// Bytes that are read between two questions whether to go on.
+const READ_AT_A_TIME: usize = 1 << 20;
 /// Tensors between two questions whether to go on, where nothing is read.
 const ASKED_EVERY: usize = 1024;
 

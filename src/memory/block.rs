@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn an_impossible_size_is_an_error_that_names_it() {
         for len in [usize::MAX, isize::MAX as usize] {
-            let failed = Block::zeros(len).err().expect("no memory").to_string();
+            let failed = Block::zeros(len).expect_err("no memory").to_string();
             assert!(failed.contains(&format!("allocate {len} bytes")), "{failed}");
             assert!(Block::any(len).is_err());
         }

@@ -35,6 +35,10 @@ rules! {
         "a range of bytes reaches beyond the end of the file";
         "the file became shorter while its header was read, or its header lies in a way that no rule of its format names";
         super::FETCH_AGAIN;
+    TENSOR_DIGEST "tensor.digest" Error:
+        "a tensor has another digest than was expected";
+        "the file is damaged, or it is another version of the model than the one that the digests were taken of";
+        "fetch the file again; if the change is meant, take the digests anew";
     TENSOR_UNKNOWN_TYPE "tensor.unknown-type" Error:
         "the elements of the tensor are of a type that is not known here";
         "the file was written by a fork, or by a newer version of its library";

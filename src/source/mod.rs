@@ -70,7 +70,7 @@ pub trait Source: Send + Sync + fmt::Debug {
         let _ = (offset, len);
     }
 
-    /// Whether nearly all of these bytes are in the page cache, by samples; `None` where that is not known.
+    /// Whether nearly all of these bytes are in the page cache; `None` where that is not known.
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {
         let _ = (offset, len);
         None

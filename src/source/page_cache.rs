@@ -6,8 +6,10 @@ use std::io;
 use super::Filesystem;
 use crate::memory::{Aligned, DIRECT_ALIGN, READ_AHEAD};
 
-/// Looked at of a range, to tell whether it is in the page cache.
-const SAMPLES: u64 = 64;
+/// The unit of the page cache.
+const PAGE: u64 = 4096;
+/// The number of cachestat(2), the same on all processors.
+const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Asks for bytes to be read into the page cache; nobody waits for them.
 pub(super) fn will_need(file: &File, range: std::ops::Range<u64>) {
@@ -28,26 +30,35 @@ fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, advice) };
 }
 
-/// Whether nearly all of these bytes are in the page cache, by samples; `None` where that cannot be asked.
+/// Whether nearly all of these bytes are in the page cache; `None` where that cannot be asked. Nothing is read for it.
 pub(super) fn is_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
+    let pages = (offset + len).div_ceil(PAGE) - offset / PAGE;
+    let cached = cached_pages(file, offset, len).or_else(|| resident_pages(file, offset, len))?;
+    Some(cached * 100 >= pages * 98)
+}
+
+/// How many pages of a range are cached, by cachestat(2), which Linux has since 6.5.
+fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     use std::os::fd::AsRawFd;
-    let last = len.checked_sub(1)?;
-    let mut cached = 0;
-    for sample in 0..SAMPLES {
-        let at = offset + (u128::from(last) * u128::from(sample) / u128::from(SAMPLES)) as u64;
-        let mut byte = 0u8;
-        let part = libc::iovec { iov_base: std::ptr::from_mut(&mut byte).cast(), iov_len: 1 };
-        // SAFETY: the descriptor is open, and there is room for the one byte that is asked for.
-        let count = unsafe {
-            libc::preadv2(file.as_raw_fd(), &raw const part, 1, libc::off_t::try_from(at).ok()?, libc::RWF_NOWAIT)
-        };
-        match count {
-            1 => cached += 1,
-            _ if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => {}
-            _ => return None,
-        }
-    }
-    Some(cached * 100 >= SAMPLES * 98)
+    let range = [offset, len];
+    // Cached, dirty, under write-back, evicted, recently evicted.
+    let mut found = [0u64; 5];
+    // SAFETY: the descriptor is open; the call reads two numbers and writes five.
+    let failed = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
+    (failed == 0).then_some(found[0])
+}
+
+/// The same by mincore(2) of a mapping, for older systems.
+fn resident_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
+    let first = offset / PAGE * PAGE;
+    let len = usize::try_from(offset + len - first).ok().filter(|len| *len > 0)?;
+    // SAFETY: nothing is read through the mapping, which is gone at the end.
+    let map = unsafe { memmap2::MmapOptions::new().offset(first).len(len).map_copy_read_only(file) }.ok()?;
+    let mut resident = crate::budget::list::<u8>(len.div_ceil(PAGE as usize)).ok()?;
+    resident.resize(len.div_ceil(PAGE as usize), 0);
+    // SAFETY: the range is that of the mapping, and there is a byte for each of its pages.
+    let failed = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), len, resident.as_mut_ptr()) };
+    (failed == 0).then(|| resident.iter().map(|page| u64::from(page & 1)).sum())
 }
 
 /// On what kind of filesystem a file lies.
@@ -105,4 +116,40 @@ pub(super) fn read_direct<'a>(
         }
     }
     Ok(Some(&bytes[before..before + len]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_of_asking_find_the_pages_that_were_just_written() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&vec![1; 100_000]).expect("written");
+        for count in [cached_pages, resident_pages] {
+            // Both may be refused: by an older system, and in a container.
+            if let Some(pages) = count(&file, 5000, 50_000) {
+                assert_eq!(pages, 13);
+            }
+        }
+        assert_ne!(is_cached(&file, 0, 100_000), Some(false));
+    }
+
+    #[test]
+    fn a_direct_read_is_what_a_read_is_at_any_offset() {
+        let bytes: Vec<u8> = (0..50_000u32).map(|number| number as u8).collect();
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&bytes).expect("written");
+        let mut room = Aligned::default();
+        for (offset, len) in [(0, 50_000), (1, 4096), (4095, 2), (8192, 4096), (49_999, 1)] {
+            // None where the temporary folder is a RAM disk of an older system.
+            if let Some(read) = read_direct(&file, offset, len, &mut room).expect("read") {
+                assert_eq!(read, &bytes[offset as usize..][..len]);
+            }
+        }
+        let beyond = read_direct(&file, 49_990, 100, &mut room);
+        assert!(beyond.map_or_else(|error| error.kind() == io::ErrorKind::UnexpectedEof, |read| read.is_none()));
+    }
 }

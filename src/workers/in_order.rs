@@ -54,16 +54,13 @@ pub fn in_order<T: Send, S: Default>(
             match answers.recv_timeout(ASKED_EVERY) {
                 // Those that were stopped say so, too: that is not what went wrong.
                 Ok(Err(error)) if !matches!(error, Error::Interrupted) => failed = failed.or(Some(error)),
-                Ok(_) => {}
                 // All have answered; or one panicked, as this thread will when the scope ends.
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if interrupted.is_ok() => {
-                    interrupted = interrupt();
-                    if interrupted.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            if interrupted.is_ok() {
+                interrupted = interrupt();
+                stop.fetch_or(interrupted.is_err(), Ordering::Relaxed);
             }
         }
         interrupted.and(failed.map_or(Ok(()), Err))
@@ -82,7 +79,7 @@ mod tests {
     fn every_job_is_done_once_and_begun_in_order() {
         for threads in [1, 3, 100] {
             let begun = Mutex::new(Vec::new());
-            let done = in_order(threads, (0..50).collect(), &uninterrupted, |job: usize, _: &mut (), _| {
+            let done = in_order(threads, (0..50).collect(), &uninterrupted, |job: usize, (): &mut (), _| {
                 begun.lock().expect("no panic").push(job);
                 Ok(())
             });
@@ -96,7 +93,7 @@ mod tests {
     #[test]
     fn the_first_error_is_the_answer_and_ends_the_others() {
         let begun = AtomicUsize::new(0);
-        let failed = in_order(4, (0..1000).collect(), &uninterrupted, |job: usize, _: &mut (), go_on| {
+        let failed = in_order(4, (0..1000).collect(), &uninterrupted, |job: usize, (): &mut (), go_on| {
             begun.fetch_add(1, Ordering::Relaxed);
             if job == 7 {
                 return Err(Error::Argument("seven".into()));
@@ -111,7 +108,7 @@ mod tests {
     #[test]
     fn an_interrupt_ends_jobs_that_are_under_way() {
         let stop = || Err(Error::Argument("stop".into()));
-        let endless = |_: usize, _: &mut (), go_on: Interrupt<'_>| {
+        let endless = |_: usize, (): &mut (), go_on: Interrupt<'_>| {
             loop {
                 go_on()?;
                 std::thread::sleep(Duration::from_millis(1));

@@ -78,7 +78,7 @@ struct Pool {
     /// The process that made them: a forked child has the memory of the pool, but not its threads.
     process: u32,
     threads: usize,
-    pool: Arc<ThreadPool>,
+    workers: Arc<ThreadPool>,
 }
 
 /// The pool of the process.
@@ -118,7 +118,7 @@ impl Workers {
         let (process, threads) = (std::process::id(), threads());
         match current.take() {
             Some(found) if found.process == process && found.threads == threads => {
-                let pool = found.pool.clone();
+                let pool = found.workers.clone();
                 *current = Some(found);
                 return Some(pool);
             }
@@ -129,7 +129,7 @@ impl Workers {
         }
         let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("max_weights-{i}"));
         let pool = Arc::new(builder.build().ok()?);
-        *current = Some(Pool { process, threads, pool: pool.clone() });
+        *current = Some(Pool { process, threads, workers: pool.clone() });
         Some(pool)
     }
 }

@@ -52,6 +52,7 @@ handed! {
     BRING = "bring",
     BUFFER_OF_BYTES = "buffer_of_bytes",
     CONTAINS = "contains",
+    DIGESTS = "digests",
     FROM_NUMPY = "from_numpy",
     MEMMAP = "memmap",
     LOAD = "load",

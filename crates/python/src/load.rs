@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions};
+use max_weights::load::{Layout, LoadOptions, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::workers::{self, now_and_then};
 use pyo3::prelude::*;
@@ -17,6 +17,9 @@ use crate::error::{Outcome, interrupt};
 use crate::weights::WeightsNode;
 
 type Tensor = max_weights::buffer::Buffer;
+
+/// An axis, and the (start, stop) on it that are wanted.
+type Cut = (usize, Vec<(u64, u64)>);
 
 /// The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were read, in words.
 ///
@@ -41,7 +44,7 @@ pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
-    cuts: Option<Vec<Option<(usize, Vec<(u64, u64)>)>>>,
+    cuts: Option<Vec<Option<Cut>>>,
     own: bool,
     outs: HashMap<usize, Bound<'_, PyAny>>,
     backend: &str,
@@ -81,16 +84,7 @@ pub(crate) fn load_tensors(
         });
         let layout = Layout::new(&checkpoint, wanted.collect::<Result<_, _>>()?, own, &given, &options)?;
         let (bytes, choice) = (layout.bytes(), layout.choice().to_string());
-        let tell = |done: u64| {
-            let Some(progress) = &progress else { return Ok(()) };
-            let told = reattached(|py| {
-                progress.call1(py, (done, bytes)).map(drop).map_err(|error| {
-                    error.restore(py);
-                    Error::Interrupted
-                })
-            });
-            told.unwrap_or(Err(Error::Interrupted))
-        };
+        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
         let loaded = layout.run(&checkpoint, room, &done, &now_and_then(&go_on))?;
@@ -104,6 +98,42 @@ pub(crate) fn load_tensors(
         made.push(Buffer::new(tensor));
     }
     Ok((made, choice))
+}
+
+/// The digests of the tensors of these full names, in this order; an error if one is another than the one that is expected.
+#[pyfunction]
+#[pyo3(signature = (node, names, expected=None, *, threads=None, progress=None))]
+pub(crate) fn digests_of(
+    node: &Bound<'_, WeightsNode>,
+    names: Vec<String>,
+    expected: Option<Vec<String>>,
+    threads: Option<NonZero<usize>>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Vec<String>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).sum();
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    Ok(detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = digests(&checkpoint, &numbers, threads.map(NonZero::get), &done, &now_and_then(&go_on))?;
+        check_digests(&checkpoint, &numbers, &expected.unwrap_or_default(), &found)?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(found)
+    })?)
+}
+
+/// Tells how far it is; what the function raises ends the work.
+fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
+    let Some(progress) = progress else { return Ok(()) };
+    let told = reattached(|py| {
+        progress.call1(py, (done, bytes)).map(drop).map_err(|error| {
+            error.restore(py);
+            Error::Interrupted
+        })
+    });
+    told.unwrap_or(Err(Error::Interrupted))
 }
 
 /// Sets how many threads everything uses; None: as many as the process may use.

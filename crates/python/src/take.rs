@@ -107,7 +107,7 @@ impl WeightsNode {
         let Some(heads) = self.shared().heads(number) else { return Ok(cut) };
         let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
         let ranges = match cut {
-            None => vec![0..shape.first().map_or(0, |&rows| rows as u64)],
+            None => Vec::from([0..shape.first().map_or(0, |&rows| rows as u64)]),
             Some((0, ranges)) => ranges,
             Some(_) => {
                 let cause = "its rows stand in another order in the file, so that it can be cut along axis 0 alone";

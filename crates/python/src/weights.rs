@@ -399,6 +399,7 @@ impl WeightsNode {
     ///         says; or as many as the process may use, and more where a disk is waited for.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
+    ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
     ///
     /// Raises:
@@ -406,9 +407,10 @@ impl WeightsNode {
     ///     ValueError: two weights get one name; an `out` does not fit; the tensors take more than `max_host_bytes`.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: a file is another than when it was opened.
+    ///     FormatError: a digest is another than in `verify`.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,
@@ -416,6 +418,31 @@ impl WeightsNode {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         handed::LOAD.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits}, in file order.
+    ///
+    /// A digest is the SHA-256 of the elements in C order and little-endian byte order, of packed blocks as they are: a tensor has the same one
+    /// in every file and format. All bytes are read.
+    ///
+    /// Args:
+    ///     select: Which; see `load`.
+    ///     threads: How many; see `load`.
+    ///     progress: A function of (bytes done, bytes of all), or True for a bar.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: `select` names what is not there.
+    ///     FileChangedError: a file was truncated meanwhile.
+    #[pyo3(
+        signature = (select=None, **options),
+        text_signature = "($self, select=None, *, threads=None, progress=None)"
+    )]
+    fn digests<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::DIGESTS.get(slf.py())?.call((slf, select), options)
     }
 
     /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.

@@ -1,0 +1,79 @@
+//! Digests of tensors: SHA-256 of their elements, whatever file they lie in.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+
+use super::READ_AT_A_TIME;
+use crate::checkpoint::Checkpoint;
+use crate::error::{Fault, Result};
+use crate::rules;
+use crate::workers::{self, Interrupt, in_order};
+
+/// What a digest begins with.
+const ALGORITHM: &str = "sha256:";
+
+/// The digests of weights by their numbers, in that order: `sha256:` and 64 hexadecimal digits. They are taken of the elements in C order and in
+/// little-endian byte order, of packed blocks as they are, so that a tensor has the same digest in every file and format.
+///
+/// # Panics
+/// If there is no weight of one of these numbers.
+pub fn digests(
+    checkpoint: &Checkpoint,
+    numbers: &[usize],
+    threads: Option<usize>,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<String>> {
+    let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
+    order.sort_by_key(|&(_, number)| {
+        let info = checkpoint.catalog().table().get(number);
+        (info.file, info.span.start())
+    });
+    let found: Mutex<BTreeMap<usize, String>> = Mutex::default();
+    in_order(
+        threads.unwrap_or_else(workers::threads),
+        order,
+        interrupt,
+        |(position, number), read: &mut Vec<u8>, go_on| {
+            let tensor = checkpoint.tensor(number)?.contiguous(go_on)?;
+            let (storage, reach) = (tensor.storage(), tensor.reach());
+            let mut hash = Sha256::new();
+            for start in reach.clone().step_by(READ_AT_A_TIME) {
+                let len = READ_AT_A_TIME.min(reach.end - start);
+                read.resize(len, 0);
+                storage.copy_runs(std::iter::once((start, len)), read)?;
+                hash.update(&*read);
+                go_on()?;
+            }
+            let mut digest = ALGORITHM.to_owned();
+            for byte in hash.finalize() {
+                digest.push_str(&format!("{byte:02x}"));
+            }
+            found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
+            done.fetch_add(tensor.size() as u64, Ordering::Relaxed);
+            Ok(())
+        },
+    )?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+}
+
+/// An error for the first weight whose digest is another than the one that is expected.
+///
+/// # Panics
+/// If there is no weight of one of these numbers.
+pub fn check_digests(checkpoint: &Checkpoint, numbers: &[usize], expected: &[String], found: &[String]) -> Result<()> {
+    for ((&number, expected), found) in numbers.iter().zip(expected).zip(found) {
+        if expected.eq_ignore_ascii_case(found) {
+            continue;
+        }
+        let info = checkpoint.catalog().table().get(number);
+        let cause = format!("its digest is {found}, and {expected} was expected");
+        let path = &checkpoint.catalog().files()[info.file as usize].path;
+        let fault = Fault::new(rules::TENSOR_DIGEST, cause).tensor(info.name).offset(info.span.start());
+        return Err(fault.path(path).format());
+    }
+    Ok(())
+}
