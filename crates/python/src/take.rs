@@ -107,7 +107,7 @@ impl WeightsNode {
         let Some(heads) = self.shared().heads(number) else { return Ok(cut) };
         let shape: Vec<i64> = self.catalog().table().get(number).shape.iter().map(|&dim| dim as i64).collect();
         let ranges = match cut {
-            None => Vec::from([0..shape.first().map_or(0, |&rows| rows as u64)]),
+            None => std::iter::once(0..shape.first().map_or(0, |&rows| rows as u64)).collect(),
             Some((0, ranges)) => ranges,
             Some(_) => {
                 let cause = "its rows stand in another order in the file, so that it can be cut along axis 0 alone";
