@@ -46,6 +46,8 @@ pub struct Choice {
     pub threads: usize,
     /// Whether pages of views are brought into memory.
     pub fetch: bool,
+    /// Whether what is read comes through the mapping first, where it comes from a disk.
+    pub map: bool,
     /// Why.
     pub reason: String,
 }
@@ -82,7 +84,8 @@ impl Choice {
             (true, None) => many(FROM_DISK),
             (false, _) => threads.unwrap_or_else(workers::threads),
         };
-        let chosen = |backend, fetch, reason: String| Ok(Self { backend, cold, threads, fetch, reason });
+        let map = asked == Backend::Auto && network.is_none() && !options.drop_cache;
+        let chosen = |backend, fetch, reason: String| Ok(Self { backend, cold, threads, fetch, map, reason });
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
             return chosen(backend, true, "it was asked for".to_owned());
@@ -116,7 +119,9 @@ impl Choice {
                 chosen(Backend::Direct, true, "this disk was faster past the page cache before".to_owned())
             }
             Some(_) => chosen(Backend::Read, true, "this disk was faster through the page cache before".to_owned()),
-            None if bytes < 2 * PROBED => chosen(Backend::Read, true, "so little is read in any way".to_owned()),
+            None if bytes < 8 * PROBES * PROBED => {
+                chosen(Backend::Read, true, "so little is read in any way".to_owned())
+            }
             None => chosen(Backend::Auto, true, "both ways of reading are tried".to_owned()),
         }
     }
@@ -127,8 +132,10 @@ impl Choice {
     }
 }
 
-/// Bytes that are read in each of two ways to see which is faster.
-pub(super) const PROBED: u64 = 96 << 20;
+/// Bytes that are read at a time in each of two ways to see which is faster…
+pub(super) const PROBED: u64 = 48 << 20;
+/// … and how often. The page cache is left aside where that is faster by a quarter: it serves the next load, too.
+pub(super) const PROBES: u64 = 2;
 
 /// The faster way of reading, by device.
 static FASTER: Mutex<Vec<(u64, Backend)>> = Mutex::new(Vec::new());

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::choice::{PROBED, remember};
+use super::ahead::Ahead;
+use super::choice::{PROBED, PROBES, remember};
 use super::job::{Extent, Job, Scratch};
 use super::layout::{Destination, Layout, Way};
 use super::plan::Plan;
@@ -18,9 +19,6 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
-
-/// How far ahead of the job that begins bytes are asked for, where they are not in the page cache.
-const AHEAD: u64 = 32 << 20;
 
 impl Layout {
     /// Brings everything into memory. The results stand in the order in which the tensors were wanted; those with memory of the caller's are
@@ -104,13 +102,13 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
-        let asked = AtomicUsize::new(0);
+        let ahead = Ahead::new(checkpoint, &extents);
         let run = |jobs: Vec<Job<'_>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
             in_order(self.choice.threads, jobs, interrupt, |job: Job<'_>, scratch: &mut Scratch, interrupt| {
-                let Extent { file, offset, len, before } = job.extent;
+                let Extent { file, offset, len, .. } = job.extent;
                 if self.choice.cold && !direct {
-                    ask_ahead(checkpoint, &extents, &asked, before + AHEAD)?;
+                    ahead.before(&job.extent, self.choice.map)?;
                 }
                 job.run(checkpoint, direct, scratch, interrupt)?;
                 done.fetch_add(len, Ordering::Relaxed);
@@ -122,21 +120,19 @@ impl Layout {
             Ok(begun.elapsed())
         };
         if self.choice.backend == Backend::Auto {
-            let both = jobs.partition_point(|job| job.extent.before < 2 * PROBED);
-            let first = jobs.partition_point(|job| job.extent.before < PROBED);
-            let rest = jobs.split_off(both);
-            let direct = jobs.split_off(first);
-            let file = direct.first().map(|job| job.extent.file);
-            asked.store(both, Ordering::Relaxed);
-            let past = run(direct, true)?;
-            asked.store(0, Ordering::Relaxed);
-            let through = run(jobs, false)?;
-            let faster = if past < through { Backend::Direct } else { Backend::Read };
-            if let Some(file) = file {
-                remember(checkpoint.file(file)?, faster);
+            // In turns, because a disk is now slower and now faster.
+            let mut took = [Duration::ZERO; 2];
+            for turn in 1..=2 * PROBES {
+                let end = jobs.partition_point(|job| job.extent.before < turn * PROBED);
+                let rest = jobs.split_off(end);
+                let direct = turn % 2 == 1;
+                took[usize::from(direct)] += run(std::mem::replace(&mut jobs, rest), direct)?;
             }
-            asked.fetch_max(both, Ordering::Relaxed);
-            return run(rest, faster == Backend::Direct).map(drop);
+            let faster = if took[1] * 5 < took[0] * 4 { Backend::Direct } else { Backend::Read };
+            if let Some(extent) = extents.first() {
+                remember(checkpoint.file(extent.file)?, faster);
+            }
+            return run(jobs, faster == Backend::Direct).map(drop);
         }
         run(jobs, self.choice.backend == Backend::Direct)?;
         if self.drop_cache {
@@ -213,15 +209,4 @@ fn forget(checkpoint: &Checkpoint, extents: &[Extent]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Asks for the bytes of the jobs to come, up to those that begin at `until`.
-fn ask_ahead(checkpoint: &Checkpoint, extents: &[Extent], asked: &AtomicUsize, until: u64) -> Result<()> {
-    loop {
-        let next = asked.load(Ordering::Relaxed);
-        let Some(extent) = extents.get(next).filter(|extent| extent.before < until) else { return Ok(()) };
-        if asked.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            checkpoint.file(extent.file)?.read_ahead(extent.offset, extent.len);
-        }
-    }
 }

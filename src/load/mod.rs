@@ -3,6 +3,7 @@
 //! A tensor is a view of the mapping where the file allows it; otherwise its bytes are read, inflated and swapped into a block of their
 //! own. No lock is held meanwhile.
 
+mod ahead;
 mod choice;
 mod cut;
 mod digest;
