@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use super::direct::has_rings;
 use super::job::Sizes;
 use super::placement::{Placement, Transform};
 use super::wanted::Wanted;
@@ -44,6 +45,8 @@ pub struct Choice {
     pub cold: bool,
     /// How many threads read.
     pub threads: usize,
+    /// How many read past the page cache: fewer, where each has several requests under way.
+    pub direct_threads: usize,
     /// Whether pages of views are brought into memory.
     pub fetch: bool,
     /// Whether what is read comes through the mapping first, where it comes from a disk.
@@ -61,7 +64,8 @@ impl fmt::Display for Choice {
             Backend::Direct => "direct",
         };
         let from = if self.cold { "not in the page cache" } else { "in the page cache" };
-        write!(f, "{way}, {} threads, {from}: {}", self.threads, self.reason)
+        let threads = if self.backend == Backend::Direct { self.direct_threads } else { self.threads };
+        write!(f, "{way}, {threads} threads, {from}: {}", self.reason)
     }
 }
 
@@ -79,13 +83,18 @@ impl Choice {
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
+        let direct_threads = || many(if has_rings() { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
             (true, Some(_)) => many(FROM_NETWORK),
             (true, None) => many(FROM_DISK),
             (false, _) => threads.unwrap_or_else(workers::threads),
         };
         let map = asked == Backend::Auto && network.is_none() && !options.drop_cache;
-        let chosen = |backend, fetch, reason: String| Ok(Self { backend, cold, threads, fetch, map, reason });
+        let chosen = |backend, fetch, reason: String| {
+            let direct = matches!(backend, Backend::Direct | Backend::Auto);
+            let direct_threads = if direct { direct_threads() } else { threads };
+            Ok(Self { backend, cold, threads, direct_threads, fetch, map, reason })
+        };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
             return chosen(backend, true, "it was asked for".to_owned());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::choice::{PROBED, PROBES, remember};
+use super::direct::{Reader, TOGETHER};
 use super::job::{Extent, Job, Scratch};
 use super::layout::{Destination, Layout, Way};
 use super::plan::Plan;
@@ -103,20 +104,33 @@ impl Layout {
     ) -> Result<()> {
         let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
         let ahead = Ahead::new(checkpoint, &extents);
+        let finished = |Extent { file, offset, len, .. }: Extent| {
+            done.fetch_add(len, Ordering::Relaxed);
+            if self.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
+        };
         let run = |jobs: Vec<Job<'_>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
-            in_order(self.choice.threads, jobs, interrupt, |job: Job<'_>, scratch: &mut Scratch, interrupt| {
-                let Extent { file, offset, len, .. } = job.extent;
-                if self.choice.cold && !direct {
-                    ahead.before(&job.extent, self.choice.map)?;
-                }
-                job.run(checkpoint, direct, scratch, interrupt)?;
-                done.fetch_add(len, Ordering::Relaxed);
-                if self.drop_cache {
-                    checkpoint.file(file)?.forget(offset, len);
-                }
-                Ok(())
-            })?;
+            if direct {
+                in_order(
+                    self.choice.direct_threads,
+                    together(jobs),
+                    interrupt,
+                    |jobs, reader: &mut Reader, interrupt| {
+                        let extents: Vec<Extent> = jobs.iter().map(|job: &Job<'_>| job.extent).collect();
+                        reader.run(checkpoint, jobs, interrupt)?;
+                        extents.into_iter().try_for_each(finished)
+                    },
+                )?;
+            } else {
+                in_order(self.choice.threads, jobs, interrupt, |job, scratch: &mut Scratch, interrupt| {
+                    let extent = job.extent;
+                    if self.choice.cold {
+                        ahead.before(&extent, self.choice.map)?;
+                    }
+                    job.run(checkpoint, scratch, interrupt)?;
+                    finished(extent)
+                })?;
+            }
             Ok(begun.elapsed())
         };
         if self.choice.backend == Backend::Auto {
@@ -198,6 +212,18 @@ fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
         return Err(Error::Argument("out has the same memory for two tensors; each needs its own".into()));
     }
     Ok(())
+}
+
+/// Jobs in groups of one file each.
+fn together(jobs: Vec<Job<'_>>) -> Vec<Vec<Job<'_>>> {
+    let mut groups: Vec<Vec<Job<'_>>> = Vec::new();
+    for job in jobs {
+        match groups.last_mut() {
+            Some(group) if group.len() < TOGETHER && group[0].extent.file == job.extent.file => group.push(job),
+            _ => groups.push(vec![job]),
+        }
+    }
+    groups
 }
 
 /// Lets the page cache forget all from the first job in a file to the last: what straddles two jobs stayed when each of them ended.

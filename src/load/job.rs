@@ -5,7 +5,7 @@ use super::layout::{GAP, Run};
 use super::wanted::Conversion;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::memory::{self, Aligned};
+use crate::memory;
 use crate::source::Part;
 use crate::workers::Interrupt;
 
@@ -62,10 +62,14 @@ pub(super) struct Piece<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     read: Vec<u8>,
+    pub(super) made: Made,
+}
+
+/// What stands between the bytes of a file and what is wanted of them.
+#[derive(Debug, Default)]
+pub(super) struct Made {
     gathered: Vec<u8>,
     decoded: Vec<u8>,
-    /// What direct reads fill.
-    aligned: Aligned,
 }
 
 impl Run {
@@ -122,7 +126,7 @@ impl Piece<'_> {
     }
 
     /// Makes of bytes that were read what is wanted.
-    fn make(self, bytes: &[u8], gathered: &mut Vec<u8>, decoded: &mut Vec<u8>) -> Result<()> {
+    fn make(self, bytes: &[u8], Made { gathered, decoded }: &mut Made) -> Result<()> {
         let Some((rows, cut)) = self.rows else {
             return self.conversion.apply(bytes, self.out, self.stream, decoded);
         };
@@ -147,28 +151,14 @@ impl Job<'_> {
             && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
     }
 
-    /// Does the work. `direct`: past the page cache.
-    pub(super) fn run(
-        self,
-        checkpoint: &Checkpoint,
-        direct: bool,
-        scratch: &mut Scratch,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    /// Does the work.
+    pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
         let file = checkpoint.file(self.extent.file)?;
         let Extent { offset, len, .. } = self.extent;
-        let Scratch { read, gathered, decoded, aligned } = scratch;
+        let Scratch { read, made } = scratch;
         if self.pieces.is_empty() {
             let mapping = file.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
             return mapping.populate(offset as usize, len as usize);
-        }
-        if direct && let Some(bytes) = file.read_direct(offset, len as usize, aligned)? {
-            for piece in self.pieces {
-                let start = (piece.offset - offset) as usize;
-                let len = piece.len;
-                piece.make(&bytes[start..start + len], gathered, decoded)?;
-            }
-            return Ok(());
         }
         if self.pieces[0].is_plain() {
             let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
@@ -185,7 +175,17 @@ impl Job<'_> {
             .collect();
         file.read(&mut parts, interrupt)?;
         for (part, piece) in parts.into_iter().zip(self.pieces) {
-            piece.make(part.bytes, gathered, decoded)?;
+            piece.make(part.bytes, made)?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is wanted of all bytes of the job's extent.
+    pub(super) fn make(self, bytes: &[u8], made: &mut Made) -> Result<()> {
+        for piece in self.pieces {
+            let start = (piece.offset - self.extent.offset) as usize;
+            let len = piece.len;
+            piece.make(&bytes[start..start + len], made)?;
         }
         Ok(())
     }

@@ -190,7 +190,9 @@ impl Layout {
                 largest = largest.max(one.placement.segment.span.len() + one.placement.len);
             }
         }
-        let read = self.choice.threads * self.choice.sizes().converted * 2;
+        // What is read and what is gathered of it, or the queue of direct reads.
+        let at_once = self.choice.threads.max(8 * self.choice.direct_threads);
+        let read = at_once * self.choice.sizes().converted * 2;
         Ok(bytes + largest + if self.runs.is_empty() { 0 } else { read as u64 })
     }
 

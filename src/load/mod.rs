@@ -7,6 +7,7 @@ mod ahead;
 mod choice;
 mod cut;
 mod digest;
+mod direct;
 mod engine;
 mod job;
 mod layout;

@@ -9,11 +9,9 @@ use memmap2::MmapOptions;
 use once_cell::race::OnceBox;
 
 #[cfg(target_os = "linux")]
-use super::{Filesystem, page_cache};
+use super::{Filesystem, direct, page_cache};
 use super::{Part, Source, no_memory};
 use crate::error::{Error, Fault, Result};
-#[cfg(target_os = "linux")]
-use crate::memory::Aligned;
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
@@ -184,13 +182,8 @@ impl Source for LocalFile {
     }
 
     #[cfg(target_os = "linux")]
-    fn read_direct<'a>(&self, offset: u64, len: usize, room: &'a mut Aligned) -> Result<Option<&'a [u8]>> {
-        self.with_file(|file| {
-            page_cache::read_direct(file, offset, len, room).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => self.origin.truncated(),
-                _ => Error::io(self.path(), format!("read {len} bytes at {offset} past the page cache"), error),
-            })
-        })
+    fn open_direct(&self) -> Option<File> {
+        self.with_file(|file| Ok(direct::open(file))).ok()?
     }
 
     #[cfg(target_os = "linux")]

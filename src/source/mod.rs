@@ -2,11 +2,14 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+#[cfg(target_os = "linux")]
+pub mod direct;
 mod file;
 #[cfg(target_os = "linux")]
 mod page_cache;
 
 use std::fmt;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ pub use bytes::InMemory;
 pub use file::LocalFile;
 
 use crate::error::{Error, Result};
-use crate::memory::{Aligned, Block, Origin, Storage};
+use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -81,10 +84,9 @@ pub trait Source: Send + Sync + fmt::Debug {
         let _ = (offset, len);
     }
 
-    /// Reads `len` bytes past the page cache, into `room`; `None` where that is not possible.
-    fn read_direct<'a>(&self, offset: u64, len: usize, room: &'a mut Aligned) -> Result<Option<&'a [u8]>> {
-        let _ = (offset, len, room);
-        Ok(None)
+    /// The same file, for [`direct`] reads past the page cache; `None` where there are none.
+    fn open_direct(&self) -> Option<File> {
+        None
     }
 
     /// The kind of filesystem that it lies on; `None` where that is not known.

@@ -1,10 +1,9 @@
-//! What the system knows of an open file: whether its bytes are in the page cache, on what kind of filesystem it lies, and reads past the cache.
+//! What the system knows of an open file: whether its bytes are in the page cache, and on what kind of filesystem it lies.
 
 use std::fs::File;
-use std::io;
 
 use super::Filesystem;
-use crate::memory::{Aligned, DIRECT_ALIGN, READ_AHEAD};
+use crate::memory::READ_AHEAD;
 
 /// The unit of the page cache.
 const PAGE: u64 = 4096;
@@ -86,38 +85,6 @@ pub(super) fn filesystem(file: &File) -> Option<Filesystem> {
     })
 }
 
-/// Reads whole pages around these bytes past the page cache; `None` where the filesystem does not do that.
-pub(super) fn read_direct<'a>(
-    file: &File,
-    offset: u64,
-    len: usize,
-    room: &'a mut Aligned,
-) -> io::Result<Option<&'a [u8]>> {
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::{FileExt, OpenOptionsExt};
-    // By the descriptor, so that it is the same file under whatever name.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let Ok(direct) = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) else {
-        return Ok(None);
-    };
-    let before = (offset % DIRECT_ALIGN as u64) as usize;
-    let whole = (before + len).next_multiple_of(DIRECT_ALIGN);
-    let bytes = room.room(whole).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut done = 0;
-    while done < before + len {
-        match direct.read_at(&mut bytes[done..], offset - before as u64 + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            // What ends in the middle of a page ends the file.
-            Ok(count) if count % DIRECT_ALIGN == 0 || done + count >= before + len => done += count,
-            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Some(&bytes[before..before + len]))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -135,21 +102,5 @@ mod tests {
             }
         }
         assert_ne!(is_cached(&file, 0, 100_000), Some(false));
-    }
-
-    #[test]
-    fn a_direct_read_is_what_a_read_is_at_any_offset() {
-        let bytes: Vec<u8> = (0..50_000u32).map(|number| number as u8).collect();
-        let mut file = tempfile::tempfile().expect("a file");
-        file.write_all(&bytes).expect("written");
-        let mut room = Aligned::default();
-        for (offset, len) in [(0, 50_000), (1, 4096), (4095, 2), (8192, 4096), (49_999, 1)] {
-            // None where the temporary folder is a RAM disk of an older system.
-            if let Some(read) = read_direct(&file, offset, len, &mut room).expect("read") {
-                assert_eq!(read, &bytes[offset as usize..][..len]);
-            }
-        }
-        let beyond = read_direct(&file, 49_990, 100, &mut room);
-        assert!(beyond.map_or_else(|error| error.kind() == io::ErrorKind::UnexpectedEof, |read| read.is_none()));
     }
 }

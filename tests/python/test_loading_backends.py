@@ -37,6 +37,14 @@ def test_every_backend_gives_the_same(models: Path, name: str, backend: Any, dty
         assert same(opened.load(dtype=dtype, backend=backend, threads=3, framework="numpy"), expected)
 
 
+def test_direct_reads_need_no_io_uring(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    expected = weights.load(copy=True, framework="numpy")
+    monkeypatch.setenv("MAX_WEIGHTS_IO_URING", "0")
+    assert same(weights.load(backend="direct", framework="numpy"), expected)
+    assert same(weights.load(backend="direct", threads=1, framework="numpy"), expected)
+
+
 def test_mmap_gives_views_and_the_others_memory_of_its_own(models: Path) -> None:
     path = models / "minilm.safetensors"
     for opened in ("auto", "mmap", "read", "direct"):

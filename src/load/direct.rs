@@ -1,0 +1,90 @@
+//! Jobs that are read past the page cache: several requests under way on each thread, or one on each of many.
+
+#[cfg(target_os = "linux")]
+use std::cell::OnceCell;
+
+use super::job::{Job, Scratch};
+use crate::checkpoint::Checkpoint;
+#[cfg(target_os = "linux")]
+use crate::error::Error;
+use crate::error::Result;
+#[cfg(target_os = "linux")]
+use crate::memory::Aligned;
+#[cfg(target_os = "linux")]
+use crate::source::direct::{self, Request, Ring};
+use crate::workers::Interrupt;
+
+/// Jobs that a thread takes at a time, so that its queue seldom runs empty.
+pub(super) const TOGETHER: usize = 32;
+
+/// What a thread keeps between jobs.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    scratch: Scratch,
+    /// None where the system has no rings.
+    #[cfg(target_os = "linux")]
+    ring: OnceCell<Option<Ring>>,
+    #[cfg(target_os = "linux")]
+    room: Aligned,
+}
+
+/// Whether one thread can have several requests under way.
+pub(super) fn has_rings() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        Ring::new().is_some()
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Reader {
+    /// Does jobs of one file, through the page cache.
+    pub(super) fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+        jobs.into_iter().try_for_each(|job| job.run(checkpoint, &mut self.scratch, interrupt))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Reader {
+    /// Does jobs of one file; through the page cache, where the filesystem has nothing else.
+    pub(super) fn run<'a>(
+        &mut self,
+        checkpoint: &Checkpoint,
+        jobs: Vec<Job<'a>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Self { scratch, ring, room } = self;
+        let Some(first) = jobs.first() else { return Ok(()) };
+        let source = checkpoint.file(first.extent.file)?;
+        let Some(file) = source.open_direct() else {
+            return jobs.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt));
+        };
+        let mut alone = |job: Job<'a>, scratch: &mut Scratch| {
+            interrupt()?;
+            let (offset, len) = (job.extent.offset, job.extent.len as usize);
+            match direct::read(&file, offset, len, room) {
+                Ok(Some(bytes)) => job.make(bytes, &mut scratch.made),
+                Ok(None) => job.run(checkpoint, scratch, interrupt),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(source.origin().truncated()),
+                Err(error) => {
+                    Err(Error::io(source.path(), format!("read {len} bytes at {offset} past the page cache"), error))
+                }
+            }
+        };
+        ring.get_or_init(Ring::new);
+        let Some(ring) = ring.get_mut().and_then(Option::as_mut) else {
+            return jobs.into_iter().try_for_each(|job| alone(job, scratch));
+        };
+        let request = |job: Job<'a>| {
+            let (offset, len) = (job.extent.offset, job.extent.len as usize);
+            Request { item: job, file: &file, offset, len }
+        };
+        let requests = jobs.into_iter().map(request).collect();
+        ring.read_each(requests, interrupt, |job, bytes| match bytes {
+            Some(bytes) => job.make(bytes, &mut scratch.made),
+            None => alone(job, scratch),
+        })
+    }
+}
