@@ -1,8 +1,8 @@
 //! Bytes that come from a disk: how they are asked for before they are needed.
 //!
-//! Where nearly all of a file is wanted, its pages are fetched through the mapping by several threads: the system reads ahead in long requests
-//! and keeps them in large pages, which cost next to nothing to map and to copy. Where parts of it are wanted, just those are asked for, some way
-//! ahead; they come in small pages, and nothing that is not wanted comes with them.
+//! Where nearly all of a file is wanted, several threads at a time read it or touch its pages, and nothing else is done: the system reads ahead in
+//! long requests, and keeps what comes in large pages, which cost next to nothing to map. Where parts of it are wanted, just those are asked for,
+//! some way ahead; they come in small pages, and nothing that is not wanted comes with them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,14 +39,10 @@ impl<'a> Ahead<'a> {
         Self { checkpoint, extents, asked: AtomicUsize::new(0), dense }
     }
 
-    /// Sees to it that the bytes of a job that begins now, and of those after it, are on their way. `map`: through the mapping, and then those of
-    /// the job have come.
-    pub(super) fn before(&self, job: &Extent, map: bool) -> Result<()> {
+    /// Sees to it that the bytes of a job that begins now, and of those after it, are on their way.
+    pub(super) fn before(&self, job: &Extent) -> Result<()> {
         if self.dense.contains(&job.file) {
-            return match self.checkpoint.file(job.file)?.mapping() {
-                Ok(mapping) if map => mapping.populate(job.offset as usize, job.len as usize),
-                _ => Ok(()),
-            };
+            return Ok(());
         }
         loop {
             let next = self.asked.load(Ordering::Relaxed);

@@ -49,8 +49,6 @@ pub struct Choice {
     pub direct_threads: usize,
     /// Whether pages of views are brought into memory.
     pub fetch: bool,
-    /// Whether what is read comes through the mapping first, where it comes from a disk.
-    pub map: bool,
     /// Why.
     pub reason: String,
 }
@@ -89,11 +87,10 @@ impl Choice {
             (true, None) => many(FROM_DISK),
             (false, _) => threads.unwrap_or_else(workers::threads),
         };
-        let map = asked == Backend::Auto && network.is_none() && !options.drop_cache;
         let chosen = |backend, fetch, reason: String| {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
-            Ok(Self { backend, cold, threads, direct_threads, fetch, map, reason })
+            Ok(Self { backend, cold, threads, direct_threads, fetch, reason })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };

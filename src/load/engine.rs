@@ -125,7 +125,7 @@ impl Layout {
                 in_order(self.choice.threads, jobs, interrupt, |job, scratch: &mut Scratch, interrupt| {
                     let extent = job.extent;
                     if self.choice.cold {
-                        ahead.before(&extent, self.choice.map)?;
+                        ahead.before(&extent)?;
                     }
                     job.run(checkpoint, scratch, interrupt)?;
                     finished(extent)
