@@ -181,3 +181,21 @@ def test_a_tensor_of_another_digest_is_not_handed_out_and_nothing_is_written(mod
     assert not out.any()
     with pytest.raises(ValueError, match=r"verify has no digest of 'pooler\.dense\.weight'"):
         weights.load("pooler", verify={"pooler.dense.bias": digests["pooler.dense.bias"]})
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_of_a_file_on_a_disk_no_more_is_read_than_the_parts_that_are_wanted(tmp_path: Path, copy: bool) -> None:
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "model.safetensors"
+    save_file({f"t{i}": np.full(1 << 20, i, np.float32) for i in range(16)}, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached(path) > 0.5:
+        pytest.skip("the temporary folder is on a RAM disk, which has no page cache to look into")
+    weights = max_weights.load_weights(path)
+    before = cached(path)
+    loaded = weights.load(["t2", "t9", "t14"], copy=copy, backend="read" if copy else "mmap", framework="numpy")
+    assert [int(tensor[0]) for tensor in loaded.values()] == [2, 9, 14]
+    assert cached(path) - before < 3 / 16 * 1.05
