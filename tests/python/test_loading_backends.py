@@ -188,7 +188,7 @@ def test_of_a_file_on_a_disk_no_more_is_read_than_the_parts_that_are_wanted(tmp_
     from safetensors.numpy import save_file
 
     path = tmp_path / "model.safetensors"
-    save_file({f"t{i}": np.full(1 << 20, i, np.float32) for i in range(16)}, path)
+    save_file({f"t{i:02}": np.full(1 << 20, i, np.float32) for i in range(16)}, path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -196,6 +196,6 @@ def test_of_a_file_on_a_disk_no_more_is_read_than_the_parts_that_are_wanted(tmp_
         pytest.skip("the temporary folder is on a RAM disk, which has no page cache to look into")
     weights = max_weights.load_weights(path)
     before = cached(path)
-    loaded = weights.load(["t2", "t9", "t14"], copy=copy, backend="read" if copy else "mmap", framework="numpy")
+    loaded = weights.load(["t02", "t09", "t14"], copy=copy, backend="read" if copy else "mmap", framework="numpy")
     assert [int(tensor[0]) for tensor in loaded.values()] == [2, 9, 14]
     assert cached(path) - before < 3 / 16 * 1.05
