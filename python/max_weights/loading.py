@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, load_tensors, near_names, shown
+from max_weights._core import GGUFWeights, load_tensors, shown
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError, WeightNotFoundError
+from max_weights.errors import ArgumentError
+from max_weights.selection import Select, fits, not_found, selected
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
 __all__ = ["Rename", "Select", "as_they_are", "load", "own_dtype", "renamed_by", "selected"]
 
-Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
-"""Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
-of these, or a function of the name.
-"""
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
 _Convert = Callable[["Buffer", "WeightInfo"], Any]
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 def load(
@@ -61,7 +54,7 @@ def load(
     outs = {}
     for name, memory in ({} if out is None else out).items():
         if name not in positions:
-            raise _unknown(name, list(positions), "out names")
+            raise not_found(name, list(positions), "out names")
         outs[positions[name]] = memory
     told, end = _progress(progress)
     try:
@@ -105,25 +98,6 @@ def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
     return node.infos() if isinstance(node, GGUFWeights) else ()
 
 
-def selected(names: list[str], select: Select) -> list[str]:
-    """Those of `names` that are selected, in their order.
-
-    Raises:
-        WeightNotFoundError: a name, glob or regular expression that selects nothing; of a name, up to three near ones.
-    """
-    if callable(select):
-        return [name for name in names if select(name)]
-    patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
-    found: set[str] = set()
-    for pattern in patterns:
-        fits = _fits(pattern)
-        fitting = [name for name in names if fits(name)]
-        if not fitting:
-            raise _unknown(pattern if isinstance(pattern, str) else pattern.pattern, names, "select asks for")
-        found.update(fitting)
-    return [name for name in names if name in found]
-
-
 def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
     """{name: new name}, without the names for which there is none.
 
@@ -160,21 +134,11 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
     return new_name
 
 
-def _fits(pattern: str | re.Pattern[str]) -> Callable[[str], bool]:
-    if isinstance(pattern, re.Pattern):
-        return lambda name: pattern.fullmatch(name) is not None
-    if not isinstance(pattern, str):
-        raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
-    if _GLOB.search(pattern):
-        return lambda name: fnmatchcase(name, pattern)
-    return lambda name: name == pattern or name.startswith(f"{pattern}.")
-
-
 def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
     """The dtype that is wanted of each weight; None for that of the file."""
     if isinstance(dtype, Mapping):
-        table = [(_fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
-        named = [next((wanted for fits, wanted in table if fits(info.name)), None) for info in infos]
+        table = [(fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
+        named = [next((wanted for fit, wanted in table if fit(info.name)), None) for info in infos]
     else:
         wanted = None if dtype is None else DType(dtype)
         named = [wanted if _holds_floats(info) else None for info in infos]
@@ -188,15 +152,6 @@ def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | N
 
 def _holds_floats(info: WeightInfo) -> bool:
     return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
-
-
-def _unknown(name: str, names: list[str], asker: str) -> WeightNotFoundError:
-    (near,) = near_names(names, [name])
-    quoted = " or ".join(f"'{shown(one)}'" for one in near)
-    meant = f"; did you mean {quoted}?" if near else ""
-    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
-    error.tensor = name
-    return error
 
 
 def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
