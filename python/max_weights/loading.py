@@ -11,6 +11,10 @@ from max_weights._core import GGUFWeights, load_tensors, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.selection import Select, fits, not_found, selected
+from max_weights.sharding.by_name import NOTHING, Shard, parts_of_rank
+from max_weights.sharding.data import read
+from max_weights.sharding.pieces import Pieces
+from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
@@ -29,6 +33,7 @@ def load(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
+    shard: Shard | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     backend: str = "auto",
@@ -49,19 +54,23 @@ def load(
     infos = {info.name: info for info in node.infos()}
     names = list(infos) if select is None else selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    dtypes = _dtypes([infos[name] for name in new_names], dtype, packed)
+    wanted = [infos[name] for name in new_names]
+    dtypes = _dtypes(wanted, dtype, packed)
+    parts = [None] * len(wanted) if shard is None else parts_of_rank(node, wanted, shard)
     positions = {new: position for position, new in enumerate(new_names.values())}
     outs = {}
     for name, memory in ({} if out is None else out).items():
         if name not in positions:
             raise not_found(name, list(positions), "out names")
         outs[positions[name]] = memory
+    apart = {i: (part, outs.pop(i, None)) for i, part in enumerate(parts) if isinstance(part, Pieces)}
     told, end = _progress(progress)
     try:
         loaded, choice = load_tensors(
             node,
             list(new_names),
             dtypes,
+            cuts=[NOTHING if isinstance(part, Pieces) else part for part in parts],
             own=bool(copy),
             outs=outs,
             backend=_backend(backend),
@@ -73,8 +82,19 @@ def load(
     finally:
         end()
     _log(choice)
+    for i, (pieces, memory) in apart.items():
+        loaded[i] = _cut(node, wanted[i], pieces, dtypes[i], memory)
     convert = _FRAMEWORKS[framework]()
     return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+
+
+def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | None, out: Any) -> Buffer:
+    """Pieces of several axes at once: cut out of the tensor, and then converted."""
+    part = read(next(weight for name, weight in node.items() if name == info.name), pieces)
+    if dtype is None and out is None:
+        return part
+    data = WeightData(part, info.name, part.dtype, part.shape, None if dtype is None else info.encoding)
+    return data.astype(data.dtype if dtype is None else dtype, out=out).to_buffer()
 
 
 def _backend(backend: str) -> str:
@@ -187,7 +207,8 @@ def own_dtype(tensor: Any, info: WeightInfo) -> Any:
     import torch
 
     dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
-    is_bytes = isinstance(dtype, torch.dtype) and tensor.shape == (*info.shape, dtype.itemsize)
+    rank = len(info.shape)
+    is_bytes = isinstance(dtype, torch.dtype) and tensor.ndim == rank + 1 and tensor.shape[-1] == dtype.itemsize
     return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
 
 
