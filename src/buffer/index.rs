@@ -105,7 +105,7 @@ impl Selection {
 /// First element and number of elements of a slice of an axis of `dim` elements.
 fn resolve(start: Option<i64>, stop: Option<i64>, step: i64, dim: i64) -> Result<(i64, i64)> {
     if step == 0 {
-        return Err(Error::Argument("a slice's step cannot be zero".into()));
+        return Err(Error::Argument("slice step cannot be zero".into()));
     }
     let (low, high) = if step > 0 { (0, dim) } else { (-1, dim - 1) };
     let bound = |given: Option<i64>, default: i64| match given {

@@ -34,8 +34,9 @@ NOTHING: Cut = (0, [(0, 0)])
 
 
 def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | Pieces | None]:
-    """The part of each weight that a rank has: a cut of one axis, None for the whole, or the pieces where a function of the
-    user's own cuts several axes.
+    """The part of each weight that a rank has: a cut of one axis, or None for the whole weight.
+
+    Where a function of the user's own cuts several axes, it is the pieces.
 
     Args:
         node: The node below which the weights are.
