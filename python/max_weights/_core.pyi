@@ -13,8 +13,9 @@ from max_weights.devices import Device, DeviceRef
 from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
-from max_weights.loading import Select
 from max_weights.quantization import QuantizationEncoding
+from max_weights.selection import Select
+from max_weights.sharding.by_name import Shard
 from max_weights.weight_data import WeightData
 
 _Index = SupportsIndex | slice | EllipsisType | None
@@ -30,8 +31,8 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 # fmt: off
 __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
-    "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "__version__",
-    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
+    "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile",
+    "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
     "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
     "open_weights", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown", "torch_globals",
     "tree",
@@ -220,6 +221,25 @@ class WeightInfos:
     @overload
     def __getitem__(self, index: slice, /) -> WeightInfos: ...
 
+@final
+class WeightSlice:
+    """A weight that is taken in parts, of which nothing is read before; what `get_slice` gives."""
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, slowest dimension first; of the bytes where elements are packed in blocks."""
+    @property
+    def dtype(self) -> DType | str:
+        """The dtype, or the file's own name for a type that this version does not know."""
+    def get_shape(self) -> list[int]:
+        """The shape as a list, as safetensors gives it."""
+    def get_dtype(self) -> str:
+        """The dtype as safetensors spells it, such as `BF16`; `U8` for packed blocks, which come as bytes."""
+    def __getitem__(self, key: _Index | tuple[_Index, ...], /) -> Buffer: ...
+
 @disjoint_base
 class WeightsNode:
     """One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of
@@ -266,6 +286,8 @@ class WeightsNode:
     def __contains__(self, key: object, /) -> bool: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> Literal[True]: ...
+    def get_slice(self, name: str) -> WeightSlice:
+        """The weight of this name below the node, to be taken in parts; nothing is read yet."""
     def exists(self) -> bool:
         """True if there is a weight of exactly this name; a mere prefix is none."""
     def items(self) -> Iterator[tuple[str, Self]]:
@@ -287,6 +309,7 @@ class WeightsNode:
         rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
         dtype: Any = None,
         packed: bool = False,
+        shard: Shard | None = None,
         framework: Literal["numpy", "torch", "jax"] | None = None,
         copy: bool | None = None,
         backend: Literal["auto", "mmap", "read", "direct"] = "auto",

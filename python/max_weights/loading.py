@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, digests_of, load_tensors, near_names, shown
+from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError, WeightNotFoundError
+from max_weights.errors import ArgumentError
+from max_weights.selection import Select, fits, not_found, selected
+from max_weights.sharding.by_name import NOTHING, Shard, parts_of_rank
+from max_weights.sharding.data import read
+from max_weights.sharding.pieces import Pieces
+from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
 __all__ = ["Rename", "Select", "as_they_are", "digests", "load", "own_dtype", "renamed_by", "selected"]
 
-Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
-"""Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
-of these, or a function of the name.
-"""
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
 _Convert = Callable[["Buffer", "WeightInfo"], Any]
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 def load(
@@ -36,6 +33,7 @@ def load(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
+    shard: Shard | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     backend: str = "auto",
@@ -57,21 +55,25 @@ def load(
     infos = {info.name: info for info in node.infos()}
     names = list(infos) if select is None else selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    dtypes = _dtypes([infos[name] for name in new_names], dtype, packed)
+    wanted = [infos[name] for name in new_names]
+    dtypes = _dtypes(wanted, dtype, packed)
+    parts = [None] * len(wanted) if shard is None else parts_of_rank(node, wanted, shard)
     positions = {new: position for position, new in enumerate(new_names.values())}
     outs = {}
     for name, memory in ({} if out is None else out).items():
         if name not in positions:
-            raise _unknown(name, list(positions), "out names")
+            raise not_found(name, list(positions), "out names")
         outs[positions[name]] = memory
     if verify is not None:
         _verify(node, list(new_names), verify, threads)
+    apart = {i: (part, outs.pop(i, None)) for i, part in enumerate(parts) if isinstance(part, Pieces)}
     told, end = _progress(progress)
     try:
         loaded, choice = load_tensors(
             node,
             list(new_names),
             dtypes,
+            cuts=[NOTHING if isinstance(part, Pieces) else part for part in parts],
             own=bool(copy),
             outs=outs,
             backend=_backend(backend),
@@ -83,6 +85,8 @@ def load(
     finally:
         end()
     _log(choice)
+    for i, (pieces, memory) in apart.items():
+        loaded[i] = _cut(node, wanted[i], pieces, dtypes[i], memory)
     convert = _FRAMEWORKS[framework]()
     return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
 
@@ -112,6 +116,15 @@ def _verify(node: WeightsNode, names: list[str], expected: Mapping[str, str], th
     digests_of(node, names, [expected[name] for name in names], threads=threads)
 
 
+def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | None, out: Any) -> Buffer:
+    """Pieces of several axes at once: cut out of the tensor, and then converted."""
+    part = read(next(weight for name, weight in node.items() if name == info.name), pieces)
+    if dtype is None and out is None:
+        return part
+    data = WeightData(part, info.name, part.dtype, part.shape, None if dtype is None else info.encoding)
+    return data.astype(data.dtype if dtype is None else dtype, out=out).to_buffer()
+
+
 def _backend(backend: str) -> str:
     """The backend that was asked for, or else the one that the environment variable names."""
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
@@ -131,25 +144,6 @@ def as_they_are(node: WeightsNode, packed: bool = False, **options: Any) -> bool
 
 def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
     return node.infos() if isinstance(node, GGUFWeights) else ()
-
-
-def selected(names: list[str], select: Select) -> list[str]:
-    """Those of `names` that are selected, in their order.
-
-    Raises:
-        WeightNotFoundError: a name, glob or regular expression that selects nothing; of a name, up to three near ones.
-    """
-    if callable(select):
-        return [name for name in names if select(name)]
-    patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
-    found: set[str] = set()
-    for pattern in patterns:
-        fits = _fits(pattern)
-        fitting = [name for name in names if fits(name)]
-        if not fitting:
-            raise _unknown(pattern if isinstance(pattern, str) else pattern.pattern, names, "select asks for")
-        found.update(fitting)
-    return [name for name in names if name in found]
 
 
 def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
@@ -188,21 +182,11 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
     return new_name
 
 
-def _fits(pattern: str | re.Pattern[str]) -> Callable[[str], bool]:
-    if isinstance(pattern, re.Pattern):
-        return lambda name: pattern.fullmatch(name) is not None
-    if not isinstance(pattern, str):
-        raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
-    if _GLOB.search(pattern):
-        return lambda name: fnmatchcase(name, pattern)
-    return lambda name: name == pattern or name.startswith(f"{pattern}.")
-
-
 def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
     """The dtype that is wanted of each weight; None for that of the file."""
     if isinstance(dtype, Mapping):
-        table = [(_fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
-        named = [next((wanted for fits, wanted in table if fits(info.name)), None) for info in infos]
+        table = [(fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
+        named = [next((wanted for fit, wanted in table if fit(info.name)), None) for info in infos]
     else:
         wanted = None if dtype is None else DType(dtype)
         named = [wanted if _holds_floats(info) else None for info in infos]
@@ -216,15 +200,6 @@ def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | N
 
 def _holds_floats(info: WeightInfo) -> bool:
     return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
-
-
-def _unknown(name: str, names: list[str], asker: str) -> WeightNotFoundError:
-    (near,) = near_names(names, [name])
-    quoted = " or ".join(f"'{shown(one)}'" for one in near)
-    meant = f"; did you mean {quoted}?" if near else ""
-    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
-    error.tensor = name
-    return error
 
 
 def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
@@ -260,7 +235,8 @@ def own_dtype(tensor: Any, info: WeightInfo) -> Any:
     import torch
 
     dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None
-    is_bytes = isinstance(dtype, torch.dtype) and tensor.shape == (*info.shape, dtype.itemsize)
+    rank = len(info.shape)
+    is_bytes = isinstance(dtype, torch.dtype) and tensor.ndim == rank + 1 and tensor.shape[-1] == dtype.itemsize
     return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
 
 

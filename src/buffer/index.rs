@@ -48,11 +48,13 @@ impl Selection {
         let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
         let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
         if ellipses > 1 {
-            return Err(Error::Index("an index can have only one ellipsis ('...')".into()));
+            return Err(Error::Index("an index can only have a single ellipsis ('...')".into()));
         }
         let rank = dims.len();
         if given > rank {
-            return Err(Error::Index(format!("too many indices: {given} for a tensor of rank {rank}")));
+            return Err(Error::Index(format!(
+                "too many indices for array: array is {rank}-dimensional, but {given} were indexed"
+            )));
         }
         let missing = rank - given;
         let mut axis = 0;
@@ -70,7 +72,7 @@ impl Selection {
                     let element = if at < 0 { at.saturating_add(dim) } else { at };
                     if !(0..dim).contains(&element) {
                         return Err(Error::Index(format!(
-                            "index {at} is out of bounds for axis {axis} of length {dim}"
+                            "index {at} is out of bounds for axis {axis} with size {dim}"
                         )));
                     }
                     first = first.wrapping_add(element.wrapping_mul(steps[axis])); // wraps only where another axis is empty
@@ -103,7 +105,7 @@ impl Selection {
 /// First element and number of elements of a slice of an axis of `dim` elements.
 fn resolve(start: Option<i64>, stop: Option<i64>, step: i64, dim: i64) -> Result<(i64, i64)> {
     if step == 0 {
-        return Err(Error::Argument("a slice's step cannot be zero".into()));
+        return Err(Error::Argument("slice step cannot be zero".into()));
     }
     let (low, high) = if step > 0 { (0, dim) } else { (-1, dim - 1) };
     let bound = |given: Option<i64>, default: i64| match given {

@@ -14,6 +14,7 @@ pub(crate) use elements::check_out;
 pub use index::Index;
 pub(crate) use index::Selection;
 pub use rotary::pairs_to_halves;
+pub(crate) use strided::{Runs, gather_all};
 
 use crate::device::Device;
 use crate::dtype::DType;

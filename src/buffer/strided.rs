@@ -1,8 +1,8 @@
 //! Elements out of a strided tensor, in C order.
 //!
-//! The storage is read in its own order, whatever the order of the dimensions: what lies close together is read at once, a bounded piece at a
-//! time, and elements go from there to their places in the output. Of a mapping, pieces are copied under guard, and little is read that is
-//! not wanted.
+//! The bytes are read in their own order, whatever the order of the dimensions: what lies close together is read at once, a bounded piece at
+//! a time, and elements go from there to their places in the output. Of a mapping, pieces are copied under guard, and of a file they are read
+//! ([`Runs`]); of neither much is read that is not wanted.
 
 use std::ops::Range;
 
@@ -18,6 +18,36 @@ const READ_ACROSS: usize = 64 << 10;
 /// Bytes that are copied under guard at a time, and the most ranges that they come from.
 const COPIED_AT_A_TIME: usize = 256 << 10;
 const RANGES_AT_A_TIME: usize = 256;
+
+/// Bytes that elements are gathered from, a run at a time.
+pub(crate) trait Runs {
+    /// Where less than this lies between elements, it is taken with them.
+    fn across(&self) -> usize;
+    /// About how many bytes are taken at a time.
+    fn at_a_time(&self) -> usize;
+    /// The bytes of a run, if they lie in memory and nothing can take them away.
+    fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>>;
+    /// Copies runs, each a place and a length, one after the other to `out`, which has the length of all.
+    fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()>;
+}
+
+impl Runs for Storage {
+    fn across(&self) -> usize {
+        COPY_ACROSS
+    }
+
+    fn at_a_time(&self) -> usize {
+        COPIED_AT_A_TIME
+    }
+
+    fn in_place(&self, start: usize, len: usize) -> Option<Result<&[u8]>> {
+        (!self.is_mapped()).then(|| self.slice(start, len))
+    }
+
+    fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()> {
+        self.copy_runs(runs.iter().copied(), out)
+    }
+}
 
 /// A dimension: the number of steps along it, and how far one goes in the storage and in the output, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -37,16 +67,21 @@ impl Axis {
 /// The dimensions of a tensor of which none is zero, slowest first, and the bytes of an element.
 fn axes(buffer: &Buffer) -> (Vec<Axis>, usize) {
     let item = buffer.dtype().bytes().unwrap_or(1);
+    (axes_of(buffer.shape(), buffer.strides(), item), item)
+}
+
+/// The same of a shape and strides, in elements of `item` bytes.
+fn axes_of(shape: &[i64], strides: &[i64], item: usize) -> Vec<Axis> {
     let mut to = item;
-    let mut axes: Vec<Axis> = Vec::with_capacity(buffer.shape().len());
-    for (&dim, &stride) in buffer.shape().iter().zip(buffer.strides()).rev() {
-        // In bounds: `Buffer` checks the reach of all strides when it is made. That of a dimension of one element may be any number.
+    let mut axes: Vec<Axis> = Vec::with_capacity(shape.len());
+    for (&dim, &stride) in shape.iter().zip(strides).rev() {
+        // In bounds: the reach of all strides was checked. That of a dimension of one element may be any number.
         let from = if dim == 1 { 0 } else { stride as isize * item as isize };
         axes.push(Axis { count: dim as usize, from, to });
         to *= dim as usize;
     }
     axes.reverse();
-    (axes, item)
+    axes
 }
 
 /// Writes the elements of `buffer` with these numbers, in C order, to `out`, which has exactly their size.
@@ -55,12 +90,29 @@ pub(super) fn gather(buffer: &Buffer, range: Range<usize>, out: &mut [u8], inter
         return Ok(());
     }
     let (axes, item) = axes(buffer);
-    let mut gather = Gather { storage: buffer.storage(), item, out, scratch: Vec::new(), interrupt };
+    let mut gather = Gather { from: &**buffer.storage(), item, out, scratch: Vec::new(), interrupt };
     gather.range(&axes, buffer.offset(), range, 0)
 }
 
+/// Writes all elements of a tensor to `out`, which has exactly their size. Shape and strides count elements of `item` bytes, of which the first
+/// lies at byte `first`; the reach of the strides has been checked.
+pub(crate) fn gather_all(
+    from: &dyn Runs,
+    first: usize,
+    (shape, strides): (&[i64], &[i64]),
+    item: usize,
+    out: &mut [u8],
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let mut gather = Gather { from, item, out, scratch: Vec::new(), interrupt };
+    gather.block(axes_of(shape, strides, item), first, 0)
+}
+
 struct Gather<'a> {
-    storage: &'a Storage,
+    from: &'a dyn Runs,
     item: usize,
     out: &'a mut [u8],
     scratch: Vec<u8>,
@@ -117,11 +169,11 @@ impl Gather<'_> {
         let mut piece = Piece { len: self.item, before: 0 };
         let mut outer = axes.len();
         while let Some(axis) = axes[..outer].last()
-            && axis.from.unsigned_abs() <= piece.len + COPY_ACROSS
+            && axis.from.unsigned_abs() <= piece.len + self.from.across()
         {
             let step = axis.from.unsigned_abs();
-            let most =
-                COPIED_AT_A_TIME.saturating_sub(piece.len).checked_div(step).map_or(axis.count, |steps| steps + 1);
+            let left = self.from.at_a_time().saturating_sub(piece.len);
+            let most = left.checked_div(step).map_or(axis.count, |steps| steps + 1);
             if axis.count > most {
                 // So many steps at a time, and then what is left of them.
                 let (times, rest) = (axis.count / most, axis.count % most);
@@ -148,17 +200,17 @@ impl Gather<'_> {
     /// The pieces at all steps along `outer`; in each, the elements at all steps along `inner`.
     fn copy(&mut self, outer: &[Axis], inner: &[Axis], piece: Piece, from: usize, to: usize) -> Result<()> {
         let mut steps = Steps::new(outer, from, to);
-        if !self.storage.is_mapped() {
+        if self.from.in_place(from - piece.before, piece.len).is_some() {
             for (i, (from, to)) in steps.enumerate() {
                 if i % RANGES_AT_A_TIME == 0 {
                     (self.interrupt)()?;
                 }
-                let bytes = self.storage.slice(from - piece.before, piece.len)?;
-                scatter(self.item, inner, bytes, piece.before, self.out, to);
+                let Some(bytes) = self.from.in_place(from - piece.before, piece.len) else { continue };
+                scatter(self.item, inner, bytes?, piece.before, self.out, to);
             }
             return Ok(());
         }
-        let at_a_time = (COPIED_AT_A_TIME / piece.len).clamp(1, RANGES_AT_A_TIME);
+        let at_a_time = (self.from.at_a_time() / piece.len).clamp(1, RANGES_AT_A_TIME);
         let most = outer.iter().fold(1usize, |most, axis| most.saturating_mul(axis.count)).min(at_a_time);
         grow(&mut self.scratch, most * piece.len)?;
         loop {
@@ -168,7 +220,8 @@ impl Gather<'_> {
                 return Ok(());
             }
             let copied = &mut self.scratch[..some.len() * piece.len];
-            self.storage.copy_runs(some.iter().map(|(from, _)| (from - piece.before, piece.len)), copied)?;
+            let runs: Vec<(usize, usize)> = some.iter().map(|(from, _)| (from - piece.before, piece.len)).collect();
+            self.from.copy(&runs, copied)?;
             for ((_, to), bytes) in some.into_iter().zip(copied.chunks_exact(piece.len)) {
                 scatter(self.item, inner, bytes, piece.before, self.out, to);
             }

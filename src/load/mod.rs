@@ -13,6 +13,7 @@ mod job;
 mod layout;
 mod placement;
 mod plan;
+mod slice;
 mod wanted;
 
 pub use choice::{Choice, LoadOptions};
@@ -55,15 +56,15 @@ impl Checkpoint {
         if self.file(placement.segment.file)?.is_mapped() { plan::mapped(self, &placement) } else { Ok(None) }
     }
 
-    /// The part of weight number `number` that `expression` selects: a view of the mapping, else the bytes from the lowest of its elements to
-    /// the highest, and no others, in memory of their own.
+    /// The part of weight number `number` that `expression` selects: a view of the mapping, else its elements in memory of their own. No more of
+    /// the file is read for them than lies in short gaps between them.
     pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
         let Some(part) = self.catalog().placement(number)?.part(expression)? else {
             return self.tensor(number)?.index(expression);
         };
         match plan::mapped(self, &part)? {
             Some(view) => Ok(view),
-            None => plan::read(self, &part),
+            None => slice::read(self, &part),
         }
     }
 

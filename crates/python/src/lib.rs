@@ -18,6 +18,7 @@ mod objects;
 mod open;
 mod pickle;
 mod shared;
+mod slices;
 mod take;
 mod text;
 mod torch;
@@ -50,6 +51,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<objects::Objects>()?;
     module.add_class::<objects::Placeholder>()?;
     module.add_class::<pickle::PickledFile>()?;
+    module.add_class::<slices::WeightSlice>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<weights::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;

@@ -44,7 +44,7 @@ impl WeightsNode {
     /// The part of the weight's tensor that a basic index selects; the whole for an empty one.
     pub(crate) fn part(&self, py: Python<'_>, index: &[Index]) -> Outcome<Buffer> {
         let checkpoint = self.shared().checkpoint()?;
-        let number = self.catalog().require(self.name())?;
+        let number = self.number()?;
         if index.is_empty() || self.shared().heads(number).is_some() {
             let tensor = detached(py, || checkpoint.tensor(number))?;
             let whole = self.taken(py, &checkpoint, number, tensor)?;

@@ -12,7 +12,7 @@ use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
 
 use crate::convert::{element_to_python, index_from_python};
 use crate::error::{Outcome, no_attribute};
@@ -23,10 +23,11 @@ use crate::metadata::Metadata;
 use crate::open::Arguments;
 use crate::pickle;
 use crate::shared::Shared;
+use crate::slices::WeightSlice;
 use crate::walk::Items;
 
 /// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
-pub(crate) const RESERVED: [&str; 25] = [
+pub(crate) const RESERVED: [&str; 26] = [
     "name",
     "exists",
     "items",
@@ -44,6 +45,7 @@ pub(crate) const RESERVED: [&str; 25] = [
     "objects",
     "aliases",
     "slice",
+    "get_slice",
     "warnings",
     "renamed",
     "children",
@@ -299,7 +301,7 @@ impl WeightsNode {
         if basic || key.is_instance_of::<PyEllipsis>() {
             return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
         }
-        if key.is_instance_of::<PyInt>() || key.hasattr(intern!(py, "__index__"))? {
+        if !key.is_instance_of::<PyBool>() && key.hasattr(intern!(py, "__index__"))? {
             if self.is_leaf() {
                 return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
             }
@@ -348,6 +350,15 @@ impl WeightsNode {
         hasher.finish()
     }
 
+    /// The weight of this name below the node, to be taken in parts; nothing is read yet.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
+    fn get_slice(&self, name: &str) -> Outcome<WeightSlice> {
+        let number = self.catalog().require(&join(&self.name, name))?;
+        Ok(WeightSlice::new(self.shared.clone(), number))
+    }
+
     /// True if there is a weight of exactly this name; a mere prefix is none.
     fn exists(&self) -> bool {
         self.catalog().find(&self.name).is_some()
@@ -389,6 +400,9 @@ impl WeightsNode {
     ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
     ///         dtypes, of which the first that fits counts, for numbers of any kind.
     ///     packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless `dtype` says more.
+    ///     shard: (rank, number of ranks, strategies): the part that one rank has, and no more is read. The strategies are a ShardingStrategy, a
+    ///         mapping of names and patterns to them (None, and what is not named: the whole weight), a function of the name, or the name of a
+    ///         table of `max_weights.sharding.tables`. Names are those that `select` looks at; `dtype` comes after the cut.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
     ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied. False: views, and nothing else.
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
@@ -404,13 +418,13 @@ impl WeightsNode {
     ///
     /// Raises:
     ///     WeightNotFoundError: `select` or `out` names what is not there.
-    ///     ValueError: two weights get one name; an `out` does not fit; the tensors take more than `max_host_bytes`.
+    ///     ValueError: two weights get one name; an `out` does not fit; a weight cannot be split so; the tensors take more than `max_host_bytes`.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: a file is another than when it was opened.
     ///     FormatError: a digest is another than in `verify`.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,

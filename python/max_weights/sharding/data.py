@@ -19,7 +19,7 @@ from max_weights.shape import Shape, listed, matches
 from max_weights.sharding.pieces import Pieces
 from max_weights.weight_data import WeightData
 
-__all__ = ["readable", "require_fit", "take"]
+__all__ = ["read", "readable", "require_fit", "take"]
 
 # Where pieces lie beside each other in each row of the result, this much is gathered at a time.
 _PART = 8 << 20
@@ -89,14 +89,23 @@ def _cut(pieces: Pieces, value: Any) -> Any:
     return _cut_buffer(pieces, buffer)
 
 
+def read(weight: WeightsNode, pieces: Pieces) -> Buffer:
+    """The pieces of a weight of a checkpoint, dense in memory; nothing else of it is read."""
+    if isinstance(weight.dtype, DType) and weight.dtype.size_in_bits % 8:
+        return _cut_packed(pieces, weight.data().to_buffer())
+    return _joined([weight[index] for index in pieces.slices], pieces.axis)
+
+
 def _cut_buffer(pieces: Pieces, buffer: Buffer) -> Buffer:
-    parts = [buffer[index] for index in pieces.slices]
-    axis = pieces.axis
+    return _joined([buffer[index] for index in pieces.slices], pieces.axis)
+
+
+def _joined(parts: list[Buffer], axis: int | None) -> Buffer:
     if axis is None:
         return parts[0] if parts[0].is_contiguous else parts[0].prefetch().copy()
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    out = Buffer.zeros(shape, buffer.dtype)
+    out = Buffer.zeros(shape, parts[0].dtype)
     begin = 0
     for part in parts:
         part.prefetch()

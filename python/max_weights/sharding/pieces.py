@@ -80,6 +80,15 @@ class Pieces:
             part == (0, size) for part, size in zip(self.boxes[0], self.whole, strict=True)
         )
 
+    @property
+    def split_axes(self) -> list[int]:
+        """The axes that are not taken whole, or whose ranges are joined."""
+        return [
+            axis
+            for axis, size in enumerate(self.whole)
+            if axis == self.axis or any(box[axis] != (0, size) for box in self.boxes)
+        ]
+
     def __iter__(self) -> Iterator[Box]:
         return iter(self.boxes)
 

@@ -1,0 +1,71 @@
+"""Choosing weights by their names: by names, globs, regular expressions, functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Protocol, runtime_checkable
+
+from max_weights._core import near_names, shown
+from max_weights.errors import WeightNotFoundError
+
+__all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "selected"]
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """What chooses among all names, because one name alone does not say enough."""
+
+    def among(self, names: list[str]) -> list[str]:
+        """Those that are wanted, in their order."""
+
+
+Pattern = str | re.Pattern[str]
+"""A name (that weight, or all below it), a glob, or a regular expression that matches the whole name."""
+Select = Pattern | Chooser | Callable[[str], bool] | Iterable[Pattern]
+"""Which weights: a pattern, several of these, a function of the name, or what chooses among all names."""
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def selected(names: list[str], select: Select) -> list[str]:
+    """Those of `names` that are selected, in their order.
+
+    Raises:
+        WeightNotFoundError: a name, glob or regular expression that selects nothing; of a name, up to three near ones.
+    """
+    if isinstance(select, Chooser):
+        return select.among(names)
+    if callable(select):
+        return [name for name in names if select(name)]
+    patterns = [select] if isinstance(select, str | re.Pattern) else list(select)
+    found: set[str] = set()
+    for pattern in patterns:
+        fit = fits(pattern)
+        fitting = [name for name in names if fit(name)]
+        if not fitting:
+            raise not_found(pattern if isinstance(pattern, str) else pattern.pattern, names, "select asks for")
+        found.update(fitting)
+    return [name for name in names if name in found]
+
+
+def fits(pattern: Pattern) -> Callable[[str], bool]:
+    """Whether a name fits the pattern."""
+    if not isinstance(pattern, str | re.Pattern):
+        raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
+    if isinstance(pattern, re.Pattern):
+        return lambda name: pattern.fullmatch(name) is not None
+    if _GLOB.search(pattern):
+        return lambda name: fnmatchcase(name, pattern)
+    return lambda name: name == pattern or name.startswith(f"{pattern}.")
+
+
+def not_found(name: str, names: list[str], asker: str) -> WeightNotFoundError:
+    """The error about a name that is none, with near ones."""
+    (near,) = near_names(names, [name])
+    quoted = " or ".join(f"'{shown(one)}'" for one in near)
+    meant = f"; did you mean {quoted}?" if near else ""
+    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{meant}")
+    error.tensor = name
+    return error

@@ -1,0 +1,168 @@
+"""One rank of several: which pieces of which weights it has, by their names. All is decided before anything is read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from max_weights._core import WeightInfo, WeightsNode, shown
+from max_weights.errors import ArgumentError
+from max_weights.quantization import QuantizationEncoding
+from max_weights.selection import Pattern, fits
+from max_weights.shape import listed
+from max_weights.sharding import companions, tables
+from max_weights.sharding.model_config import model_config
+from max_weights.sharding.pieces import Pieces, static
+from max_weights.sharding.strategies import ShardingStrategy
+
+__all__ = ["NOTHING", "Cut", "Shard", "Strategies", "parts_of_rank"]
+
+Strategies: TypeAlias = (
+    ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
+)
+"""A strategy for all weights, one for each pattern of names, a function of the name, or the name of a table."""
+Shard: TypeAlias = tuple[int, int, Strategies]
+"""The number of the rank, how many there are, and how weights are split among them."""
+
+
+Cut: TypeAlias = tuple[int, list[tuple[int, int]]]
+"""An axis, and the ranges of it that are joined along it, in elements."""
+
+NOTHING: Cut = (0, [(0, 0)])
+
+
+def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | Pieces | None]:
+    """The part of each weight that a rank has: a cut of one axis, or None for the whole weight.
+
+    Where a function of the user's own cuts several axes, it is the pieces.
+
+    Args:
+        node: The node below which the weights are.
+        infos: The weights that are wanted.
+        shard: The rank, the number of ranks, and the strategies.
+
+    Raises:
+        ArgumentError: a ValueError; the shard makes no sense, or a weight, which is named, cannot be split so.
+    """
+    rank, world, strategies = _checked(shard)
+    if isinstance(strategies, str):
+        strategies = tables.named(strategies, world, *model_config(node))
+    ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
+    # In a mapping alone can a weight be left out, and follow another.
+    every = {info.name: info for info in node.infos()} if isinstance(strategies, Mapping) else {}
+    return [_part(ranks.pieces(info, every), info) for info in infos]
+
+
+def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | Pieces | None:
+    if pieces is None or len(pieces.split_axes) != 1:
+        return pieces
+    (axis,) = pieces.split_axes
+    ranges = [(box[axis][0], static(box[axis][1])) for box in pieces]
+    if info.encoding is not None and axis == len(info.shape) - 1:
+        per, size = info.encoding.elements_per_block, info.encoding.block_size
+        ranges = [(start // size * per, stop // size * per) for start, stop in ranges]
+    return axis, ranges
+
+
+_Lookup = Callable[[str], tuple[bool, ShardingStrategy | None]]
+
+
+@dataclass(frozen=True)
+class _Rank:
+    rank: int
+    world: int
+    lookup: _Lookup
+    table: tables.Table | None
+
+    def pieces(self, info: WeightInfo, every: Mapping[str, WeightInfo]) -> Pieces | None:
+        """The pieces of a weight, None for the whole; `every` has more weights than are wanted."""
+        is_named, strategy = self.lookup(info.name)
+        if is_named:
+            return None if strategy is None else self.split(info, strategy)
+        weight = companions.weight_of(info.name, every)
+        if weight is not None and self.lookup(weight)[0]:
+            pieces = self.pieces(every[weight], every)
+            try:
+                return companions.pieces(info.shape, pieces)
+            except ValueError as error:
+                _refuse(info, f"cannot be split as '{shown(weight)}' is: {error}")
+        if self.table is not None and (len(info.shape) > 1 or companions.is_of_packed_layer(info.name)):
+            self.unknown(info, self.table)
+        return None
+
+    def split(self, info: WeightInfo, strategy: ShardingStrategy) -> Pieces | None:
+        if strategy.num_devices != self.world:
+            _refuse(info, f"has a strategy for {strategy.num_devices} devices, and there are {self.world} ranks")
+        # Elements of PyTorch's own types, in lower case, come as bytes along one more axis; others as one row of bytes.
+        if isinstance(info.dtype, str) and not info.dtype[:1].islower():
+            _refuse(info, f"has elements of the type '{shown(info.dtype)}', which is not known here; give it None")
+        try:
+            pieces = strategy.pieces(_Described(info.name, info.shape, info.encoding), self.rank)
+        except ValueError as error:  # its message names the weight
+            wrong = ArgumentError(str(error))
+            wrong.tensor = info.name
+            raise wrong from error.__cause__
+        except (TypeError, IndexError, NotImplementedError) as error:
+            _refuse(info, f"cannot be split: {error}", error if strategy.is_custom else None)
+        return None if pieces.is_everything else pieces
+
+    def unknown(self, info: WeightInfo, table: tables.Table) -> NoReturn:
+        if companions.is_of_packed_layer(info.name):
+            why = "belongs to a layer that GPTQ, AWQ or bitsandbytes packed, which the table does not split"
+        else:
+            is_gguf = info.name.startswith(("token_embd.", "blk."))
+            hint = "; rename='hf' gives those of Hugging Face" if is_gguf else ""
+            why = f"is no name that the table '{table.title}' has{hint}"
+        own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.tables.{table.title}(...)"
+        _refuse(info, f"{why}. Rows of your own come first, None for the whole weight on each rank: {own}")
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a strategy looks at."""
+
+    name: str
+    shape: tuple[int, ...]
+    quantization_encoding: QuantizationEncoding | None
+
+
+def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoReturn:
+    error = ArgumentError(f"weight '{shown(info.name)}' of shape {listed(info.shape)} {why}")
+    error.tensor = info.name
+    raise error from cause
+
+
+def _checked(shard: Any) -> tuple[int, int, Strategies]:
+    if not isinstance(shard, tuple | list) or len(shard) != 3:
+        raise ArgumentError(f"shard is (rank, world, strategies), not {shard!r}")
+    rank, world, strategies = shard
+    for number, what in ((rank, "rank"), (world, "world")):
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise ArgumentError(f"the {what} of shard is an int, not {number!r}")
+    rank, world = operator.index(rank), operator.index(world)
+    if not 0 <= rank < world:
+        raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")
+    return rank, world, strategies
+
+
+def _lookup(strategies: Strategies) -> _Lookup:
+    """Whether a name has a row, and its strategy."""
+    if isinstance(strategies, ShardingStrategy):
+        return lambda _: (True, strategies)
+    if isinstance(strategies, Mapping):
+        rows = [(fits(pattern), _row(row, pattern)) for pattern, row in strategies.items()]
+        return lambda name: next(((True, row) for fit, row in rows if fit(name)), (False, None))
+    if callable(strategies):
+        return lambda name: (True, _row(strategies(name), name))
+    raise ArgumentError(
+        "strategies are a ShardingStrategy, a mapping of names and patterns to them, a function of the name, or the "
+        f"name of a table, not {strategies!r}"
+    )
+
+
+def _row(row: Any, pattern: Any) -> ShardingStrategy | None:
+    if row is None or isinstance(row, ShardingStrategy):
+        return row
+    raise ArgumentError(f"{pattern!r} stands for a ShardingStrategy, or None for the whole weight, not {row!r}")

@@ -1,0 +1,48 @@
+"""What a checkpoint says about its model, in the words of Hugging Face's `config.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from max_weights._core import WeightsNode, printable, shown
+from max_weights.errors import ArgumentError
+
+__all__ = ["model_config"]
+
+_GGUF = {
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "hidden_size": "embedding_length",
+}
+
+
+def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
+    """The configuration, None where there is none, and where it stands or was looked for.
+
+    It is the metadata of a GGUF file, and otherwise `config.json` beside the first file.
+
+    Raises:
+        ArgumentError: a ValueError; the file is no JSON object.
+    """
+    architecture = node.metadata.get("general.architecture")
+    if isinstance(architecture, str):
+        found = {name: node.metadata.get(f"{architecture}.{key}") for name, key in _GGUF.items()}
+        return {"model_type": architecture} | found, "the metadata of the file"
+    first = next(iter(node.infos()), None)
+    if first is None:
+        return {}, "a checkpoint without weights"
+    path = Path(first.file).parent / "config.json"
+    place = f"'{printable(path)}'"
+    if not path.is_file():
+        return None, place
+    try:
+        config = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{place} is no JSON: {shown(error)}") from error
+    if not isinstance(config, dict):
+        raise ArgumentError(f"{place} is no JSON object")
+    text = config.get("text_config")  # of models that see and hear as well
+    return text if isinstance(text, dict) else config, place
