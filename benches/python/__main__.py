@@ -3,7 +3,7 @@
     python benches/python [NAME...] [--dir DIR] [--docs docs/benchmarks.md] [--results bench-results] [--small]
 
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
-folder (2 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards. `--docs` rewrites the tables between
+folder (9 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards. `--docs` rewrites the tables between
 their markers and the chart beside the page; without it the tables are printed. `--small` runs everything once on small
 files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
@@ -27,6 +27,9 @@ ORDER = (
     "shards",
     "many_tensors",
     "to_torch",
+    "loading",
+    "loading_cold",
+    "slices_of_a_rank",
     "beside_a_read",
     "shards_of_a_file",
     "names",

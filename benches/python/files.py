@@ -6,6 +6,7 @@
 | b | the tensors of a in 4 shards with an index; a folder |
 | c | 50,000 f32 tensors of 64 elements under 64 layers, 17 MB |
 | d | 250,000 f32 tensors of 8 elements, 38 MB |
+| e | 4 bf16 layers of 60 experts, each three matrices of 704 x 1024, and what all share, 1.06 GB |
 
 They are made in a folder of the caller's and are large: the caller deletes them.
 """
@@ -25,6 +26,7 @@ LAYERS_C: Final = 64
 TENSORS_C: Final = 50_000
 TENSORS_D: Final = 250_000
 SHARDS_B: Final = 4
+EXPERTS_E: Final = 60
 _ITEM_SIZE: Final = {"BF16": 2, "F32": 4}
 _BLOCK: Final = 1 << 20
 
@@ -74,6 +76,23 @@ def many_small(count: int = TENSORS_C, elements: int = 64) -> Iterator[Entry]:
         yield Entry(f"model.layers.{layer}.mlp.experts.{expert}.{projections[projection]}.weight", "F32", (elements,))
 
 
+def experts(layers: int = 4, count: int = EXPERTS_E, hidden: int = 1024, feed_forward: int = 704) -> Iterator[Entry]:
+    """Yield the tensors of a mixture of experts in bf16, in the order of their names."""
+    shapes = {
+        "down_proj": (hidden, feed_forward),
+        "gate_proj": (feed_forward, hidden),
+        "up_proj": (feed_forward, hidden),
+    }
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}"
+        for expert in sorted(range(count), key=str):
+            for name, shape in shapes.items():
+                yield Entry(f"{prefix}.mlp.experts.{expert}.{name}.weight", "BF16", shape)
+        yield Entry(f"{prefix}.mlp.gate.weight", "BF16", (count, hidden))
+        for name in ("k_proj", "o_proj", "q_proj", "v_proj"):
+            yield Entry(f"{prefix}.self_attn.{name}.weight", "BF16", (hidden, hidden))
+
+
 def write_safetensors(path: Path, entries: Iterator[Entry]) -> int:
     """Write a safetensors file of `entries` in their order and return its bytes.
 
@@ -121,12 +140,14 @@ FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "b": llama,
     "c": many_small,
     "d": lambda: many_small(TENSORS_D, 8),
+    "e": experts,
 }
 SMALL_FILES: Final[dict[str, Callable[[], Iterator[Entry]]]] = {
     "a": lambda: llama(layers=4, hidden=64, kv=32, feed_forward=128),
     "b": lambda: llama(layers=4, hidden=64, kv=32, feed_forward=128),
     "c": lambda: many_small(2_000),
     "d": lambda: many_small(3_000, 8),
+    "e": lambda: experts(layers=1, hidden=64, feed_forward=32),
 }
 
 

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -56,10 +56,11 @@ QUICK: Final = Effort(least=1, most=1, seconds=0.0)
 
 @dataclass
 class Timing:
-    """What was measured of one loader: seconds per round (each the median of a burst of calls)."""
+    """What was measured of one loader, per round: seconds (the median of a burst of calls), bytes read from a disk."""
 
     loader: str
     seconds: list[float] = field(default_factory=list)
+    read: list[int] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -85,6 +86,22 @@ def load_module(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def other_version(requirement: str, load: Loader) -> Loader:
+    """Return a loader that runs with another version of a package than the environment's: `safetensors-0.9.0rc1`.
+
+    The Makefile installs it to a folder of its own, which comes first where the loader's process looks for packages.
+    """
+
+    def prepare(path: Path) -> Callable[[], object]:
+        folder = Path(sys.prefix) / "rivals" / requirement
+        if not folder.is_dir():
+            raise BenchError(f"{requirement} is missing: `make bench` installs it to {folder}")
+        sys.path.insert(0, str(folder))
+        return load(path)
+
+    return prepare
 
 
 class Worker:
@@ -121,11 +138,13 @@ class Worker:
         answer: dict[str, object] = json.loads(line)
         return answer
 
-    def time(self, burst: int) -> list[float]:
-        """Run `burst` times and return the seconds of each run."""
-        seconds = self.ask(f"time {burst}")["seconds"]
+    def time(self, burst: int) -> tuple[list[float], int]:
+        """Run `burst` times and return the seconds of each run, and the bytes that one had read from a disk."""
+        answer = self.ask(f"time {burst}")
+        seconds, read = answer["seconds"], answer["read"]
         assert isinstance(seconds, list)
-        return seconds
+        assert isinstance(read, int)
+        return seconds, read
 
     def memory(self) -> Memory:
         """Run once and return what that added; only a process that has not run before gives a true figure."""
@@ -149,24 +168,36 @@ class Worker:
 
 
 def alternate(
-    bench: Path, case: str, loaders: Iterable[str], target: Path, *, effort: Effort, cold: bool = False
+    bench: Path,
+    case: str,
+    loaders: Iterable[str],
+    target: Path,
+    *,
+    effort: Effort,
+    cold: bool = False,
+    beside: Sequence[Path] = (),
 ) -> dict[str, Timing]:
-    """Time the loaders of a case on `target`, in turns; `cold` empties the page cache of the file before each run."""
+    """Time the loaders of a case on `target`, in turns.
+
+    `cold` empties the page cache of the file before each run, and of those `beside` it, which some loaders read.
+    """
     workers = [Worker(bench, case, loader, target) for loader in loaders]
     timings = {worker.loader: Timing(worker.loader) for worker in workers}
     try:
         bursts: dict[str, int] = {}
         for worker in workers:  # one run that does not count, for imports on first use and a warm heap
-            first = worker.time(2)[-1]
+            first = worker.time(2)[0][-1]
             bursts[worker.loader] = 1 if cold else max(1, min(_BURST_MOST, int(_BURST_SECONDS / max(first, 1e-9))))
         began = time.perf_counter()
         for turn in range(effort.most):
             if turn >= effort.least and time.perf_counter() - began > effort.seconds:
                 break
             for worker in workers if turn % 2 == 0 else reversed(workers):
-                if cold:
-                    evict(target)
-                timings[worker.loader].seconds.append(statistics.median(worker.time(bursts[worker.loader])))
+                for file in (target, *beside) if cold else ():
+                    evict(file)
+                seconds, read = worker.time(bursts[worker.loader])
+                timings[worker.loader].seconds.append(statistics.median(seconds))
+                timings[worker.loader].read.append(read)
     finally:
         for worker in workers:
             worker.__exit__(None, None, None)
@@ -227,14 +258,20 @@ def _status(*names: str) -> list[int]:
     return [int(fields[name].split()[0]) * 1024 for name in names]
 
 
-def _timed(call: Callable[[], object], burst: int) -> list[float]:
+def _read_bytes() -> int:
+    fields = dict(line.split(": ", 1) for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"])
+
+
+def _timed(call: Callable[[], object], burst: int) -> dict[str, object]:
     seconds: list[float] = []
+    read = _read_bytes()
     for _ in range(burst):
         start = time.perf_counter()
         result = call()
         seconds.append(time.perf_counter() - start)
         del result
-    return seconds
+    return {"seconds": seconds, "read": (_read_bytes() - read) // burst}
 
 
 def _measured(call: Callable[[], object]) -> dict[str, int]:
@@ -253,7 +290,7 @@ def _serve(bench: str, case: str, loader: str, target: str) -> None:
     for line in sys.stdin:
         request, *arguments = line.split()
         gc.collect()
-        answer = {"seconds": _timed(call, int(arguments[0]))} if request == "time" else _measured(call)
+        answer = _timed(call, int(arguments[0])) if request == "time" else _measured(call)
         print(json.dumps(answer), flush=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from harness import OURS
 
 END: Final = "<!-- end -->"
-PACKAGES: Final = ("max-weights", "safetensors", "torch", "numpy")
+PACKAGES: Final = ("max-weights", "safetensors", "runai-model-streamer", "fastsafetensors", "torch", "numpy")
 
 # Units by name: how many of the unit one base unit (second, byte, or the figure itself) holds.
 UNITS: Final = {"s": 1.0, "ms": 1e3, "µs": 1e6, "MB": 1e-6, "x": 1.0}
@@ -201,6 +201,10 @@ def write_json(report: Report, folder: Path, found: Mapping[str, Any]) -> Path:
         "limits": sorted(report.limits),
         "targets": [{**asdict(target), "met": target.met} for target in report.targets],
         "samples_seconds": report.samples,
+        "spread_seconds": {
+            label: {loader: [min(seconds), max(seconds)] for loader, seconds in loaders.items() if seconds}
+            for label, loaders in report.samples.items()
+        },
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, default=_plain) + "\n", encoding="utf-8")
     return path

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import files
 import harness
 from report import Column, Report, Target, ratio
+from rivals import touched
 
 TITLE = "All tensors to torch"
 RIVAL = "safetensors.torch.load_file"
 BY_HAND = "json + np.memmap by hand"
 LIMIT = "np.memmap, pages touched in file order"
-
-
-def _touch(tensors: Mapping[str, Any]) -> int:
-    """Read one byte of every 4 KiB page: what the first use of the weights costs beyond the load."""
-    import torch
-
-    total = 0
-    for tensor in tensors.values():
-        total += int(tensor.reshape(-1).view(torch.uint8).numpy()[::4096].sum())
-    return total
-
-
-def _and_touch(load: Callable[[Path], Callable[[], Any]]) -> harness.Loader:
-    def prepare(path: Path) -> Callable[[], object]:
-        run = load(path)
-
-        def both() -> object:
-            tensors = run()
-            _touch(tensors)
-            return tensors
-
-        return both
-
-    return prepare
 
 
 def _ours(path: Path) -> Callable[[], Any]:
@@ -87,7 +64,7 @@ _LOADS = {harness.OURS: _ours, RIVAL: _safetensors, BY_HAND: _by_hand}
 
 CASES: harness.Cases = {
     "lazy": dict(_LOADS),
-    "touch": {**{name: _and_touch(load) for name, load in _LOADS.items()}, LIMIT: _pages},
+    "touch": {**{name: touched(load) for name, load in _LOADS.items()}, LIMIT: _pages},
 }
 
 

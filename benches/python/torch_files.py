@@ -10,6 +10,7 @@ from typing import Any
 import files
 import harness
 from report import Column, Report, Target, ratio
+from rivals import touched
 
 TITLE = "PyTorch files"
 RIVAL = "torch.load(mmap=True)"
@@ -62,26 +63,6 @@ def _torch(path: Path, mmap: bool = True) -> Callable[[], Any]:
     return lambda: torch.load(path, mmap=mmap, weights_only=True)
 
 
-def _touched(load: Callable[[Path], Callable[[], Any]]) -> harness.Loader:
-    """One byte of every 4 KiB page is read: what the first use of the weights costs beyond the load."""
-
-    def prepare(path: Path) -> Callable[[], object]:
-        import torch
-
-        run = load(path)
-
-        def both() -> object:
-            tensors = run()
-            total = 0
-            for tensor in tensors.values():
-                total += int(tensor.reshape(-1).view(torch.uint8).numpy()[::4096].sum())
-            return tensors, total
-
-        return both
-
-    return prepare
-
-
 def _read(path: Path) -> Callable[[], object]:
     block = bytearray(_BLOCK)
 
@@ -123,16 +104,16 @@ def _pages(path: Path) -> Callable[[], object]:
 CASES: harness.Cases = {
     "open": {harness.OURS: _ours_listed, RIVAL: _torch_listed},
     "lazy": {harness.OURS: _ours, NUMPY: _ours_numpy, RIVAL: _torch},
-    "touch": {harness.OURS: _touched(_ours), RIVAL: _touched(_torch), PAGES: _pages},
+    "touch": {harness.OURS: touched(_ours), RIVAL: touched(_torch), PAGES: _pages},
     "eager": {
         EAGER: lambda path: _ours(path, mmap=False),
         EAGER_RIVAL: lambda path: _torch(path, mmap=False),
         FRESH: _read_fresh,
     },
     "cold": {
-        harness.OURS: _touched(_ours),
+        harness.OURS: touched(_ours),
         EAGER: lambda path: _ours(path, mmap=False),
-        RIVAL: _touched(_torch),
+        RIVAL: touched(_torch),
         EAGER_RIVAL: lambda path: _torch(path, mmap=False),
         READ: _read,
     },
@@ -143,7 +124,7 @@ def make(folder: Path, small: bool) -> Path:
     """Write the tensors of file a (291 of them, 2 GB) with torch.save."""
     import torch
 
-    path = folder / ("torch-small.pt" if small else "torch.pt")
+    path = folder / ("a-small.pt" if small else "a.pt")
     if not path.exists():
         entries = files.llama(layers=1, hidden=64, kv=32, feed_forward=96) if small else files.llama()
         tensors = {entry.name: torch.rand(entry.shape).to(torch.bfloat16) for entry in entries}

@@ -1,0 +1,184 @@
+"""What the machine itself can do with the bytes of a checkpoint: the limit rows of the benches of loading.
+
+A loader cannot be faster than the best of these, whatever it does with the bytes. Memory is made before the clock runs,
+and used again. Run as a program, this module is the second reader on a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from harness import BenchError, Loader
+from rivals import shards
+
+SEQUENTIAL: Final = "sequential read into one reused block"
+COPY: Final = "readinto memory that is used again"
+COPY_ALL_CORES: Final = "readinto the same, on all cores"
+PLAIN: Final = "populate the mapping, 1 thread"
+POPULATE_8: Final = "populate the mapping, 8 threads x 1 MiB"
+POPULATE_32: Final = "populate the mapping, 32 threads x 1 MiB"
+DIRECT: Final = {flight: f"direct reads, {flight} x 512 KiB in flight" for flight in (8, 16, 32, 64)}
+
+_MIB: Final = 1 << 20
+_REQUEST: Final = 512 << 10
+_POPULATE_READ: Final = 22  # MADV_POPULATE_READ, Linux 5.14; Python has no name for it
+
+
+def _pieces(files: list[Path], size: int) -> list[tuple[int, int, int]]:
+    """(number of the file, offset, bytes) of all files, in order."""
+    return [
+        (number, start, min(size, length - start))
+        for number, length in enumerate(file.stat().st_size for file in files)
+        for start in range(0, length, size)
+    ]
+
+
+def _by_threads(threads: int, work: Callable[[int, int], object], items: int) -> Callable[[], None]:
+    """What calls `work(thread, item)` for every item, in order, from a pool that lives on."""
+    pool = ThreadPoolExecutor(threads)
+
+    def run() -> None:
+        numbers = itertools.count()
+
+        def each(thread: int) -> None:
+            while (item := next(numbers)) < items:
+                work(thread, item)
+
+        for done in [pool.submit(each, thread) for thread in range(threads)]:
+            done.result()
+
+    return run
+
+
+def sequential(path: Path) -> Callable[[], object]:
+    """Read every byte, in order, into one block of 1 MiB."""
+    block = bytearray(_MIB)
+
+    def run() -> None:
+        for file in shards(path):
+            with file.open("rb", buffering=0) as opened:
+                while opened.readinto(block):
+                    pass
+
+    return run
+
+
+def copy(path: Path, threads: int = 1) -> Callable[[], object]:
+    """Read every byte to its place in memory as large as the checkpoint."""
+    files = shards(path)
+    pieces = _pieces(files, 4 * _MIB)
+    memory = memoryview(bytearray(sum(size for _, _, size in pieces)))
+    starts = list(itertools.accumulate((size for _, _, size in pieces), initial=0))
+    descriptors = [os.open(file, os.O_RDONLY) for file in files]
+
+    def work(_: int, item: int) -> None:
+        number, offset, size = pieces[item]
+        if os.preadv(descriptors[number], [memory[starts[item] : starts[item] + size]], offset) != size:
+            raise BenchError(f"{files[number]}: a short read at byte {offset}")
+
+    return _by_threads(threads, work, len(pieces))
+
+
+def populate(path: Path, threads: int) -> Callable[[], object]:
+    """Map the files anew and have the kernel fill the page tables, piece by piece."""
+    files = shards(path)
+    pieces = _pieces(files, _MIB)
+    libc = ctypes.CDLL(None, use_errno=True)
+    addresses: list[int] = []
+
+    def work(_: int, item: int) -> None:
+        number, offset, size = pieces[item]
+        where = ctypes.c_void_p(addresses[number] + offset)
+        if libc.madvise(where, ctypes.c_size_t(size), _POPULATE_READ):
+            raise BenchError(f"{files[number]}: MADV_POPULATE_READ: {os.strerror(ctypes.get_errno())}")
+
+    run = _by_threads(threads, work, len(pieces))
+
+    def mapped() -> object:
+        mappings = []
+        for file in files:
+            with file.open("rb") as opened:
+                mappings.append(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
+        addresses[:] = [ctypes.addressof(ctypes.c_char.from_buffer(mapping)) for mapping in mappings]
+        run()
+        return mappings
+
+    return mapped
+
+
+def direct(path: Path, in_flight: int) -> Callable[[], object]:
+    """Read every byte past the page cache, with so many requests under way, into a block of its own each."""
+    files = shards(path)
+    pieces = _pieces(files, _REQUEST)
+    blocks = [mmap.mmap(-1, _REQUEST) for _ in range(in_flight)]  # aligned to a page
+    descriptors = [os.open(file, os.O_RDONLY | os.O_DIRECT) for file in files]
+
+    def work(thread: int, item: int) -> None:
+        number, offset, size = pieces[item]
+        if os.preadv(descriptors[number], [blocks[thread]], offset) != size:
+            raise BenchError(f"{files[number]}: a short read at byte {offset}")
+
+    return _by_threads(in_flight, work, len(pieces))
+
+
+def _of(limit: Callable[..., Callable[[], object]], *arguments: Any) -> Loader:
+    return lambda path: limit(path, *arguments)
+
+
+DISK: Final[dict[str, Loader]] = {
+    SEQUENTIAL: sequential,
+    PLAIN: _of(populate, 1),
+    POPULATE_8: _of(populate, 8),
+    POPULATE_32: _of(populate, 32),
+    **{label: _of(direct, flight) for flight, label in DIRECT.items()},
+}
+"""The ways to the bytes from a cold cache; the best of them is the limit."""
+
+MEMORY: Final[dict[str, Loader]] = {
+    COPY: copy,
+    COPY_ALL_CORES: lambda path: copy(path, len(os.sched_getaffinity(0))),
+    PLAIN: _of(populate, 1),
+    POPULATE_8: _of(populate, 8),
+}
+"""The ways from a warm cache: copied, or mapped."""
+
+
+@contextlib.contextmanager
+def second_reader(path: Path) -> Iterator[None]:
+    """While this lasts, another process reads `path` past the page cache, 1 MiB at a time, again and again."""
+    command = [sys.executable, str(Path(__file__).resolve()), str(path)]
+    reader = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert reader.stdout is not None
+        if not reader.stdout.readline():  # it says when it has begun
+            raise BenchError(f"the second reader of {path} ended at once")
+        yield
+        if reader.poll() is not None:
+            raise BenchError(f"the second reader of {path} ended with status {reader.returncode}")
+    finally:
+        reader.kill()
+        reader.communicate()
+
+
+def _read_on(path: Path) -> None:
+    block = mmap.mmap(-1, _MIB)
+    files = shards(path)
+    descriptors = [os.open(file, os.O_RDONLY | os.O_DIRECT) for file in files]
+    for turn, (number, offset, _) in enumerate(itertools.cycle(_pieces(files, _MIB))):
+        os.preadv(descriptors[number], [block], offset)
+        if turn == 0:
+            print("reading", flush=True)
+
+
+if __name__ == "__main__":
+    _read_on(Path(sys.argv[1]))

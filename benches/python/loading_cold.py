@@ -1,0 +1,78 @@
+"""Load whole checkpoints from the disk, nothing of them in memory: alone, and beside another reader of the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import files
+import harness
+import limits
+import rivals
+import torch_files
+from report import Column, Report, Target, best
+
+TITLE = "Load a whole checkpoint, cold"
+ROUNDS = harness.Effort(least=5, most=5)
+
+_LOADS: dict[str, harness.Loader] = {harness.OURS: rivals.touched(rivals.ours), rivals.OWN: rivals.own}
+_RIVALS = {**rivals.RESIDENT, **rivals.COPIES}
+_FEW_LIMITS = (limits.SEQUENTIAL, limits.POPULATE_8, limits.DIRECT[32])
+
+CASES: harness.Cases = {
+    "a": {**_LOADS, **_RIVALS, **rivals.TORCH_FILES, **limits.DISK},
+    "b": {**_LOADS, **_RIVALS, **{name: limits.DISK[name] for name in _FEW_LIMITS}},
+    "beside": {
+        **_LOADS,
+        rivals.MAPPED: rivals.RESIDENT[rivals.MAPPED],
+        rivals.PREAD: rivals.COPIES[rivals.PREAD],
+        rivals.RUNAI: rivals.COPIES[rivals.RUNAI],
+        **{name: limits.DISK[name] for name in (limits.SEQUENTIAL, limits.DIRECT[32])},
+    },
+}
+
+
+def measure(folder: Path, small: bool) -> Report:
+    """Time a, b, and a while another process reads b."""
+    bench = Path(__file__)
+    effort = harness.QUICK if small else ROUNDS
+    a, b = files.make(folder, "a", small=small), files.make(folder, "b", small=small)
+    torch_file = torch_files.make(folder, small)
+    columns, samples = [], {}
+
+    def time(case: str, label: str, path: Path) -> dict[str, float]:
+        beside = (torch_file,) if case == "a" else ()
+        timings = harness.alternate(bench, case, CASES[case], path, effort=effort, cold=not small, beside=beside)
+        samples[label] = {loader: timing.seconds for loader, timing in timings.items()}
+        columns.append(Column(label, "ms", {loader: timing.median for loader, timing in timings.items()}))
+        return {loader: timing.median for loader, timing in timings.items()}
+
+    targets = []
+    for label, path in (("a", a), ("b", b)):
+        values = time(label, label, path)
+        limit = best(values, [name for name in values if name in limits.DISK])
+        rival = best(values, [name for name in values if name not in limits.DISK and name not in _LOADS])
+        mapped = best(values, list(rivals.RESIDENT))
+        for way, ours in (("resident", values[harness.OURS]), ("own memory", values[rivals.OWN])):
+            targets += [
+                Target(f"{label}, {way}: ours ÷ {limit}", ours / values[limit], 1.05, "at most"),
+                Target(f"{label}, {way}: ours ÷ {rival}", ours / values[rival], 1.0, "at most"),
+                Target(f"{label}, {way}: ours ÷ {mapped}", ours / values[mapped], 0.65, "at most"),
+            ]
+    with limits.second_reader(b):
+        values = time("beside", "a beside a second reader", a)
+    rival = best(values, [name for name in values if name in _RIVALS])
+    for way, ours in (("resident", values[harness.OURS]), ("own memory", values[rivals.OWN])):
+        targets.append(Target(f"second reader, {way}: ours ÷ {rival}", ours / values[rival], 1.0, "at most"))
+    return Report(
+        "loading_cold",
+        columns,
+        targets=targets,
+        limits=frozenset(limits.DISK),
+        notes=(
+            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. One byte of "
+            "every 4 KiB page is read of what is mapped. The limit rows read every byte and do nothing with it; the "
+            "best of them is the target's. The second reader reads b past the page cache, 1 MiB at a time. A disk that "
+            "others share is up to twice as slow from one minute to the next: the JSON has each run.",
+        ),
+        samples=samples,
+    )
