@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from max_weights import driver, graph, jax, nn, numpy, sharding, torch
     from max_weights._core import __version__, release_memory, set_threads
+    from max_weights.benching import BenchResult, bench
     from max_weights.buffer import Buffer
     from max_weights.devices import DeviceRef, virtual_devices
     from max_weights.dtype import DType, finfo
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BenchResult",
     "Buffer",
     "ClosedError",
     "DType",
@@ -60,6 +62,7 @@ __all__ = [
     "WeightsFormat",
     "WeightsNode",
     "__version__",
+    "bench",
     "dequantize",
     "driver",
     "finfo",
@@ -82,6 +85,7 @@ __all__ = [
 # Where each name lives: it is imported when it is first used, so that `import max_weights` costs next to nothing. The
 # imports above say the same to people and type checkers; a test compares the two.
 _HOMES = {
+    "BenchResult": "max_weights.benching",
     "Buffer": "max_weights.buffer",
     "ClosedError": "max_weights.errors",
     "DType": "max_weights.dtype",
@@ -101,6 +105,7 @@ _HOMES = {
     "WeightsFormat": "max_weights.weights",
     "WeightsNode": "max_weights.weights",
     "__version__": "max_weights._core",
+    "bench": "max_weights.benching",
     "dequantize": "max_weights.quantization",
     "driver": "max_weights.driver",
     "finfo": "max_weights.dtype",

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from max_weights._core import printable
+from max_weights.cli.bench import bench
 from max_weights.cli.ls import ls
 from max_weights.cli.pickle_globals import list_globals
 from max_weights.cli.show import show
@@ -58,6 +59,7 @@ app = typer.Typer(
 )
 app.command(short_help="List weights: a tree, a table or JSON.")(ls)
 app.command(short_help="Show one weight: place, statistics, histogram.")(show)
+app.command(short_help="Measure loading, beside other packages.")(bench)
 app.command("globals", short_help="List the code that a PyTorch file names.")(list_globals)
 app.command("versions", help="Print the versions that a bug report needs.")(show_versions)
 

@@ -1,0 +1,191 @@
+"""`bench`: which loaders, in which order, how often, and what of it there was neither time nor memory for."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from max_weights._core import files, shown
+from max_weights.benching.loaders import LOADERS, PACKAGES, chosen
+from max_weights.benching.result import BenchResult, BenchRow
+from max_weights.benching.worker import LoaderFailed, Worker
+from max_weights.errors import ArgumentError
+from max_weights.weights import GGUFWeights, PytorchWeights, load_weights
+
+__all__ = ["bench"]
+
+ROUNDS = 5
+STAYS_CACHED = 0.02
+"""A file of which more than this is in memory after it was dropped is not cold."""
+
+
+def bench(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    against: Iterable[str] | None = None,
+    *,
+    cold: bool = True,
+    seconds: float = 60.0,
+    progress: Callable[[str], object] | None = None,
+) -> BenchResult:
+    """Measure how long this checkpoint takes to load: here, by other packages, and at the least.
+
+    Each loader runs in a process of its own, which imports what it needs and runs once before the clock counts; then
+    they take turns, up to five times. `call` is the time of the call alone, `touched` that until one byte of every page
+    was read, both with the file in the page cache; `cold` is the latter with the file dropped from it. Memory of its
+    own is not measured where it would take more than half of what is free. Print the result, or take `as_dict()`.
+
+    Args:
+        path: A file, a directory, an index, several files, or a model in the local Hugging Face cache.
+        against: Of "safetensors", "torch", "gguf", "runai" and "fastsafetensors"; None for those that are installed
+            and read the format, () for none.
+        cold: Whether to drop the files from the page cache, which other programs that read them would feel.
+        seconds: When to stop, whatever is left to do. One round of what was begun counts.
+        progress: Called with what is done next, in words.
+
+    Raises:
+        ArgumentError: a ValueError; a name in `against` that is not known, or whose package does not read the format.
+        ImportError: a package that `against` names is not installed.
+        WeightsError: the checkpoint cannot be opened.
+    """
+    begun = time.monotonic()
+    given = [path] if isinstance(path, str | os.PathLike) else list(path)
+    with load_weights(given) as weights:
+        places = [os.fspath(file) for file in files(weights)]
+        form = {GGUFWeights: "gguf", PytorchWeights: "pytorch"}.get(type(weights), "safetensors")
+        tensors = len(weights.infos())
+    size = sum(os.stat(place).st_size for place in places)
+    names = _installed(form) if against is None else _named(form, against)
+    measuring = _Measuring([os.fspath(one) for one in given], places, begun + seconds, progress or (lambda _: None))
+    rows = {name: BenchRow(name, LOADERS[name].of) for name in chosen(form, names)}
+    try:
+        measuring.measure(rows, size, cold)
+    finally:
+        measuring.close()
+    return BenchResult(places, form, size, tensors, list(rows.values()), measuring.not_cold)
+
+
+class _Measuring:
+    def __init__(self, paths: list[str], places: list[str], until: float, progress: Callable[[str], object]) -> None:
+        self._paths, self._places, self._until, self._progress = paths, places, until, progress
+        self._workers: dict[str, Worker] = {}
+        self.not_cold = ""
+
+    def measure(self, rows: dict[str, BenchRow], size: int, cold: bool) -> None:
+        """Fill the rows: all loaders in turns, or one after the other where their memory does not fit together."""
+        self.not_cold = "" if cold else "it was not asked for"
+        free = _available_memory() // 2
+        copies = [name for name in rows if LOADERS[name].copies]
+        if copies and size > free:
+            why = f"it takes {size / 1e9:.1f} GB of memory, and {2 * free / 1e9:.1f} GB are free"
+            for name in copies:
+                rows[name].failed = why
+        wanted = [name for name, row in rows.items() if not row.failed]
+        together = size * len([name for name in wanted if LOADERS[name].copies]) <= free
+        for group in [wanted] if together else [[name] for name in wanted]:
+            self._begin([rows[name] for name in group])
+            self._rounds([rows[name] for name in group if not rows[name].failed], cold)
+            self.close()
+
+    def _begin(self, rows: list[BenchRow]) -> None:
+        for row in rows:
+            self._progress(f"{row.loader}: first run")
+            self._workers[row.loader] = Worker(row.loader, self._places if row.of else self._paths)
+            if (answer := self._run(row, touched=True)) is not None:
+                row.peak = answer["peak"]
+
+    def _rounds(self, rows: list[BenchRow], cold: bool) -> None:
+        """One round of everything comes before the second of anything."""
+        for number in range(ROUNDS):
+            for row in rows if number % 2 == 0 else reversed(rows):
+                for what in ("call", "touched", "cold"):
+                    if row.failed or time.monotonic() > self._until or (what == "cold" and not self._dropped(cold)):
+                        continue
+                    self._progress(f"{row.loader}: {what}, round {number + 1} of {ROUNDS}")
+                    if (answer := self._run(row, touched=what != "call")) is not None:
+                        row.seconds[what].append(answer["seconds"])
+                        if what == "cold":
+                            row.read.append(answer["read"])
+
+    def _dropped(self, cold: bool) -> bool:
+        if cold and not self.not_cold:
+            self.not_cold = drop(self._places)
+        return not self.not_cold
+
+    def _run(self, row: BenchRow, *, touched: bool) -> dict[str, Any] | None:
+        try:
+            return self._workers[row.loader].run(touched=touched, until=self._until)
+        except LoaderFailed as error:
+            if not row.seconds["touched"] or str(error) != "time was up":
+                row.failed = str(error)
+            self._workers[row.loader].close()
+            return None
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+
+
+def drop(places: list[str]) -> str:
+    """Drop files from the page cache; "", or why that did not work."""
+    for place in places:
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+        left = _cached_fraction(place)
+        if left > STAYS_CACHED:
+            return f"{left:.0%} of '{shown(place)}' stays in memory: a RAM disk has it, or another process maps it"
+    return ""
+
+
+def _cached_fraction(place: str) -> float:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapping:
+        pages = -(-len(mapping) // mmap.PAGESIZE)
+        resident = (ctypes.c_ubyte * pages)()
+        first = ctypes.c_char.from_buffer(mapping)
+        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapping)), resident)
+        del first  # the mapping cannot be closed while something points into it
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), place)
+    return bytes(resident).count(1) / pages
+
+
+def _available_memory() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def _installed(form: str) -> list[str]:
+    return [name for name in _reading(form) if _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec({"runai": "runai_model_streamer"}.get(name, name)) is not None
+
+
+def _reading(form: str) -> list[str]:
+    return [name for name in PACKAGES if any(row.of == name and form in row.formats for row in LOADERS.values())]
+
+
+def _named(form: str, against: Iterable[str]) -> list[str]:
+    names = [against] if isinstance(against, str) else list(against)
+    for name in names:
+        if name not in PACKAGES:
+            raise ArgumentError(f"against names {name!r}; it can name {', '.join(PACKAGES)}")
+        if name not in _reading(form):
+            raise ArgumentError(f"{name} reads no {form} files; {', '.join(_reading(form)) or 'nothing'} does")
+        if not _is_installed(name):
+            raise ImportError(f"{name} is not installed: pip install {PACKAGES[name]}")
+    return names

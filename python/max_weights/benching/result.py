@@ -1,0 +1,179 @@
+"""What `bench` found: rows, one paragraph in words, a table, and plain data."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from max_weights._core import printable
+from max_weights.benching.loaders import LOADERS, OURS, OWN, PACKAGES
+
+__all__ = ["BenchResult", "BenchRow"]
+
+WHATS = ("call", "touched", "cold")
+SAME = 1.05
+"""Within five percent two loaders count as equally fast."""
+
+
+@dataclass
+class BenchRow:
+    """One loader: seconds of each round by what was timed, bytes at the peak of memory and read from the disk.
+
+    Attributes:
+        loader: Its name.
+        of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
+        seconds: {"call": [...], "touched": [...], "cold": [...]}.
+        peak: Bytes that the first run added to the process at its peak, pages of mapped files among them.
+        read: Bytes that each cold run had read from the disk.
+        failed: Why it was not measured, or "".
+    """
+
+    loader: str
+    of: str
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {what: [] for what in WHATS})
+    peak: int = 0
+    read: list[int] = field(default_factory=list)
+    failed: str = ""
+
+    def median(self, what: str) -> float | None:
+        """Median seconds of "call", "touched" or "cold"; None where it was not measured."""
+        return statistics.median(self.seconds[what]) if self.seconds[what] else None
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What was measured of one checkpoint.
+
+    Attributes:
+        files: The paths of its files.
+        format: "safetensors", "gguf" or "pytorch".
+        bytes: Of all files.
+        tensors: How many there are.
+        rows: A row for each loader, ours first, the limits last.
+        not_cold: Why nothing was measured from the disk, or "".
+    """
+
+    files: list[str]
+    format: str
+    bytes: int
+    tensors: int
+    rows: list[BenchRow]
+    not_cold: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
+        return {
+            "files": self.files,
+            "format": self.format,
+            "bytes": self.bytes,
+            "tensors": self.tensors,
+            "environment": _environment(),
+            "not_cold": self.not_cold,
+            "rows": [
+                {
+                    "loader": row.loader,
+                    "of": row.of,
+                    "copies": LOADERS[row.loader].copies,
+                    "median_seconds": {what: row.median(what) for what in WHATS},
+                    "seconds": row.seconds,
+                    "peak_bytes": row.peak,
+                    "read_bytes": row.read,
+                    "failed": row.failed,
+                }
+                for row in self.rows
+            ],
+            "summary": self.summary,
+        }
+
+    @property
+    def summary(self) -> str:
+        """One paragraph: what was seen, also where another loader is ahead."""
+        said = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
+        for what, where in (("touched", "from the page cache"), ("cold", "from the disk")):
+            said += self._compared(what, where)
+        if self.not_cold:
+            said.append(f"Nothing was measured from the disk: {self.not_cold}.")
+        peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
+        if peaks:
+            said.append(f"Memory at the peak, pages of mapped files among it: {', '.join(peaks)}.")
+        said += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
+        return printable(" ".join(said))
+
+    def _compared(self, what: str, where: str) -> list[str]:
+        found = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
+        ours = {name: found[name] for name in (OURS, OWN) if name in found}
+        if not ours:
+            return []
+        theirs = {row.loader: found[row.loader] for row in self.rows if row.of in PACKAGES and row.loader in found}
+        least = {row.loader: found[row.loader] for row in self.rows if row.of == "limit" and row.loader in found}
+        told = " and ".join(f"{name} {_time(seconds)}" for name, seconds in ours.items())
+        sentence = f"With every page read, {where}: {told}"
+        if theirs:
+            rival = min(theirs, key=lambda name: theirs[name])
+            ahead = min(ours, key=lambda name: ours[name])
+            sentence += f"; the fastest of the others, {rival}, {_time(theirs[rival])}: "
+            sentence += _verdict(ahead, ours[ahead], rival, theirs[rival])
+        if least:
+            limit = min(least, key=lambda name: least[name])
+            sentence += f"; the least that this machine needs, {limit}, {_time(least[limit])}"
+        return [f"{sentence}."]
+
+    def __str__(self) -> str:
+        heads = ["loader", *WHATS, "peak", ""]
+        rows = [heads]
+        for row in self.rows:
+            name = f"limit: {row.loader}" if row.of == "limit" else row.loader
+            times = ["" if (found := row.median(what)) is None else _time(found) for what in WHATS]
+            rows.append([name, *times, _size(row.peak) if row.peak else "", row.failed])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
+        lines = []
+        for name, *cells, failed in rows:
+            line = "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:]), failed])
+            lines.append(printable(line.rstrip()))
+        return "\n".join([*lines, "", self.summary])
+
+
+def _verdict(ours: str, our_seconds: float, theirs: str, their_seconds: float) -> str:
+    times = max(our_seconds, their_seconds) / min(our_seconds, their_seconds)
+    if times <= SAME:
+        return "equally fast"
+    ahead = ours if our_seconds < their_seconds else theirs
+    return f"{ahead} is ahead, {times:.2f} times as fast"
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1 or unit == "µs":
+            return f"{seconds * factor:.3g} {unit}"
+    raise AssertionError
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 999.95:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def _environment() -> dict[str, Any]:
+    import os
+    import platform
+    from importlib import metadata
+
+    from max_weights._core import __version__
+
+    versions = {"max_weights": __version__}
+    for package in ("numpy", *PACKAGES.values()):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "packages": versions,
+    }
