@@ -12,7 +12,7 @@ from typing import Any
 from max_weights._core import files, shown
 from max_weights.benching.loaders import LOADERS, PACKAGES, chosen
 from max_weights.benching.result import BenchResult, BenchRow
-from max_weights.benching.worker import LoaderFailed, Worker
+from max_weights.benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights.errors import ArgumentError
 from max_weights.weights import GGUFWeights, PytorchWeights, load_weights
 
@@ -110,6 +110,10 @@ class _Measuring:
                         if what == "cold":
                             row.read.append(answer["read"])
 
+        for row in rows:
+            if not row.failed and not row.seconds["touched"]:
+                row.failed = TIME_WAS_UP
+
     def _dropped(self, cold: bool) -> bool:
         if cold and not self.not_cold:
             self.not_cold = drop(self._places)
@@ -119,7 +123,7 @@ class _Measuring:
         try:
             return self._workers[row.loader].run(touched=touched, until=self._until)
         except LoaderFailed as error:
-            if not row.seconds["touched"] or str(error) != "time was up":
+            if not row.seconds["touched"] or str(error) != TIME_WAS_UP:
                 row.failed = str(error)
             self._workers[row.loader].close()
             return None

@@ -16,12 +16,13 @@ from typing import Any
 from max_weights._core import printable
 from max_weights.benching.loaders import LOADERS, touch
 
-__all__ = ["LoaderFailed", "Worker", "serve"]
+__all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 
 RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """glibc gives no memory back, so that runs after the first are not those of a system that makes fresh pages."""
 COMMAND = "from max_weights.benching.worker import serve; serve()"
 LONGEST_REASON = 200
+TIME_WAS_UP = "time was up"
 
 
 class LoaderFailed(Exception):
@@ -70,7 +71,7 @@ class Worker:
         line = b""
         while not line.endswith(b"\n"):
             if not select.select([self._answers], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise LoaderFailed("time was up")
+                raise LoaderFailed(TIME_WAS_UP)
             if not (part := self._answers.read(1 << 16)):
                 raise LoaderFailed(self._last_words())
             line += part
