@@ -74,10 +74,14 @@ pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Opt
     }
 }
 
-/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on.
+/// The bytes of the segment in memory that a tensor needs, from a multiple of the alignment of blocks on, and whole numbers where those are
+/// swapped.
 pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let lowest = placement.start - placement.before;
-    lowest - lowest % BLOCK_ALIGN as u64..placement.start + placement.len
+    let Segment { span, transform, .. } = placement.segment;
+    let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
+    let end = placement.start + placement.len;
+    lowest - lowest % BLOCK_ALIGN as u64..end.next_multiple_of(transform.swap.unit() as u64).min(size.max(end))
 }
 
 /// These bytes of a segment, in a block of their own.

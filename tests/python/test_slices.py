@@ -1,0 +1,165 @@
+"""Lazy slices: `weights.x[…]`, `get_slice` and `WeightData[…]` index as NumPy does, in files of every format."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import safetensors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import max_weights
+from conftest import safetensors_bytes
+from max_weights import DType, WeightNotFoundError, load_weights
+from max_weights.weights import WeightSlice, WeightsNode
+
+FILES = [
+    "minilm.safetensors",
+    "derived/layer0.bf16.safetensors",
+    "derived/sharded",
+    "derived/minilm-ffn-allquants.gguf",
+    "smollm2-135m.Q4_1.gguf",
+    "derived/layer0.bf16.pt",
+    "derived/layer0.bf16.legacy.pt",
+    "strided.pt",
+    "deflated.pt",
+    "swapped.pt",
+    "misaligned.safetensors",
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that hardly anybody has: strided views, compressed entries, the other byte order, no alignment."""
+    import torch
+
+    folder = tmp_path_factory.mktemp("slices")
+    base = torch.arange(24 * 35 * 4, dtype=torch.float32).reshape(24, 35, 4)
+    tensors = {
+        "base": base.clone(),
+        "turned": base.permute(2, 0, 1),
+        "every": base[::3, 1:, 2],
+        "expanded": base[:, :1].expand(24, 6, 4),
+        "halves": base[0].half(),
+        "complex": base[0].to(torch.complex128),
+    }
+    torch.save(tensors, folder / "strided.pt")
+    with zipfile.ZipFile(folder / "strided.pt") as archive:
+        entries = {info.filename: archive.read(info) for info in archive.infolist()}
+    for name, method in (("deflated.pt", zipfile.ZIP_DEFLATED), ("swapped.pt", zipfile.ZIP_STORED)):
+        with zipfile.ZipFile(folder / name, "w", method) as archive:
+            for entry, content in entries.items():
+                swapped = name == "swapped.pt" and entry.endswith("byteorder")
+                archive.writestr(entry, b"big" if swapped else content)
+    values = np.arange(3000, dtype=np.float32)
+    content = safetensors_bytes({"pad": ("U8", [1], b"0"), "w": ("F32", [60, 50], values.tobytes())})
+    (folder / "misaligned.safetensors").write_bytes(content)
+    return folder
+
+
+def indices(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    return hnp.basic_indices(shape, min_dims=0, max_dims=len(shape) + 2, allow_newaxis=True)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), backend=st.sampled_from(["mmap", "read"]))
+@pytest.mark.parametrize("file", FILES)
+def test_any_basic_index_gives_what_numpy_gives(models: Path, made: Path, file: str, data: Any, backend: Any) -> None:
+    weights = opened(made / file if (made / file).exists() else models / file, backend)
+    names = [info.name for info in weights.infos()]
+    name = data.draw(st.sampled_from(names[:8] + names[-8:]))
+    whole = weights[name].data().to_buffer()
+    bits = whole if whole.dtype is not DType.bfloat16 else whole.view("uint16")
+    expected = bits.to_numpy()
+    key = data.draw(indices(expected.shape))
+    parts = [weights[name].data()[key], weights.get_slice(name)[key]]
+    if isinstance(key, tuple | slice) or key is None or key is ...:
+        parts.append(weights[name][key])
+    for part in parts:
+        assert part.dtype is whole.dtype
+        assert tuple(part.shape) == expected[key].shape
+        part = part.copy()
+        found = (part.view("uint16") if part.dtype is DType.bfloat16 else part).to_numpy()
+        np.testing.assert_array_equal(found, expected[key])
+
+
+_OPEN: dict[tuple[Path, str], WeightsNode] = {}
+
+
+def opened(path: Path, backend: Literal["mmap", "read"]) -> WeightsNode:
+    """The tree, opened once for all examples."""
+    return _OPEN.setdefault((path, backend), load_weights(path, backend=backend))
+
+
+def test_a_slice_is_spelled_as_that_of_safetensors(models: Path) -> None:
+    path = models / "derived" / "layer0.bf16.safetensors"
+    weights = load_weights(path)
+    with safetensors.safe_open(path, "pt") as theirs:
+        for name in theirs.keys():  # noqa: SIM118
+            ours, expected = weights.get_slice(name), theirs.get_slice(name)
+            assert isinstance(ours, WeightSlice)
+            assert (ours.get_shape(), ours.get_dtype()) == (expected.get_shape(), expected.get_dtype())
+            assert (ours.name, ours.shape, ours.dtype) == (name, tuple(expected.get_shape()), DType.bfloat16)
+            assert repr(ours) == f"WeightSlice('{name}', BF16, {expected.get_shape()})"
+            import torch
+
+            assert torch.equal(torch.from_dlpack(ours[1:3]), expected[1:3])
+
+
+def test_a_slice_is_of_a_weight_below_the_node(models: Path) -> None:
+    weights = load_weights(models / "minilm.safetensors")
+    below = weights.pooler.get_slice("dense.bias")
+    assert below.name == "pooler.dense.bias"
+    with pytest.raises(WeightNotFoundError, match=r"'pooler\.dense\.bais'.*'pooler\.dense\.bias'"):
+        weights.pooler.get_slice("dense.bais")
+    with pytest.raises(WeightNotFoundError, match="weights"):
+        weights.get_slice("pooler")
+    packed = load_weights(models / "smollm2-135m.Q4_1.gguf")
+    name = "blk.0.attn_q.weight"
+    assert (packed.get_slice(name).get_dtype(), packed.get_slice(name).shape) == ("U8", packed[name].shape)
+    weights.close()
+    with pytest.raises(max_weights.ClosedError):
+        below[:2]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ((0, 0, 0), "too many indices for array: array is 2-dimensional, but 3 were indexed"),
+        ((0, 4), "index 4 is out of bounds for axis 1 with size 4"),
+        ((-4,), "index -4 is out of bounds for axis 0 with size 3"),
+        ((..., 0, ...), r"an index can only have a single ellipsis \('...'\)"),
+    ],
+)
+def test_indices_that_are_none_are_numpys_errors(make_file: Callable[..., Path], key: Any, message: str) -> None:
+    array = np.zeros((3, 4), np.float32)
+    weights = load_weights(make_file({"w": array}))
+    for indexed in (array, weights.w, weights.get_slice("w"), weights.w.data()):
+        with pytest.raises(IndexError, match=message):
+            indexed[key]
+    for indexed in (weights.w, weights.get_slice("w"), weights.w.data()):
+        with pytest.raises(ValueError, match="slice step cannot be zero"):
+            indexed[::0]
+
+
+@pytest.mark.parametrize("key", [True, np.True_, (0, False), [0, 1], np.array([0]), 1.0, (0, "x")], ids=str)
+def test_bools_lists_and_arrays_are_no_basic_indices(make_file: Callable[..., Path], key: Any) -> None:
+    weights = load_weights(make_file({"w": np.zeros((3, 4), np.float32), "v.1": np.zeros(1, np.float32)}))
+    for indexed in (weights.w, weights.get_slice("w"), weights.w.data()):
+        with pytest.raises(TypeError, match="basic ind"):
+            indexed[key]
+    with pytest.raises(TypeError, match="not bool"):
+        weights.v[True]  # not the child '1'
+
+
+def test_what_a_slice_of_a_file_that_is_read_takes_in_memory_is_its_own(make_file: Callable[..., Path]) -> None:
+    array = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+    node = load_weights(make_file({"w": array}), backend="read").w
+    for key in (np.s_[:, 3], np.s_[::-100, :8], np.s_[10:20]):
+        part = node[key]
+        np.testing.assert_array_equal(part.to_numpy(), array[key])
+        assert part._memory()[0].nbytes <= array[key].nbytes + 64
