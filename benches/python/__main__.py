@@ -35,6 +35,7 @@ ORDER = (
     "gguf_blocks",
     "torch_files",
     "modules",
+    "load_into",
 )
 
 

@@ -344,7 +344,10 @@ class WeightsNode:
         packed: bool = False,
         copy: bool | None = None,
     ) -> dict[str, LazyTensor]:
-        """What `load` gives, as lazy torch tensors."""
+        """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
+        `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
+        nothing.
+        """
     def renamed(self, scheme: str) -> Self:
         """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
         files.

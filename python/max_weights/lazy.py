@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import load_tensors
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
-from max_weights.loading import dtypes_wanted, own_dtype, renamed_by, selected
+from max_weights.loading import dtypes_wanted, own_dtype, renamed_by
+from max_weights.selection import selected
 
 if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights.loading import Rename, Select
+    from max_weights.loading import Rename
+    from max_weights.selection import Select
 
 __all__ = ["LazyTensor", "lazy_state_dict"]
 

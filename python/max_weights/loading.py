@@ -48,8 +48,8 @@ class LoadOptions(TypedDict, total=False):
     packed: bool
     shard: Shard | None
     copy: bool | None
-    storage: str
-    backend: str
+    storage: Literal["arena", "per-tensor"]
+    backend: Literal["auto", "mmap", "read", "direct"]
     max_host_bytes: int | None
     threads: int | None
     progress: Progress | bool | None

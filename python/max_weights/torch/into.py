@@ -13,7 +13,10 @@ from torch import nn
 
 from max_weights._core import shown
 from max_weights.dtype import DType
-from max_weights.loading import dtypes_wanted, progress_of, renamed_by, selected
+from max_weights.loading import dtypes_wanted, progress_of, renamed_by
+from max_weights.selection import selected
+from max_weights.sharding.by_name import parts_of_rank
+from max_weights.sharding.pieces import Pieces
 from max_weights.torch.report import LoadReport, misfit
 from max_weights.torch.slots import Slot, Slots, compute, computes
 from max_weights.weights import load_weights
@@ -59,8 +62,8 @@ def load_into(
         path: What `load_weights` takes.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has another name; otherwise the report
             says so. A shape that does not fit is always an error.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, copy, storage, backend, max_host_bytes,
-            threads, progress, drop_cache. `dtype` is for what is on the meta device.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend, max_host_bytes,
+            threads, progress, drop_cache, verify. `dtype` is for what is on the meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
@@ -123,6 +126,7 @@ class _Plan:
             zip(new_names.values(), dtypes_wanted([infos[name] for name in new_names], dtype, packed), strict=True)
         )
         self._computes = computes(self.module)
+        self._shapes = self._shapes_of_parts(names=new_names, infos=infos)
         self.slots = Slots(self.module)
         self.slots.tie(set(self._infos))
         for slot in self.slots:
@@ -134,6 +138,23 @@ class _Plan:
             for name in self._infos
             if name not in self.slots.by_name and not (prefixes and name.startswith(prefixes))
         ]
+
+    def _shapes_of_parts(self, names: dict[str, str], infos: dict[str, WeightInfo]) -> dict[str, tuple[int, ...]]:
+        """The shape of what is loaded, by new name: of the whole weight, or of the part of one rank."""
+        wanted = [infos[name] for name in names]
+        shard = self.options.get("shard")
+        parts = [None] * len(wanted) if shard is None else parts_of_rank(self.weights, wanted, shard)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for new, info, part in zip(names.values(), wanted, parts, strict=True):
+            packed = info.encoding is not None and self._dtypes[new] is None
+            shape = list(info.shape if packed else info.logical_shape)
+            if isinstance(part, Pieces):
+                self.problems.append(f"'{shown(new)}': the shard cuts several axes; load_into takes cuts of one")
+            elif part is not None:
+                axis, ranges = part
+                shape[axis] = sum(stop - start for start, stop in ranges)
+            shapes[new] = tuple(shape)
+        return shapes
 
     def _examine(self, slot: Slot) -> None:
         """Decide how a slot is filled."""
@@ -152,7 +173,7 @@ class _Plan:
             return
         name = given[-1]  # as with load_state_dict, the last one counts
         info, dtype = self._infos[name], self._dtypes[name]
-        shape = tuple(info.shape if info.encoding is not None and dtype is None else info.logical_shape)
+        shape = self._shapes[name]
         refusal = slot.refusal()
         if refusal is None and not slot.takes(shape):
             refusal = f"the file has the shape {list(shape)}, and the module {list(slot.tensor.shape)}"
@@ -171,8 +192,8 @@ class _Plan:
     def require_fit(self) -> None:
         """Refuse what does not fit, with all of it in one error."""
         if self.problems or (self.strict and (self.missing or self.unexpected)):
-            lists = (self.missing, self.unexpected) if self.strict else ((), ())
-            raise misfit(type(self.module).__name__, *lists, self.problems)
+            missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
+            raise misfit(type(self.module).__name__, missing, unexpected, self.problems)
 
     def run(self, began: float) -> LoadReport:
         """Do it."""
