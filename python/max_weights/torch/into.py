@@ -62,8 +62,8 @@ def load_into(
         path: What `load_weights` takes.
         strict: Refuse a file that lacks a parameter or a saved buffer, or that has another name; otherwise the report
             says so. A shape that does not fit is always an error.
-        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend, max_host_bytes,
-            threads, progress, drop_cache, verify. `dtype` is for what is on the meta device.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
+            max_host_bytes, threads, progress, drop_cache, verify. `dtype` is for what is on the meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
