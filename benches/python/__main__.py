@@ -38,6 +38,7 @@ ORDER = (
     "gguf_blocks",
     "torch_files",
     "modules",
+    "load_into",
 )
 
 

@@ -13,6 +13,7 @@ from max_weights.devices import Device, DeviceRef
 from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
+from max_weights.lazy import LazyTensor
 from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Select
 from max_weights.sharding.by_name import Shard
@@ -312,6 +313,7 @@ class WeightsNode:
         shard: Shard | None = None,
         framework: Literal["numpy", "torch", "jax"] | None = None,
         copy: bool | None = None,
+        storage: Literal["arena", "per-tensor"] = "arena",
         backend: Literal["auto", "mmap", "read", "direct"] = "auto",
         max_host_bytes: int | None = None,
         threads: int | None = None,
@@ -332,6 +334,14 @@ class WeightsNode:
     ) -> dict[str, str]:
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
         in file order.
+        """
+    def lazy_state_dict(
+        self, select: Select | None = None, *, rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        dtype: Any = None, packed: bool = False, copy: bool | None = None,
+    ) -> dict[str, LazyTensor]:  # fmt: skip
+        """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
+        `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
+        nothing.
         """
     def renamed(self, scheme: str) -> Self:
         """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
@@ -544,6 +554,7 @@ def load_tensors(
     backend: str = "auto",
     threads: int | None = None,
     drop_cache: bool = False,
+    per_tensor: bool = False,
     max_host_bytes: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[list[Buffer], str]:

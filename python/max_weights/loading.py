@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.dtype import DType
@@ -19,11 +19,52 @@ from max_weights.weight_data import WeightData
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
-__all__ = ["Rename", "Select", "as_they_are", "digests", "load", "own_dtype", "renamed_by", "selected"]
+__all__ = [
+    "LoadOptions",
+    "Progress",
+    "Rename",
+    "Select",
+    "as_they_are",
+    "digests",
+    "dtypes_wanted",
+    "load",
+    "own_dtype",
+    "progress_of",
+    "renamed_by",
+    "selected",
+]
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
 _Convert = Callable[["Buffer", "WeightInfo"], Any]
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of `WeightsNode.load` that the doors take, too."""
+
+    select: Select | None
+    rename: Rename | str | None
+    dtype: Any
+    packed: bool
+    shard: Shard | None
+    copy: bool | None
+    storage: Literal["arena", "per-tensor"]
+    backend: Literal["auto", "mmap", "read", "direct"]
+    max_host_bytes: int | None
+    threads: int | None
+    progress: Progress | bool | None
+    drop_cache: bool
+    verify: Mapping[str, str] | None
+
+
+# What stands for "as if it had not been said".
+_DEFAULTS: dict[str, object] = dict.fromkeys(LoadOptions.__annotations__) | {
+    "packed": False,
+    "storage": "arena",
+    "backend": "auto",
+    "drop_cache": False,
+}
+_STORAGES = ("arena", "per-tensor")
 
 
 def load(
@@ -36,6 +77,7 @@ def load(
     shard: Shard | None = None,
     framework: str | None = None,
     copy: bool | None = None,
+    storage: str = "arena",
     backend: str = "auto",
     max_host_bytes: int | None = None,
     threads: int | None = None,
@@ -47,6 +89,8 @@ def load(
     """The weights below a node; see `WeightsNode.load`."""
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+    if storage not in _STORAGES:
+        raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
     if framework not in _FRAMEWORKS:
         known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
         raise ArgumentError(f"framework is {known} or None, not {framework!r}")
@@ -56,7 +100,7 @@ def load(
     names = list(infos) if select is None else selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
     wanted = [infos[name] for name in new_names]
-    dtypes = _dtypes(wanted, dtype, packed)
+    dtypes = dtypes_wanted(wanted, dtype, packed)
     parts = [None] * len(wanted) if shard is None else parts_of_rank(node, wanted, shard)
     positions = {new: position for position, new in enumerate(new_names.values())}
     outs = {}
@@ -67,7 +111,7 @@ def load(
     if verify is not None:
         _verify(node, list(new_names), verify, threads)
     apart = {i: (part, outs.pop(i, None)) for i, part in enumerate(parts) if isinstance(part, Pieces)}
-    told, end = _progress(progress)
+    told, end = progress_of(progress)
     try:
         loaded, choice = load_tensors(
             node,
@@ -79,6 +123,7 @@ def load(
             backend=_backend(backend),
             threads=threads,
             drop_cache=drop_cache,
+            per_tensor=storage == "per-tensor",
             max_host_bytes=max_host_bytes,
             progress=told,
         )
@@ -101,7 +146,7 @@ def digests(
     """The digests of the weights below a node; see `WeightsNode.digests`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
-    told, end = _progress(progress)
+    told, end = progress_of(progress)
     try:
         return dict(zip(names, digests_of(node, names, threads=threads, progress=told), strict=True))
     finally:
@@ -136,9 +181,12 @@ def _log(choice: str) -> None:
         logging.getLogger("max_weights").info("load: %s", choice)
 
 
-def as_they_are(node: WeightsNode, packed: bool = False, **options: Any) -> bool:
+def as_they_are(node: WeightsNode, options: LoadOptions) -> bool:
     """Whether views of the file are what is asked for: no option of `load` is given, and nothing is to be decoded."""
-    asked = any(option is not None for option in options.values())
+    packed = options.get("packed", False)
+    asked = any(
+        name not in _DEFAULTS or value != _DEFAULTS[name] for name, value in options.items() if name != "packed"
+    )
     return not asked and (packed or not any(info.encoding is not None for info in _gguf_infos(node)))
 
 
@@ -182,11 +230,17 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
     return new_name
 
 
-def _dtypes(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
+def dtypes_wanted(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
     """The dtype that is wanted of each weight; None for that of the file."""
     if isinstance(dtype, Mapping):
-        table = [(fits(pattern), DType(wanted)) for pattern, wanted in dtype.items()]
-        named = [next((wanted for fit, wanted in table if fit(info.name)), None) for info in infos]
+        by_name = {pattern: DType(wanted) for pattern, wanted in dtype.items()}
+        table = [(fits(pattern), wanted) for pattern, wanted in by_name.items()]
+        named = [
+            by_name[info.name]
+            if info.name in by_name
+            else next((wanted for fit, wanted in table if fit(info.name)), None)
+            for info in infos
+        ]
     else:
         wanted = None if dtype is None else DType(dtype)
         named = [wanted if _holds_floats(info) else None for info in infos]
@@ -202,7 +256,7 @@ def _holds_floats(info: WeightInfo) -> bool:
     return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
 
 
-def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
+def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
     """What is called with bytes done and bytes of all, and what ends it."""
     if progress is None or progress is False:
         return None, lambda: None

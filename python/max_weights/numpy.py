@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +13,16 @@ from max_weights.loading import as_they_are
 from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
-    from max_weights.loading import Rename, Select
+    from typing import Unpack
+
+    from max_weights.loading import LoadOptions
 
 __all__ = ["load_file"]
 
 
 def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    select: Select | None = None,
-    rename: Rename | str | None = None,
-    dtype: Any = None,
-    packed: bool = False,
-    progress: Callable[[int, int], object] | bool | None = None,
+    **options: Unpack[LoadOptions],
 ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     """The tensors of a checkpoint, by name, in file order.
 
@@ -35,12 +32,8 @@ def load_file(
 
     Args:
         filename: What `load_weights` takes.
-        select: Which; see `WeightsNode.load`, also for the others.
-        rename: New names.
-        dtype: What floats become; one, or by name.
-        packed: Keep the packed blocks of a GGUF file as bytes; otherwise they are decoded, to float32 unless `dtype`
-            says more.
-        progress: A function of (bytes done, bytes of all), or True for a bar; the tensors are in memory then.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
+            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when this returns.
 
     Raises:
         FormatError: the file is damaged.
@@ -50,6 +43,6 @@ def load_file(
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:
-        if as_they_are(weights, packed, select=select, rename=rename, dtype=dtype, progress=progress):
+        if as_they_are(weights, options):
             return {name: buffer.to_numpy() for name, buffer in buffers(weights)}
-        return weights.load(select, rename=rename, dtype=dtype, packed=packed, progress=progress, framework="numpy")
+        return weights.load(framework="numpy", **options)

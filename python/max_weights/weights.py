@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from max_weights.dim import Dim
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
+    from max_weights.lazy import LazyTensor
     from max_weights.quantization import QuantizationEncoding
     from max_weights.weight_data import WeightData
 
@@ -259,6 +260,12 @@ def _allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     return allocate_as_bytes(node, dtype)
 
 
+def _lazy_state_dict(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, LazyTensor]:
+    from max_weights.lazy import lazy_state_dict
+
+    return lazy_state_dict(node, *arguments, **options)
+
+
 def _load(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, Any]:
     from max_weights.loading import load
 
@@ -292,6 +299,7 @@ hand_over(
     allocate_as_bytes=_allocate_as_bytes,
     bring=_bring,
     digests=_digests,
+    lazy_state_dict=_lazy_state_dict,
     load=_load,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,

@@ -32,6 +32,8 @@ pub struct LoadOptions {
     pub threads: Option<NonZero<usize>>,
     /// Let the page cache forget what was read.
     pub drop_cache: bool,
+    /// Whether every tensor has memory by itself, and not a part of an arena for all of its dtype.
+    pub per_tensor: bool,
     /// The most bytes of memory that the load may take.
     pub max_host_bytes: Option<u64>,
 }

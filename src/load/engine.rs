@@ -16,7 +16,6 @@ use super::wanted::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
@@ -34,9 +33,9 @@ impl Layout {
         outs.resize_with(self.wanted.len(), || None);
         interrupt()?;
         self.check_files(checkpoint)?;
-        let mut blocks: BTreeMap<DType, Block> = BTreeMap::new();
-        for (&dtype, &size) in &self.arenas {
-            blocks.insert(dtype, Block::any(size)?);
+        let mut blocks: Vec<Block> = budget::list(self.arenas.len())?;
+        for &size in &self.arenas {
+            blocks.push(Block::any(size)?);
         }
         let jobs = self.jobs(&mut blocks, &mut outs)?;
         self.run_jobs(checkpoint, jobs, done, interrupt)?;
@@ -54,16 +53,12 @@ impl Layout {
     }
 
     /// The work, in the order of the files.
-    fn jobs<'a>(
-        &'a self,
-        blocks: &'a mut BTreeMap<DType, Block>,
-        outs: &'a mut [Option<Exclusive<Buffer>>],
-    ) -> Result<Vec<Job<'a>>> {
+    fn jobs<'a>(&'a self, blocks: &'a mut [Block], outs: &'a mut [Option<Exclusive<Buffer>>]) -> Result<Vec<Job<'a>>> {
         check_apart(outs)?;
         // What is left of each destination, and where that begins.
         let mut rooms: BTreeMap<Destination, (usize, &mut [u8])> = BTreeMap::new();
-        for (dtype, block) in blocks {
-            rooms.insert(Destination::Arena(*dtype), (0, block.as_mut_slice()));
+        for (arena, block) in blocks.iter_mut().enumerate() {
+            rooms.insert(Destination::Arena(arena), (0, block.as_mut_slice()));
         }
         for (i, (out, one)) in outs.iter_mut().zip(&self.wanted).enumerate() {
             let Some(out) = out else { continue };
@@ -180,17 +175,16 @@ impl Layout {
         Ok(())
     }
 
-    fn results(self, blocks: BTreeMap<DType, Block>, outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
-        let arenas: BTreeMap<DType, Arc<Storage>> =
-            blocks.into_iter().map(|(dtype, block)| (dtype, block.freeze())).collect();
+    fn results(self, blocks: Vec<Block>, outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
+        let arenas: Vec<Arc<Storage>> = blocks.into_iter().map(Block::freeze).collect();
         let mut made = budget::list(self.wanted.len())?;
         for ((way, one), out) in self.ways.into_iter().zip(self.wanted).zip(outs) {
             made.push(match (way, out) {
                 (Way::Made(buffer), _) => buffer,
-                (Way::Arena(dtype, at), _) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
-                    one.placement.buffer(&arenas[&dtype], at as u64)?
+                (Way::Arena(arena, at), _) if one.conversion == Conversion::Nothing && one.cut.is_none() => {
+                    one.placement.buffer(&arenas[arena], at as u64)?
                 }
-                (Way::Arena(dtype, at), _) => Buffer::contiguous_at(arenas[&dtype].clone(), at, one.dtype, &one.shape)?,
+                (Way::Arena(arena, at), _) => Buffer::contiguous_at(arenas[arena].clone(), at, one.dtype, &one.shape)?,
                 (Way::Out, Some(out)) => out.get().clone(),
                 (Way::Out | Way::Apart, _) => continue,
             });

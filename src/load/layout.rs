@@ -24,8 +24,8 @@ pub(super) const GAP: u64 = 64 << 10;
 pub(super) enum Way {
     /// It is made: a view of the mapping, whose pages are fetched, or what was loaded apart.
     Made(Buffer),
-    /// As a part of an arena: the dtype that it is for, and the byte where the tensor begins.
-    Arena(DType, usize),
+    /// As a part of an arena: which, and the byte where the tensor begins.
+    Arena(usize, usize),
     /// By itself, because it is inflated, swapped, or gathered on the way.
     Apart,
     /// To memory of the caller's.
@@ -52,8 +52,8 @@ pub(super) struct Run {
 /// Memory that runs go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Destination {
-    /// The arena of a dtype.
-    Arena(DType),
+    /// The arena of this number.
+    Arena(usize),
     /// The caller's, for the tensor at this position.
     Out(usize),
 }
@@ -65,8 +65,10 @@ pub struct Layout {
     pub(super) ways: Vec<Way>,
     /// In the order of the files; those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
-    /// dtype -> bytes.
-    pub(super) arenas: BTreeMap<DType, usize>,
+    /// The bytes of each arena.
+    pub(super) arenas: Vec<usize>,
+    /// The arena of each dtype; none where every tensor has an arena of its own.
+    shared: Option<BTreeMap<DType, usize>>,
     /// Pieces of mappings whose pages are fetched.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
@@ -92,7 +94,8 @@ impl Layout {
         let mut layout = Self {
             ways: Vec::new(),
             runs: Vec::new(),
-            arenas: BTreeMap::new(),
+            arenas: Vec::new(),
+            shared: (!options.per_tensor).then(BTreeMap::new),
             fetched: Vec::new(),
             bytes: 0,
             wanted: Vec::new(),
@@ -114,9 +117,9 @@ impl Layout {
                     layout.push_dense(one, Destination::Out(i), 0)?;
                     Way::Out
                 } else if changed {
-                    let at = layout.room(one.dtype, one.size()?)?;
-                    layout.push_dense(one, Destination::Arena(one.dtype), at)?;
-                    Way::Arena(one.dtype, at)
+                    let (arena, at) = layout.room(one.dtype, one.size()?)?;
+                    layout.push_dense(one, Destination::Arena(arena), at)?;
+                    Way::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, plan::view(checkpoint, placement)?) {
                     let start = placement.segment.span.start() + placement.start;
                     layout.fetch(placement.segment.file, start..start + placement.len);
@@ -130,7 +133,7 @@ impl Layout {
             for together in touching(&plain, &wanted) {
                 let first = &wanted[together.tensors[0]];
                 let room = (together.bytes.end - together.bytes.start) as usize;
-                let at = layout.room(first.dtype, room)?;
+                let (arena, at) = layout.room(first.dtype, room)?;
                 let segment = &first.placement.segment;
                 layout.push(Run {
                     file: segment.file,
@@ -139,12 +142,12 @@ impl Layout {
                     cut: None,
                     conversion: Conversion::Nothing,
                     room,
-                    to: Destination::Arena(first.dtype),
+                    to: Destination::Arena(arena),
                     at,
                 });
                 for i in together.tensors {
                     let start = at + (wanted[i].placement.start - together.bytes.start) as usize;
-                    ways[i] = Some(Way::Arena(first.dtype, start));
+                    ways[i] = Some(Way::Arena(arena, start));
                 }
             }
         }
@@ -203,16 +206,21 @@ impl Layout {
 
     /// The bytes of memory that are taken for arenas.
     pub fn arena_bytes(&self) -> usize {
-        self.arenas.values().sum()
+        self.arenas.iter().sum()
     }
 
-    /// Room in the arena of a dtype.
-    fn room(&mut self, dtype: DType, len: usize) -> Result<usize> {
-        let size = self.arenas.entry(dtype).or_default();
+    /// Room for a tensor, or for several that share it: the arena, and where it begins.
+    fn room(&mut self, dtype: DType, len: usize) -> Result<(usize, usize)> {
+        let next = self.arenas.len();
+        let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry(dtype).or_insert(next));
+        if arena == next {
+            self.arenas.push(0);
+        }
+        let size = &mut self.arenas[arena];
         let at = *size;
         let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_ALIGN));
         *size = end.ok_or_else(|| memory::no_memory(usize::MAX))?;
-        Ok(at)
+        Ok((arena, at))
     }
 
     /// A tensor in C order, to be written from `at` on.

@@ -55,6 +55,7 @@ handed! {
     DIGESTS = "digests",
     FROM_NUMPY = "from_numpy",
     MEMMAP = "memmap",
+    LAZY_STATE_DICT = "lazy_state_dict",
     LOAD = "load",
     NUMBERS = "numbers",
     PICKLED_ARRAY = "pickled_array",

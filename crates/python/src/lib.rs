@@ -17,6 +17,7 @@ mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod reserved;
 mod shared;
 mod slices;
 mod take;
@@ -40,7 +41,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ending::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
-    module.add("RESERVED", weights::RESERVED)?;
+    module.add("RESERVED", reserved::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;

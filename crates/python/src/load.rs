@@ -34,11 +34,12 @@ type Cut = (usize, Vec<(u64, u64)>);
 ///     backend: 'auto', 'mmap', 'read' or 'direct'.
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
+///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
 ///     max_host_bytes: The most bytes of memory that this may take.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
-#[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, max_host_bytes=None,
-                    progress=None))]
+#[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
+                    max_host_bytes=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
@@ -50,10 +51,12 @@ pub(crate) fn load_tensors(
     backend: &str,
     threads: Option<NonZero<usize>>,
     drop_cache: bool,
+    per_tensor: bool,
     max_host_bytes: Option<u64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
-    let options = LoadOptions { backend: crate::open::backend(backend)?, threads, drop_cache, max_host_bytes };
+    let backend = crate::open::backend(backend)?;
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;

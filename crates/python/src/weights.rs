@@ -22,66 +22,13 @@ use crate::infos::{WeightInfos, shape_to_python};
 use crate::metadata::Metadata;
 use crate::open::Arguments;
 use crate::pickle;
+use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
 use crate::shared::Shared;
 use crate::slices::WeightSlice;
 use crate::walk::Items;
 
-/// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
-pub(crate) const RESERVED: [&str; 26] = [
-    "name",
-    "exists",
-    "items",
-    "data",
-    "allocate",
-    "allocated_weights",
-    "allocate_as_bytes",
-    "close",
-    "metadata",
-    "infos",
-    "load",
-    "plan",
-    "stream",
-    "lazy_state_dict",
-    "objects",
-    "aliases",
-    "slice",
-    "get_slice",
-    "warnings",
-    "renamed",
-    "children",
-    "keys",
-    "numpy",
-    "stats",
-    "diff",
-    "save",
-];
 /// Lines of a printed tree.
 const TREE_LINES: usize = 60;
-
-/// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
-const OF_WEIGHTS: [&str; 4] = ["dtype", "nbytes", "ndim", "shape"];
-/// What else people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
-const OF_ARRAYS: [&str; 19] = [
-    "T",
-    "astype",
-    "bfloat16",
-    "contiguous",
-    "copy",
-    "cpu",
-    "cuda",
-    "detach",
-    "device",
-    "flatten",
-    "float",
-    "half",
-    "item",
-    "numel",
-    "reshape",
-    "size",
-    "to",
-    "tolist",
-    "view",
-];
 
 /// One node of a tree of weights: a name, which may be that of a weight, of a prefix of others, of both, or of neither.
 ///
@@ -398,13 +345,14 @@ impl WeightsNode {
     ///     rename: New names: a function (None drops the weight), a mapping (a key that ends with a dot stands for every name that begins with
     ///         it), or `hf` for the Hugging Face names of a GGUF file. `select` looks at the names of the file, or, for `hf`, at the new ones.
     ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
-    ///         dtypes, of which the first that fits counts, for numbers of any kind.
+    ///         dtypes, of which that of the name itself, or else the first that fits counts, for numbers of any kind.
     ///     packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless `dtype` says more.
     ///     shard: (rank, number of ranks, strategies): the part that one rank has, and no more is read. The strategies are a ShardingStrategy, a
     ///         mapping of names and patterns to them (None, and what is not named: the whole weight), a function of the name, or the name of a
     ///         table of `max_weights.sharding.tables`. Names are those that `select` looks at; `dtype` comes after the cut.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
-    ///     copy: Give every tensor memory of its own, one arena for each dtype; tied tensors stay tied. False: views, and nothing else.
+    ///     copy: Give every tensor memory of its own; tied tensors stay tied. False: views, and nothing else.
+    ///     storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
     ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
     ///         `max_weights` says which and why, at level INFO.
@@ -424,7 +372,7 @@ impl WeightsNode {
     ///     FormatError: a digest is another than in `verify`.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,
@@ -457,6 +405,23 @@ impl WeightsNode {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         handed::DIGESTS.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
+    /// `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read nothing.
+    ///
+    /// Args:
+    ///     select: As for `load`, and so are the others. A dtype that the model is to have belongs here, too, so that nothing is there twice.
+    #[pyo3(
+        signature = (select=None, **options),
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, copy=None)"
+    )]
+    fn lazy_state_dict<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::LAZY_STATE_DICT.get(slf.py())?.call((slf, select), options)
     }
 
     /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.

@@ -1,81 +1,24 @@
-"""Checkpoints as torch tensors. Importing this module imports torch."""
+"""`load`: what torch.load returns, and what makes it of what the Rust core found."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import PytorchWeights, TorchFile, export_dlpack, printable
+from max_weights._core import TorchFile, printable
 from max_weights.errors import UnsupportedError
-from max_weights.loading import as_they_are, own_dtype
-from max_weights.weights import load_weights
 
 if TYPE_CHECKING:
-    from max_weights.loading import Rename, Select
-
     MapLocation = (
         str | torch.device | dict[str, str] | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | None
     )
     Place = tuple[torch.UntypedStorage, str, int, tuple[int, ...], tuple[int, ...]]
 
-__all__ = ["load", "load_file"]
-
-
-def load_file(
-    filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    device: str | torch.device | int = "cpu",
-    *,
-    select: Select | None = None,
-    rename: Rename | str | None = None,
-    dtype: Any = None,
-    packed: bool = False,
-    progress: Callable[[int, int], object] | bool | None = None,
-) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint, by name, in file order.
-
-    On the CPU they are views of private pages of the file where they are wanted as the file has them: nothing is read
-    before it is used, writing to them changes neither the file nor another process, and they stay valid for as long as
-    they are held. For another device they are copied there. Elements of a PyTorch file have the dtype of torch,
-    complex128 and the like too.
-
-    Args:
-        filename: What `load_weights` takes.
-        device: Where the tensors go.
-        select: Which; see `WeightsNode.load`, also for the others.
-        rename: New names.
-        dtype: What floats become; one, or by name.
-        packed: Keep the packed blocks of a GGUF file as bytes; otherwise they are decoded, to float32 unless `dtype`
-            says more.
-        progress: A function of (bytes done, bytes of all), or True for a bar; the tensors are in memory then.
-
-    Raises:
-        FormatError: the file is damaged.
-        WeightNotFoundError: `select` names what is not there.
-        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it, and
-            `load_weights` has the arrays that it is made of.
-        BufferError: an element type that torch does not have.
-    """
-    with load_weights(filename) as weights:
-        if as_they_are(weights, packed, select=select, rename=rename, dtype=dtype, progress=progress):
-            tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
-            if isinstance(weights, PytorchWeights):
-                tensors.update(_of_torch(weights, tensors))
-        else:
-            tensors = weights.load(
-                select, rename=rename, dtype=dtype, packed=packed, progress=progress, framework="torch"
-            )
-    if torch.device(device).type == "cpu":
-        return tensors
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What came as bytes because only torch has its dtype, in that dtype."""
-    return {info.name: own_dtype(tensors[info.name], info) for info in weights.infos() if isinstance(info.dtype, str)}
+__all__ = ["load"]
 
 
 def load(path: str | os.PathLike[str], map_location: MapLocation = "cpu", *, mmap: bool = True) -> Any:

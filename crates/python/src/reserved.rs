@@ -1,0 +1,55 @@
+//! Names of children that a node does not give by attribute, and what it says of them.
+
+/// Names that the object keeps for itself, now or in a later version. A weight of such a name is reached by `weights["name"]`.
+pub(crate) const RESERVED: [&str; 26] = [
+    "name",
+    "exists",
+    "items",
+    "data",
+    "allocate",
+    "allocated_weights",
+    "allocate_as_bytes",
+    "close",
+    "metadata",
+    "infos",
+    "load",
+    "plan",
+    "stream",
+    "lazy_state_dict",
+    "objects",
+    "aliases",
+    "slice",
+    "get_slice",
+    "warnings",
+    "renamed",
+    "children",
+    "keys",
+    "numpy",
+    "stats",
+    "diff",
+    "save",
+];
+/// What a node answers where it is a weight and has no child of such a name; elsewhere it is an error.
+pub(crate) const OF_WEIGHTS: [&str; 4] = ["dtype", "nbytes", "ndim", "shape"];
+/// What else people ask an array for. On a weight that has no child of such a name it is an error: only these, because a hop looks nothing up.
+pub(crate) const OF_ARRAYS: [&str; 19] = [
+    "T",
+    "astype",
+    "bfloat16",
+    "contiguous",
+    "copy",
+    "cpu",
+    "cuda",
+    "detach",
+    "device",
+    "flatten",
+    "float",
+    "half",
+    "item",
+    "numel",
+    "reshape",
+    "size",
+    "to",
+    "tolist",
+    "view",
+];

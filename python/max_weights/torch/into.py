@@ -1,0 +1,317 @@
+"""`load_into`: from a checkpoint straight into the parameters and buffers of a module."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from max_weights._core import shown
+from max_weights.dtype import DType
+from max_weights.loading import dtypes_wanted, progress_of, renamed_by
+from max_weights.selection import selected
+from max_weights.sharding.by_name import parts_of_rank
+from max_weights.sharding.pieces import Pieces
+from max_weights.torch.report import LoadReport, misfit
+from max_weights.torch.slots import Slot, Slots, compute, computes
+from max_weights.weights import load_weights
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights.loading import LoadOptions
+
+__all__ = ["load_into"]
+
+_STAGED_AT_A_TIME = 256 << 20
+"""Bytes of the file that are in memory at a time, of what is copied from there."""
+
+
+def load_into(
+    module: nn.Module,
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    strict: bool = True,
+    **options: Unpack[LoadOptions],
+) -> LoadReport:
+    """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
+
+    - What has contiguous memory on the CPU is written to in place, and keeps its dtype: elements are converted on the
+      way.
+    - What is on the meta device gets memory: a view of the file where that has it as it is wanted, memory of its own
+      otherwise, or always with `copy=True`. It has the dtype of the file, or what `dtype` says. `requires_grad` stays.
+    - What is on another device, or not contiguous, is copied there, a part of the file at a time, and keeps its dtype.
+    - Tied parameters stay tied, and the file may have any of their names. Those that a model of transformers declares
+      to be tied are tied.
+    - Buffers that a module does not save (`persistent=False`) keep the values that the module made. On the meta device
+      they are taken from the file, or computed by a model of transformers; other modules have to make them.
+    - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
+      themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
+
+    Everything is checked before anything of the module is changed, but for what modules that load themselves refuse:
+    they are asked first. An error while the file is read leaves the module with a part of the new values.
+
+    Args:
+        module: The module.
+        path: What `load_weights` takes.
+        strict: Refuse a file that lacks a parameter or a saved buffer, or that has another name; otherwise the report
+            says so. A shape that does not fit is always an error.
+        **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
+            max_host_bytes, threads, progress, drop_cache, verify. `dtype` is for what is on the meta device.
+
+    Returns:
+        What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
+
+    Raises:
+        ArgumentError: a ValueError that lists everything that does not fit.
+        FormatError: the file is damaged.
+    """
+    began = time.perf_counter()
+    with load_weights(path) as weights:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"load_into fills a torch.nn.Module, not a {type(module).__name__}")
+        plan = _Plan(module, weights, strict, options)
+        plan.require_fit()
+        return plan.run(began)
+
+
+@dataclass
+class _Fill:
+    """One slot that the file has values for."""
+
+    slot: Slot
+    name: str
+    info: WeightInfo
+    shape: tuple[int, ...]
+    dtype: DType | None
+    """What the elements become on the way; None: what they are in the file."""
+    out: torch.Tensor | None
+    """Memory of the module that they are written to."""
+
+
+@dataclass
+class _Plan:
+    """Which weight goes where, and what does not fit."""
+
+    module: nn.Module
+    weights: WeightsNode
+    strict: bool
+    options: LoadOptions
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    fills: list[_Fill] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        options: dict[str, Any] = dict(self.options)
+        select, rename = options.pop("select", None), options.pop("rename", None)
+        dtype, packed = options.pop("dtype", None), options.get("packed", False)
+        self._progress = options.pop("progress", None)
+        self._engine = options
+        if isinstance(rename, str):
+            self.weights, rename = self.weights.renamed(rename), None
+        infos = {info.name: info for info in self.weights.infos()}
+        names = list(infos) if select is None else selected(list(infos), select)
+        new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+        self._old_names = {new: name for name, new in new_names.items()}
+        self._infos = {new: infos[name] for name, new in new_names.items()}
+        self._dtypes = dict(
+            zip(new_names.values(), dtypes_wanted([infos[name] for name in new_names], dtype, packed), strict=True)
+        )
+        self._computes = computes(self.module)
+        self._shapes = self._shapes_of_parts(names=new_names, infos=infos)
+        self.slots = Slots(self.module)
+        self.slots.tie(set(self._infos))
+        for slot in self.slots:
+            self._examine(slot)
+        prefixes = tuple(self.slots.loading_themselves)
+        self.apart = [name for name in self._infos if prefixes and name.startswith(prefixes)]
+        self.unexpected = [
+            name
+            for name in self._infos
+            if name not in self.slots.by_name and not (prefixes and name.startswith(prefixes))
+        ]
+
+    def _shapes_of_parts(self, names: dict[str, str], infos: dict[str, WeightInfo]) -> dict[str, tuple[int, ...]]:
+        """The shape of what is loaded, by new name: of the whole weight, or of the part of one rank."""
+        wanted = [infos[name] for name in names]
+        shard = self.options.get("shard")
+        parts = [None] * len(wanted) if shard is None else parts_of_rank(self.weights, wanted, shard)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for new, info, part in zip(names.values(), wanted, parts, strict=True):
+            packed = info.encoding is not None and self._dtypes[new] is None
+            shape = list(info.shape if packed else info.logical_shape)
+            if isinstance(part, Pieces):
+                self.problems.append(f"'{shown(new)}': the shard cuts several axes; load_into takes cuts of one")
+            elif part is not None:
+                axis, ranges = part
+                shape[axis] = sum(stop - start for start, stop in ranges)
+            shapes[new] = tuple(shape)
+        return shapes
+
+    def _examine(self, slot: Slot) -> None:
+        """Decide how a slot is filled."""
+        given = [place.name for place in slot.places if place.name in self._infos]
+        if not slot.saved and not slot.tensor.is_meta:
+            self.kept += given
+            return
+        if not given:
+            if slot.saved:
+                self.missing.append(slot.name)
+            elif self.strict and not self._computes:
+                self.problems.append(
+                    f"'{shown(slot.name)}': the module does not save this buffer, and it is on the meta device; "
+                    "make it on the CPU (strict=False leaves it as it is)"
+                )
+            return
+        name = given[-1]  # as with load_state_dict, the last one counts
+        info, dtype = self._infos[name], self._dtypes[name]
+        shape = self._shapes[name]
+        refusal = slot.refusal()
+        if refusal is None and not slot.takes(shape):
+            refusal = f"the file has the shape {list(shape)}, and the module {list(slot.tensor.shape)}"
+        if refusal is not None:
+            self.problems.append(f"'{shown(name)}': {refusal}")
+            return
+        out = None
+        if not slot.tensor.is_meta:
+            out = slot.destination(shape) if isinstance(info.dtype, DType) else None
+            if out is not None:
+                dtype = DType.from_torch(out.dtype)
+            elif info.encoding is None:
+                dtype = None  # torch converts as it copies
+        self.fills.append(_Fill(slot, name, info, shape, dtype, out))
+
+    def require_fit(self) -> None:
+        """Refuse what does not fit, with all of it in one error."""
+        if self.problems or (self.strict and (self.missing or self.unexpected)):
+            missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
+            raise misfit(type(self.module).__name__, missing, unexpected, self.problems)
+
+    def run(self, began: float) -> LoadReport:
+        """Do it."""
+        total = sum(fill.info.bytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        self._done, self._total = 0, total
+        self._told, end = progress_of(self._progress)
+        try:
+            self._load_apart()
+            straight = [fill for fill in self.fills if fill.out is not None or fill.slot.tensor.is_meta]
+            staged = [fill for fill in self.fills if fill.out is None and not fill.slot.tensor.is_meta]
+            self._fill_straight(straight)
+            for batch in _batches(staged):
+                loaded = self._load({fill.name: fill.dtype for fill in batch}, {})
+                with torch.no_grad():
+                    for fill in batch:
+                        fill.slot.tensor.copy_(loaded.pop(fill.name).reshape(fill.slot.tensor.shape))
+        finally:
+            end()
+        for slot in self.slots:
+            for place in slot.places:
+                place.put(slot.tensor)
+        if self._computes and any(slot.tensor.is_meta for slot in self.slots):
+            compute(self.module, self.slots)
+        return self._report(began)
+
+    def _fill_straight(self, fills: list[_Fill]) -> None:
+        outs = {fill.name: fill.out for fill in fills if fill.out is not None}
+        loaded = self._load({fill.name: fill.dtype for fill in fills}, outs)
+        for fill in fills:
+            if fill.out is None:
+                fill.slot.tensor = fill.slot.made(loaded[fill.name])
+            else:
+                torch.autograd.graph.increment_version(fill.slot.tensor)
+
+    def _load_apart(self) -> None:
+        """Have those modules load themselves that have their own way."""
+        if not self.slots.loading_themselves:
+            return
+        loaded = self._load({name: self._dtypes[name] for name in self.apart}, {})
+        unexpected: set[str] = set()
+        for prefix, owner in self.slots.loading_themselves.items():
+            state = {name[len(prefix) :]: tensor for name, tensor in loaded.items() if name.startswith(prefix)}
+            meta = any(tensor.is_meta for tensor in (*owner.parameters(), *owner.buffers()))
+            try:
+                found = owner.load_state_dict(state, strict=False, assign=meta)
+            except RuntimeError as error:
+                self.problems.append(f"'{shown(prefix or type(owner).__name__)}': {shown(str(error))}")
+                continue
+            self.missing += [prefix + name for name in found.missing_keys]
+            unexpected.update(prefix + name for name in found.unexpected_keys)
+        self.unexpected += unexpected
+        self.apart = [name for name in self.apart if name not in unexpected]
+        self.require_fit()
+
+    def _load(self, dtypes: dict[str, DType | None], outs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """These weights, by their new names."""
+        if not dtypes:
+            return {}
+        old_names = {self._old_names[new]: new for new in dtypes}
+        told = None
+        if (progress := self._told) is not None:
+            before = self._done
+
+            def told(done: int, of: int) -> object:
+                self._done = before + done
+                return progress(self._done, max(self._total, before + of))
+
+        return self.weights.load(
+            old_names.__contains__,
+            rename=old_names,
+            dtype={name: dtypes[new] for name, new in old_names.items() if dtypes[new] is not None},
+            framework="torch",
+            progress=told,
+            out=outs,
+            **self._engine,
+        )
+
+    def _report(self, began: float) -> LoadReport:
+        loaded: list[str] = []
+        tied: dict[str, str] = {}
+        converted: dict[str, tuple[DType | str, DType | str]] = {}
+        for fill in self.fills:
+            names = [place.name for place in fill.slot.places]
+            loaded += names
+            tied |= {name: fill.name for name in names if name != fill.name}
+            old: DType | str = fill.info.dtype if fill.info.encoding is None else fill.info.encoding.name
+            new = _name(fill.slot.tensor.dtype)
+            if old != new and (fill.info.encoding is None or fill.dtype is not None):
+                converted[fill.name] = (old, new)
+        size = sum(fill.slot.tensor.nbytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
+        return LoadReport(
+            loaded=(*loaded, *self.apart),
+            missing=tuple(self.missing),
+            unexpected=tuple(self.unexpected),
+            kept=tuple(self.kept),
+            converted=converted,
+            tied=tied,
+            bytes=size,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _batches(fills: list[_Fill]) -> Iterator[list[_Fill]]:
+    """In the order of the files, not too much at a time."""
+    batch: list[_Fill] = []
+    size = 0
+    for fill in sorted(fills, key=lambda fill: (fill.info.file, fill.info.offset)):
+        if batch and size + fill.info.bytes > _STAGED_AT_A_TIME:
+            yield batch
+            batch, size = [], 0
+        batch.append(fill)
+        size += fill.info.bytes
+    if batch:
+        yield batch
+
+
+def _name(dtype: torch.dtype) -> DType | str:
+    try:
+        return DType.from_torch(dtype)
+    except ValueError:
+        return str(dtype).removeprefix("torch.")

@@ -1,0 +1,199 @@
+"""What a torch module has to be filled: its parameters and buffers, each once, with all the names that it has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from max_weights.dtype import DType
+
+__all__ = ["Place", "Slot", "Slots", "compute", "computes"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a module has a tensor."""
+
+    owner: nn.Module
+    attribute: str
+    name: str
+    saved: bool
+    """False for a buffer that is registered with `persistent=False`."""
+
+    def put(self, tensor: torch.Tensor) -> None:
+        """Put a tensor there, unless it is there."""
+        if getattr(self.owner, self.attribute) is not tensor:
+            setattr(self.owner, self.attribute, tensor)
+
+
+@dataclass
+class Slot:
+    """One parameter or buffer, and all places that have it."""
+
+    tensor: torch.Tensor
+    places: list[Place] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The first name."""
+        return next((place.name for place in self.places if place.saved), self.places[0].name)
+
+    @property
+    def saved(self) -> bool:
+        """Whether it is a part of the state dict."""
+        return any(place.saved for place in self.places)
+
+    def refusal(self) -> str | None:
+        """Why it cannot be filled; none if it can."""
+        tensor = self.tensor
+        kind = type(tensor)
+        if is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return (
+                f"it is a {kind.__name__}, which keeps its elements in its own way; load first, and distribute or "
+                "quantise then"
+            )
+        if tensor.layout is not torch.strided:
+            return f"it is sparse ({tensor.layout})"
+        if tensor.is_quantized:
+            return "it is a quantised tensor; load first, and quantise then"
+        if not tensor.is_meta and torch._debug_has_internal_overlap(tensor) == 1:
+            return "several of its elements have one place in memory, as those of expand() have"
+        return None
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of that shape fits. `()` and `(1,)` are the same, because old files have the second."""
+        own = tuple(self.tensor.shape)
+        return own == shape or {own, shape} == {(), (1,)}
+
+    def destination(self, shape: tuple[int, ...]) -> torch.Tensor | None:
+        """The memory, for the engine to write to; none if it has to be filled in another way."""
+        tensor = self.tensor.detach()
+        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            return None
+        try:
+            DType.from_torch(tensor.dtype)
+        except ValueError:
+            return None
+        return tensor.view(shape)
+
+    def made(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What takes the place of a tensor without memory: of the same kind, over this memory."""
+        old = self.tensor
+        tensor = tensor.reshape(old.shape)
+        if not isinstance(old, nn.Parameter):
+            return tensor
+        can_have = tensor.is_floating_point() or tensor.is_complex()
+        new: torch.Tensor = torch.Tensor._make_subclass(type(old), tensor, old.requires_grad and can_have)
+        vars(new).update(vars(old))
+        return new
+
+
+class Slots:
+    """The slots of a module, in its order; and the modules in it that load themselves."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.by_name: dict[str, Slot] = {}
+        self.loading_themselves: dict[str, nn.Module] = {}
+        """By prefix: those that have a `_load_from_state_dict`, or hooks, of their own, and all that is below them."""
+        by_memory: dict[object, Slot] = {}
+        for prefix, owner in _walk(module, self.loading_themselves):
+            for place, tensor in _places(prefix, owner):
+                slot = by_memory.setdefault(_memory(tensor), Slot(tensor))
+                slot.places.append(place)
+                self.by_name[place.name] = slot
+        self._aliases = _declared_ties(module)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter({id(slot): slot for slot in self.by_name.values()}.values())
+
+    def tie(self, given: set[str]) -> None:
+        """Make one slot of two that the model declares to be tied, where only one of them is given."""
+        for name, other in self._aliases.items():
+            one, two = self.by_name.get(name), self.by_name.get(other)
+            if one is None or two is None or one is two or one.tensor.shape != two.tensor.shape:
+                continue
+            here, there = (any(place.name in given for place in slot.places) for slot in (one, two))
+            if here == there:
+                continue
+            target, source = (one, two) if there else (two, one)
+            source.places += target.places
+            for place in target.places:
+                self.by_name[place.name] = source
+
+
+def _walk(
+    module: nn.Module, loading_themselves: dict[str, nn.Module], prefix: str = ""
+) -> Iterator[tuple[str, nn.Module]]:
+    if _loads_itself(module):
+        loading_themselves[prefix] = module
+        return
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _walk(child, loading_themselves, f"{prefix}{name}.")
+
+
+def _places(prefix: str, owner: nn.Module) -> Iterator[tuple[Place, torch.Tensor]]:
+    for name, parameter in owner._parameters.items():
+        if parameter is not None:
+            yield Place(owner, name, prefix + name, True), parameter
+    for name, buffer in owner._buffers.items():
+        if buffer is not None:
+            yield Place(owner, name, prefix + name, name not in owner._non_persistent_buffers_set), buffer
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    """What is the same for two tensors that are all of the same memory."""
+    plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+    if tensor.is_meta or not plain or not tensor.numel():
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+
+
+def _loads_itself(module: nn.Module) -> bool:
+    kind = type(module)
+    own = ("_load_from_state_dict", "load_state_dict", "set_extra_state")
+    return bool(
+        any(getattr(kind, name) is not getattr(nn.Module, name) for name in own)
+        or module._load_state_dict_pre_hooks
+        or module._load_state_dict_post_hooks
+    )
+
+
+def _declared_ties(module: nn.Module) -> dict[str, str]:
+    """{name: other name} of parameters that are to be one, as models of transformers declare it."""
+    ties: dict[str, str] = {}
+    for prefix, owner in module.named_modules():
+        declared = vars(owner).get("all_tied_weights_keys")
+        if isinstance(declared, dict):
+            dot = f"{prefix}." if prefix else ""
+            ties |= {dot + name: dot + other for name, other in declared.items()}
+    return ties
+
+
+def computes(module: nn.Module) -> bool:
+    """Whether a module can compute what no file has: models of transformers can, from version 5 on."""
+    library = sys.modules.get("transformers.modeling_utils")
+    return "transformers.initialization" in sys.modules and isinstance(module, library.PreTrainedModel)  # type: ignore[union-attr]
+
+
+def compute(module: Any, slots: Slots) -> None:
+    """Have a model compute what is on the meta device yet, such as the frequencies of rotary embeddings.
+
+    It leaves alone what is marked as initialised.
+    """
+    for slot in slots:
+        if slot.tensor.is_meta:
+            slot.tensor = slot.made(torch.empty_like(slot.tensor, device="cpu"))
+            for place in slot.places:
+                place.put(slot.tensor)
+                place.owner._is_hf_initialized = False  # type: ignore[assignment]
+        else:
+            slot.tensor._is_hf_initialized = True  # type: ignore[attr-defined]
+    module.initialize_weights()
