@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, near_names, shown
 from max_weights.dtype import DType
@@ -16,7 +16,26 @@ from max_weights.errors import ArgumentError, WeightNotFoundError
 if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
-__all__ = ["Rename", "Select", "as_they_are", "digests", "load", "own_dtype", "renamed_by", "selected"]
+__all__ = [
+    "Convert",
+    "Progress",
+    "Rename",
+    "Select",
+    "Wanted",
+    "as_they_are",
+    "backend_for",
+    "by_position",
+    "check_copy",
+    "converter",
+    "digests",
+    "load",
+    "own_dtype",
+    "renamed_by",
+    "resolved",
+    "selected",
+    "teller",
+    "verify_digests",
+]
 
 Select = str | re.Pattern[str] | Callable[[str], bool] | Iterable["str | re.Pattern[str]"]
 """Which weights: a name (a weight, or all below it), a glob, a regular expression that matches the whole name, several
@@ -24,7 +43,7 @@ of these, or a function of the name.
 """
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
-_Convert = Callable[["Buffer", "WeightInfo"], Any]
+Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -47,34 +66,21 @@ def load(
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
-    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
-        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
-    if framework not in _FRAMEWORKS:
-        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
-        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
-    if isinstance(rename, str):
-        node, rename = node.renamed(rename), None
-    infos = {info.name: info for info in node.infos()}
-    names = list(infos) if select is None else selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    dtypes = _dtypes([infos[name] for name in new_names], dtype, packed)
-    positions = {new: position for position, new in enumerate(new_names.values())}
-    outs = {}
-    for name, memory in ({} if out is None else out).items():
-        if name not in positions:
-            raise _unknown(name, list(positions), "out names")
-        outs[positions[name]] = memory
+    check_copy(copy, backend, drop_cache)
+    convert = converter(framework)
+    wanted = resolved(node, select, rename, dtype, packed)
+    outs = by_position({} if out is None else out, wanted)
     if verify is not None:
-        _verify(node, list(new_names), verify, threads)
-    told, end = _progress(progress)
+        verify_digests(wanted, verify, threads)
+    told, end = teller(progress)
     try:
         loaded, choice = load_tensors(
-            node,
-            list(new_names),
-            dtypes,
+            wanted.node,
+            wanted.names,
+            wanted.dtypes,
             own=bool(copy),
             outs=outs,
-            backend=_backend(backend),
+            backend=backend_for(backend),
             threads=threads,
             drop_cache=drop_cache,
             max_host_bytes=max_host_bytes,
@@ -83,8 +89,39 @@ def load(
     finally:
         end()
     _log(choice)
-    convert = _FRAMEWORKS[framework]()
-    return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+    made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
+    return {new: convert(buffer, info) for new, buffer, info in made}
+
+
+class Wanted(NamedTuple):
+    """What the arguments of `load` ask for, one place for each weight, in the order of the files."""
+
+    node: WeightsNode
+    names: list[str]
+    new_names: list[str]
+    infos: list[WeightInfo]
+    dtypes: list[DType | None]
+    """None for that of the file."""
+
+
+def resolved(node: WeightsNode, select: Select | None, rename: Rename | str | None, dtype: Any, packed: bool) -> Wanted:
+    """Which weights, under which names, as which dtype."""
+    if isinstance(rename, str):
+        node, rename = node.renamed(rename), None
+    infos = {info.name: info for info in node.infos()}
+    names = list(infos) if select is None else selected(list(infos), select)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+    chosen = [infos[name] for name in new_names]
+    return Wanted(node, list(new_names), list(new_names.values()), chosen, _dtypes(chosen, dtype, packed))
+
+
+def by_position(out: Mapping[str, Any], wanted: Wanted) -> dict[int, Any]:
+    """What is given for new names, by the positions of the weights."""
+    positions = {new: position for position, new in enumerate(wanted.new_names)}
+    for name in out:
+        if name not in positions:
+            raise _unknown(name, list(positions), "out names")
+    return {positions[name]: memory for name, memory in out.items()}
 
 
 def digests(
@@ -97,22 +134,28 @@ def digests(
     """The digests of the weights below a node; see `WeightsNode.digests`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
-    told, end = _progress(progress)
+    told, end = teller(progress)
     try:
         return dict(zip(names, digests_of(node, names, threads=threads, progress=told), strict=True))
     finally:
         end()
 
 
-def _verify(node: WeightsNode, names: list[str], expected: Mapping[str, str], threads: int | None) -> None:
+def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | None) -> None:
     """An error for a weight that has another digest than is expected, or of which none is."""
-    for name in names:
+    for name in wanted.names:
         if not isinstance(expected.get(name), str):
             raise ArgumentError(f"verify has no digest of '{shown(name)}': it needs one of every weight that is loaded")
-    digests_of(node, names, [expected[name] for name in names], threads=threads)
+    digests_of(wanted.node, wanted.names, [expected[name] for name in wanted.names], threads=threads)
 
 
-def _backend(backend: str) -> str:
+def check_copy(copy: bool | None, backend: str, drop_cache: bool) -> None:
+    """That views are not asked for together with what forbids them."""
+    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
+        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+
+
+def backend_for(backend: str) -> str:
     """The backend that was asked for, or else the one that the environment variable names."""
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
@@ -227,7 +270,7 @@ def _unknown(name: str, names: list[str], asker: str) -> WeightNotFoundError:
     return error
 
 
-def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
+def teller(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
     """What is called with bytes done and bytes of all, and what ends it."""
     if progress is None or progress is False:
         return None, lambda: None
@@ -242,11 +285,19 @@ def _progress(progress: Progress | bool | None) -> tuple[Progress | None, Callab
     return (lambda done, total: bar.update(task, completed=done, total=total)), bar.stop
 
 
-def _as_numpy() -> _Convert:
+def converter(framework: str | None) -> Convert:
+    """What makes a tensor of a framework of a Buffer."""
+    if framework not in _FRAMEWORKS:
+        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
+        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
+    return _FRAMEWORKS[framework]()
+
+
+def _as_numpy() -> Convert:
     return lambda buffer, _: buffer.to_numpy()
 
 
-def _as_torch() -> _Convert:
+def _as_torch() -> Convert:
     from torch.utils.dlpack import from_dlpack
 
     def convert(buffer: Buffer, info: WeightInfo) -> Any:
@@ -264,13 +315,13 @@ def own_dtype(tensor: Any, info: WeightInfo) -> Any:
     return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
 
 
-def _as_jax() -> _Convert:
+def _as_jax() -> Convert:
     from jax.dlpack import from_dlpack
 
     return lambda buffer, _: from_dlpack(buffer)
 
 
-_FRAMEWORKS: dict[str | None, Callable[[], _Convert]] = {
+_FRAMEWORKS: dict[str | None, Callable[[], Convert]] = {
     None: lambda: lambda buffer, _: buffer,
     "numpy": _as_numpy,
     "torch": _as_torch,
