@@ -223,7 +223,7 @@ def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool
     max_weights.release_memory()
     for name, _ in weights.stream(max_host_bytes=64 * MIB, reuse=reuse):
         if name == "w3":
-            assert reading() == 1
+            assert reading() >= 1  # threads have the name of who made them until they set their own
             break
     assert not reading_after(0.1)
     del _
