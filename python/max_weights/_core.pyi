@@ -14,9 +14,11 @@ from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
 from max_weights.lazy import LazyTensor
+from max_weights.planning import LoadPlan
 from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Select
 from max_weights.sharding.by_name import Shard
+from max_weights.streaming import WeightStream
 from max_weights.weight_data import WeightData
 
 _Index = SupportsIndex | slice | EllipsisType | None
@@ -32,11 +34,12 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 # fmt: off
 __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
-    "SafetensorWeights", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile",
+    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
+    "_PickledFile",
     "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
     "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
-    "open_weights", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown", "torch_globals",
-    "tree",
+    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown",
+    "torch_globals", "tree",
 ]
 # fmt: on
 
@@ -343,6 +346,47 @@ class WeightsNode:
         `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
         nothing.
         """
+    def stream(
+        self,
+        select: Select | None = None,
+        *,
+        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        dtype: Any = None,
+        packed: bool = False,
+        shard: Shard | None = None,
+        framework: Literal["numpy", "torch", "jax"] | None = None,
+        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
+        max_host_bytes: int | None = None,
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | bool | None = None,
+        drop_cache: bool = False,
+        verify: Mapping[str, str] | None = None,
+        reuse: bool = False,
+    ) -> WeightStream:
+        """This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded
+        memory. A thread reads ahead.
+        """
+    def plan(
+        self,
+        select: Select | None = None,
+        *,
+        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        dtype: Any = None,
+        packed: bool = False,
+        shard: Shard | None = None,
+        framework: Literal["numpy", "torch", "jax"] | None = None,
+        copy: bool | None = None,
+        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
+        max_host_bytes: int | None = None,
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | bool | None = None,
+        drop_cache: bool = False,
+        verify: Mapping[str, str] | None = None,
+        out: Mapping[str, Any] | None = None,
+    ) -> LoadPlan:
+        """What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much
+        memory, and by which backend. No content is read, and no memory taken.
+        """
     def renamed(self, scheme: str) -> Self:
         """The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open
         files.
@@ -579,6 +623,48 @@ def set_threads(threads: int | None) -> None:
 
 def get_threads() -> int:
     """How many threads work is divided among."""
+
+def plan_tensors(
+    node: WeightsNode,
+    names: Sequence[str],
+    dtypes: Sequence[DType | None],
+    *,
+    cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
+    own: bool,
+    outs: set[int],
+    backend: str = "auto",
+    threads: int | None = None,
+    drop_cache: bool = False,
+    max_host_bytes: int | None = None,
+) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:
+    """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
+
+@final
+class TensorStream:
+    """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
+    dtype beside it (None: as it is), in this order.
+    """
+
+    def __new__(
+        cls,
+        node: WeightsNode,
+        names: Sequence[str],
+        dtypes: Sequence[DType | None],
+        *,
+        cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
+        backend: str = "auto",
+        threads: int | None = None,
+        drop_cache: bool = False,
+        max_host_bytes: int | None = None,
+        reuse: bool = False,
+    ) -> Self: ...
+    @property
+    def max_host_bytes(self) -> int:
+        """The most bytes of memory that tensors take which are read, wait or were given last."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[int, Buffer]: ...
+    def close(self) -> None:
+        """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
 
 def files(node: WeightsNode) -> list[str]:
     """The paths of the files that a node's checkpoint consists of."""

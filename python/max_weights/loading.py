@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.selection import Select, fits, not_found, selected
-from max_weights.sharding.by_name import NOTHING, Shard, parts_of_rank
+from max_weights.sharding.by_name import NOTHING, Cut, Shard, parts_of_rank
 from max_weights.sharding.data import read
 from max_weights.sharding.pieces import Pieces
 from max_weights.weight_data import WeightData
@@ -20,23 +20,31 @@ if TYPE_CHECKING:
     from max_weights._core import Buffer, WeightInfo, WeightsNode
 
 __all__ = [
+    "Convert",
     "LoadOptions",
     "Progress",
     "Rename",
     "Select",
+    "Wanted",
     "as_they_are",
+    "backend_for",
+    "by_position",
+    "check_copy",
+    "converter",
     "digests",
     "dtypes_wanted",
     "load",
     "own_dtype",
     "progress_of",
     "renamed_by",
+    "resolved",
     "selected",
+    "verify_digests",
 ]
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
 Progress = Callable[[int, int], object]
-_Convert = Callable[["Buffer", "WeightInfo"], Any]
+Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -87,40 +95,25 @@ def load(
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
-    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
-        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+    check_copy(copy, backend, drop_cache)
     if storage not in _STORAGES:
         raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
-    if framework not in _FRAMEWORKS:
-        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
-        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
-    if isinstance(rename, str):
-        node, rename = node.renamed(rename), None
-    infos = {info.name: info for info in node.infos()}
-    names = list(infos) if select is None else selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    wanted = [infos[name] for name in new_names]
-    dtypes = dtypes_wanted(wanted, dtype, packed)
-    parts = [None] * len(wanted) if shard is None else parts_of_rank(node, wanted, shard)
-    positions = {new: position for position, new in enumerate(new_names.values())}
-    outs = {}
-    for name, memory in ({} if out is None else out).items():
-        if name not in positions:
-            raise not_found(name, list(positions), "out names")
-        outs[positions[name]] = memory
+    convert = converter(framework)
+    wanted = resolved(node, select, rename, dtype, packed, shard)
+    outs = by_position({} if out is None else out, wanted)
     if verify is not None:
-        _verify(node, list(new_names), verify, threads)
-    apart = {i: (part, outs.pop(i, None)) for i, part in enumerate(parts) if isinstance(part, Pieces)}
+        verify_digests(wanted, verify, threads)
+    apart = {i: (pieces, outs.pop(i, None)) for i, pieces in wanted.pieces()}
     told, end = progress_of(progress)
     try:
         loaded, choice = load_tensors(
-            node,
-            list(new_names),
-            dtypes,
-            cuts=[NOTHING if isinstance(part, Pieces) else part for part in parts],
+            wanted.node,
+            wanted.names,
+            wanted.dtypes,
+            cuts=wanted.cuts,
             own=bool(copy),
             outs=outs,
-            backend=_backend(backend),
+            backend=backend_for(backend),
             threads=threads,
             drop_cache=drop_cache,
             per_tensor=storage == "per-tensor",
@@ -131,9 +124,60 @@ def load(
         end()
     _log(choice)
     for i, (pieces, memory) in apart.items():
-        loaded[i] = _cut(node, wanted[i], pieces, dtypes[i], memory)
-    convert = _FRAMEWORKS[framework]()
-    return {new: convert(buffer, infos[name]) for (name, new), buffer in zip(new_names.items(), loaded, strict=True)}
+        loaded[i] = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
+    made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
+    return {new: convert(buffer, info) for new, buffer, info in made}
+
+
+class Wanted(NamedTuple):
+    """What the arguments of `load` ask for, one place for each weight, in the order of the files."""
+
+    node: WeightsNode
+    names: list[str]
+    new_names: list[str]
+    infos: list[WeightInfo]
+    dtypes: list[DType | None]
+    """None for that of the file."""
+    parts: list[Cut | Pieces | None]
+    """None for the whole weight."""
+
+    @property
+    def cuts(self) -> list[Cut | None]:
+        """The parts as ranges of one axis; nothing, where they are pieces of several."""
+        return [NOTHING if isinstance(part, Pieces) else part for part in self.parts]
+
+    def pieces(self) -> list[tuple[int, Pieces]]:
+        """The positions of weights that are cut along several axes at once, and their pieces."""
+        return [(position, part) for position, part in enumerate(self.parts) if isinstance(part, Pieces)]
+
+
+def resolved(
+    node: WeightsNode,
+    select: Select | None,
+    rename: Rename | str | None,
+    dtype: Any,
+    packed: bool,
+    shard: Shard | None,
+) -> Wanted:
+    """Which weights, under which names, as which dtype, and which part of each."""
+    if isinstance(rename, str):
+        node, rename = node.renamed(rename), None
+    infos = {info.name: info for info in node.infos()}
+    names = list(infos) if select is None else selected(list(infos), select)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+    chosen = [infos[name] for name in new_names]
+    parts = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
+    dtypes = dtypes_wanted(chosen, dtype, packed)
+    return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
+
+
+def by_position(out: Mapping[str, Any], wanted: Wanted) -> dict[int, Any]:
+    """What is given for new names, by the positions of the weights."""
+    positions = {new: position for position, new in enumerate(wanted.new_names)}
+    for name in out:
+        if name not in positions:
+            raise not_found(name, list(positions), "out names")
+    return {positions[name]: memory for name, memory in out.items()}
 
 
 def digests(
@@ -153,12 +197,12 @@ def digests(
         end()
 
 
-def _verify(node: WeightsNode, names: list[str], expected: Mapping[str, str], threads: int | None) -> None:
+def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | None) -> None:
     """An error for a weight that has another digest than is expected, or of which none is."""
-    for name in names:
+    for name in wanted.names:
         if not isinstance(expected.get(name), str):
             raise ArgumentError(f"verify has no digest of '{shown(name)}': it needs one of every weight that is loaded")
-    digests_of(node, names, [expected[name] for name in names], threads=threads)
+    digests_of(wanted.node, wanted.names, [expected[name] for name in wanted.names], threads=threads)
 
 
 def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | None, out: Any) -> Buffer:
@@ -170,7 +214,13 @@ def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | Non
     return data.astype(data.dtype if dtype is None else dtype, out=out).to_buffer()
 
 
-def _backend(backend: str) -> str:
+def check_copy(copy: bool | None, backend: str, drop_cache: bool) -> None:
+    """That views are not asked for together with what forbids them."""
+    if copy is False and (drop_cache or backend not in ("auto", "mmap")):
+        raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+
+
+def backend_for(backend: str) -> str:
     """The backend that was asked for, or else the one that the environment variable names."""
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
@@ -271,11 +321,19 @@ def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Call
     return (lambda done, total: bar.update(task, completed=done, total=total)), bar.stop
 
 
-def _as_numpy() -> _Convert:
+def converter(framework: str | None) -> Convert:
+    """What makes a tensor of a framework of a Buffer."""
+    if framework not in _FRAMEWORKS:
+        known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
+        raise ArgumentError(f"framework is {known} or None, not {framework!r}")
+    return _FRAMEWORKS[framework]()
+
+
+def _as_numpy() -> Convert:
     return lambda buffer, _: buffer.to_numpy()
 
 
-def _as_torch() -> _Convert:
+def _as_torch() -> Convert:
     from torch.utils.dlpack import from_dlpack
 
     def convert(buffer: Buffer, info: WeightInfo) -> Any:
@@ -294,13 +352,13 @@ def own_dtype(tensor: Any, info: WeightInfo) -> Any:
     return tensor.view(dtype).squeeze(-1) if is_bytes else tensor
 
 
-def _as_jax() -> _Convert:
+def _as_jax() -> Convert:
     from jax.dlpack import from_dlpack
 
     return lambda buffer, _: from_dlpack(buffer)
 
 
-_FRAMEWORKS: dict[str | None, Callable[[], _Convert]] = {
+_FRAMEWORKS: dict[str | None, Callable[[], Convert]] = {
     None: lambda: lambda buffer, _: buffer,
     "numpy": _as_numpy,
     "torch": _as_torch,

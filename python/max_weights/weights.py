@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
     from max_weights.lazy import LazyTensor
+    from max_weights.planning import LoadPlan
     from max_weights.quantization import QuantizationEncoding
+    from max_weights.streaming import WeightStream
     from max_weights.weight_data import WeightData
 
 __all__ = [
@@ -278,6 +280,18 @@ def _digests(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, st
     return digests(node, *arguments, **options)
 
 
+def _stream(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStream:
+    from max_weights.streaming import stream
+
+    return stream(node, *arguments, **options)
+
+
+def _plan(node: WeightsNode, *arguments: Any, **options: Any) -> LoadPlan:
+    from max_weights.planning import plan
+
+    return plan(node, *arguments, **options)
+
+
 def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     from max_weights.renaming import renamed
 
@@ -301,7 +315,9 @@ hand_over(
     digests=_digests,
     lazy_state_dict=_lazy_state_dict,
     load=_load,
+    plan=_plan,
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,
     reopen_weights=_reopened,
+    stream=_stream,
 )

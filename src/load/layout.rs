@@ -68,7 +68,7 @@ pub struct Layout {
     /// The bytes of each arena.
     pub(super) arenas: Vec<usize>,
     /// The arena of each dtype; none where every tensor has an arena of its own.
-    shared: Option<BTreeMap<DType, usize>>,
+    pub(super) shared: Option<BTreeMap<DType, usize>>,
     /// Pieces of mappings whose pages are fetched.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,

@@ -6,22 +6,27 @@
 mod ahead;
 mod choice;
 mod cut;
+mod description;
 mod digest;
 mod direct;
 mod engine;
+mod groups;
 mod job;
 mod layout;
 mod placement;
 mod plan;
 mod slice;
+mod stream;
 mod wanted;
 
 pub use choice::{Choice, LoadOptions};
 pub use cut::Cut;
+pub use description::{Action, Planned, Target};
 pub use digest::{check_digests, digests};
 pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
+pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};
 
 use crate::budget;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// Bytes.
-pub(super) fn memory_limit() -> usize {
+pub(crate) fn memory_limit() -> usize {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: asks for two numbers.

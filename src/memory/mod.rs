@@ -28,9 +28,11 @@ pub use block::Block;
 pub(crate) use block::parts;
 pub use fork::ForkMutex;
 pub use limit::available_memory;
+pub(crate) use limit::memory_limit;
 pub use origin::{Fingerprint, Origin, replaced};
 pub use pages::release_memory;
-pub use raw::Exclusive;
+pub(crate) use pages::{block_bytes, keep_at_most, kept};
+pub use raw::{Exclusive, Recycled};
 pub(crate) use storage::READ_AHEAD;
 pub use storage::Storage;
 

@@ -76,5 +76,20 @@ fn kept_most() -> usize {
 
 /// Gives the memory of released blocks back to the system; returns how many bytes that were.
 pub fn release_memory() -> usize {
-    KEPT.clear()
+    KEPT.trim(0)
+}
+
+/// The same for as many blocks as it takes to keep no more than `most` bytes.
+pub(crate) fn keep_at_most(most: usize) {
+    KEPT.trim(most);
+}
+
+/// How many bytes released blocks keep.
+pub(crate) fn kept() -> usize {
+    KEPT.size()
+}
+
+/// The most memory that a block of so many bytes takes: the last of its huge pages is one, however little of it is used.
+pub(crate) fn block_bytes(len: usize) -> usize {
+    if len < HUGE_PAGE { len } else { len.checked_next_multiple_of(HUGE_PAGE).unwrap_or(len) }
 }

@@ -43,9 +43,23 @@ impl<B: HasSize> Pool<B> {
         }
     }
 
-    /// Frees what is kept; returns how many bytes that were.
-    pub(super) fn clear(&self) -> usize {
-        let kept = std::mem::take(&mut *self.kept.lock());
-        kept.iter().map(HasSize::size).sum()
+    /// How many bytes are kept.
+    pub(super) fn size(&self) -> usize {
+        self.kept.lock().iter().map(HasSize::size).sum()
+    }
+
+    /// Frees as many blocks as it takes to keep no more than `most` bytes; returns how many bytes that were. They are freed after the lock.
+    pub(super) fn trim(&self, most: usize) -> usize {
+        let mut kept = self.kept.lock();
+        let mut total: usize = kept.iter().map(HasSize::size).sum();
+        let over = kept.iter().take_while(|block| {
+            let over = total > most;
+            total -= if over { block.size() } else { 0 };
+            over
+        });
+        let count = over.count();
+        let freed: Vec<B> = kept.drain(..count).collect();
+        drop(kept);
+        freed.iter().map(HasSize::size).sum()
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that is shared and written in place all the same, and why that is sound. No other file makes `&mut` of shared memory.
 //!
 //! Inside of this crate memory is written by its one owner, as a [`Block`](super::Block), and shared afterwards. Three doors lead past that:
-//! - `out=`: somebody names the tensor that a result is written to ([`Exclusive`]);
+//! - `out=`: somebody names the tensor that a result is written to ([`Exclusive`]), or lets memory be used again ([`Recycled`]);
 //! - DLPack and the buffer protocol, outwards: a consumer gets the address of a tensor, and may write there ([`Storage::as_ptr`]);
 //! - the same, inwards: memory of another library, which goes on using it ([`Storage::foreign`]).
 //!
@@ -24,8 +24,9 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Storage;
+use super::pool::{HasSize, Pool};
 use super::storage::Owner;
+use super::{Block, Storage};
 use crate::error::{Error, Result};
 
 impl Storage {
@@ -82,6 +83,61 @@ impl<T> Exclusive<T> {
         // SAFETY: the bytes are writable (private pages, a block, or foreign memory given as such) and stay while `self` does, which has the
         // storage. That no reference to them lives is what whoever made this promised, and it is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(at, len) })
+    }
+}
+
+impl Exclusive<Arc<Storage>> {
+    /// New memory, which nobody else has.
+    pub(crate) fn new(block: Block) -> Self {
+        Self(block.freeze())
+    }
+
+    /// As tensors over parts of it, which `make` makes and keeps nothing of, and which do not overlap: who writes to several checks that.
+    pub(crate) fn into_parts<T>(
+        self,
+        make: impl FnOnce(&Arc<Storage>) -> Result<Vec<T>>,
+    ) -> Result<impl Iterator<Item = Exclusive<T>>> {
+        Ok(make(&self.0)?.into_iter().map(Exclusive))
+    }
+}
+
+/// Memory of tensors that were handed out, which is written again whoever still has them.
+pub struct Recycled(Pool<Arc<Storage>>);
+
+impl Default for Recycled {
+    fn default() -> Self {
+        Self(Pool::new())
+    }
+}
+
+impl HasSize for Arc<Storage> {
+    fn size(&self) -> usize {
+        self.len()
+    }
+}
+
+/// `Exclusive::promised(Recycled::default())` is the promise that nobody uses a tensor once its memory is kept here.
+impl Exclusive<Recycled> {
+    /// Memory for `len` bytes, if there is some of about that size.
+    pub(crate) fn take(&self, len: usize) -> Option<Exclusive<Arc<Storage>>> {
+        self.0.0.take(len).map(Exclusive)
+    }
+
+    /// Keeps the memory of a tensor that nobody uses any more.
+    pub(crate) fn keep(&self, storage: Arc<Storage>) {
+        self.0.0.keep(storage, usize::MAX);
+    }
+
+    /// Lets go of what is more than so many bytes; returns how many bytes are kept then.
+    pub(crate) fn keep_at_most(&self, most: usize) -> usize {
+        self.0.0.trim(most);
+        self.0.0.size()
+    }
+}
+
+impl std::fmt::Debug for Recycled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recycled({} bytes)", self.0.size())
     }
 }
 

@@ -20,8 +20,10 @@ MODULES = [
     "max_weights.jax",
     "max_weights.nn",
     "max_weights.numpy",
+    "max_weights.planning",
     "max_weights.quantization",
     "max_weights.sharding",
+    "max_weights.streaming",
     "max_weights.torch",
     "max_weights.weights",
 ]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::Device;
 use max_weights::dtype::DType;
-use max_weights::memory::Exclusive;
+use max_weights::memory::{Exclusive, Recycled};
 use max_weights::source::{LocalFile, Source};
 use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -574,6 +574,13 @@ pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buff
     // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
     Ok((found, exclusive))
+}
+
+/// Memory of tensors that were handed out, to be written again.
+pub(crate) fn recycled() -> Exclusive<Recycled> {
+    // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
+    // here no sooner.
+    unsafe { Exclusive::promised(Recycled::default()) }
 }
 
 fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {

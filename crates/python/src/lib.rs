@@ -4,6 +4,7 @@
 mod blocks;
 mod buffer;
 mod buffer_protocol;
+mod children;
 mod convert;
 mod dlpack;
 mod ending;
@@ -17,9 +18,11 @@ mod metadata;
 mod objects;
 mod open;
 mod pickle;
+mod plan;
 mod reserved;
 mod shared;
 mod slices;
+mod stream;
 mod take;
 mod text;
 mod torch;
@@ -53,6 +56,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<objects::Placeholder>()?;
     module.add_class::<pickle::PickledFile>()?;
     module.add_class::<slices::WeightSlice>()?;
+    module.add_class::<stream::TensorStream>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<weights::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;
@@ -65,6 +69,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::load_tensors, module)?)?;
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
+    module.add_function(function!(plan::plan_tensors, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;
     module.add_function(function!(pickle::reopen_weights, module)?)?;

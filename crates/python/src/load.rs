@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use max_weights::checkpoint::Catalog;
+use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, check_digests, digests};
+use max_weights::load::{Layout, LoadOptions, Wanted, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::workers::{self, now_and_then};
 use pyo3::prelude::*;
@@ -14,12 +16,56 @@ use crate::buffer::{Buffer, writable};
 use crate::convert::dtype_from_python;
 use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
+use crate::take::Cut;
 use crate::weights::WeightsNode;
 
 type Tensor = max_weights::buffer::Buffer;
 
 /// An axis, and the (start, stop) on it that are wanted.
-type Cut = (usize, Vec<(u64, u64)>);
+pub(crate) type PythonCut = (usize, Vec<(u64, u64)>);
+
+/// What is asked for of weights, one place for each.
+pub(crate) struct Asked {
+    pub(crate) numbers: Vec<usize>,
+    dtypes: Vec<Option<DType>>,
+    cuts: Vec<Option<Cut>>,
+}
+
+impl Asked {
+    /// The same in the words of the core.
+    pub(crate) fn wanted(&self, catalog: &Catalog) -> Result<Vec<Wanted>, Error> {
+        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.cuts);
+        let wanted = asked.map(|((&number, &dtype), cut)| {
+            let whole = catalog.wanted(number, dtype)?;
+            match cut {
+                Some((axis, ranges)) => catalog.cut(whole, number, *axis, ranges),
+                None => Ok(whole),
+            }
+        });
+        wanted.collect()
+    }
+}
+
+impl WeightsNode {
+    /// The weights of these full names, each as the dtype beside it, of which the parts beside it are wanted.
+    pub(crate) fn asked(
+        &self,
+        names: &[String],
+        dtypes: &[Option<Bound<'_, PyAny>>],
+        cuts: Option<Vec<Option<PythonCut>>>,
+    ) -> Outcome<Asked> {
+        let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+        let mut cuts = cuts.unwrap_or_default().into_iter();
+        let mut cut = |&number: &usize| {
+            let cut = cuts.next().flatten();
+            let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
+            self.rows_in_order(number, cut.map(|(axis, cut)| (axis, ranges(cut))))
+        };
+        let cuts = numbers.iter().map(&mut cut).collect::<Outcome<Vec<_>>>()?;
+        let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
+        Ok(Asked { numbers, dtypes: dtypes.collect::<PyResult<Vec<_>>>()?, cuts })
+    }
+}
 
 /// The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were read, in words.
 ///
@@ -45,7 +91,7 @@ pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
-    cuts: Option<Vec<Option<Cut>>>,
+    cuts: Option<Vec<Option<PythonCut>>>,
     own: bool,
     outs: HashMap<usize, Bound<'_, PyAny>>,
     backend: &str,
@@ -59,16 +105,7 @@ pub(crate) fn load_tensors(
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-    let mut cuts = cuts.unwrap_or_default().into_iter();
-    let mut cut = |&number: &usize| {
-        let cut = cuts.next().flatten();
-        let ranges = |ranges: Vec<(u64, u64)>| ranges.into_iter().map(|(start, stop)| start..stop).collect();
-        node.rows_in_order(number, cut.map(|(axis, cut)| (axis, ranges(cut))))
-    };
-    let cuts = numbers.iter().map(&mut cut).collect::<Outcome<Vec<_>>>()?;
-    let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
-    let dtypes = dtypes.collect::<PyResult<Vec<_>>>()?;
+    let asked = node.asked(&names, &dtypes, cuts)?;
     let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
         if let Some(room) = room.get_mut(position) {
@@ -78,14 +115,7 @@ pub(crate) fn load_tensors(
     let given: Vec<bool> = room.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
-        let wanted = numbers.iter().zip(&dtypes).zip(&cuts).map(|((&number, &dtype), cut)| {
-            let whole = node.catalog().wanted(number, dtype)?;
-            match cut {
-                Some((axis, ranges)) => node.catalog().cut(whole, number, *axis, ranges),
-                None => Ok(whole),
-            }
-        });
-        let layout = Layout::new(&checkpoint, wanted.collect::<Result<_, _>>()?, own, &given, &options)?;
+        let layout = Layout::new(&checkpoint, asked.wanted(node.catalog())?, own, &given, &options)?;
         let (bytes, choice) = (layout.bytes(), layout.choice().to_string());
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
@@ -96,7 +126,7 @@ pub(crate) fn load_tensors(
     })?;
     let (loaded, choice) = loaded;
     let mut made = Vec::with_capacity(loaded.len());
-    for (number, tensor) in numbers.into_iter().zip(loaded) {
+    for (number, tensor) in asked.numbers.into_iter().zip(loaded) {
         node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
         made.push(Buffer::new(tensor));
     }

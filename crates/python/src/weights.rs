@@ -1,13 +1,11 @@
 //! `Weights`: one node of the tree of names. A hop makes a node from the parent's name and a key, and looks hardly anything up.
 
-use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
 use max_weights::error::Error;
 use max_weights::names::join;
-use max_weights::tensor::TensorInfo;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -82,62 +80,6 @@ impl WeightsNode {
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {
         &self.shared.catalog
-    }
-
-    /// The name below which the node's methods work, for messages.
-    fn title(&self) -> String {
-        let files = self.catalog().files();
-        let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
-        let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
-        format!("{first}{more}")
-    }
-
-    /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.
-    fn own(&self, key: &str) -> PyResult<TensorInfo<'_>> {
-        let number = self.catalog().find(&self.name).filter(|_| !self.has_child(key));
-        number.map(|number| self.catalog().table().get(number)).ok_or_else(|| PyAttributeError::new_err(()))
-    }
-
-    fn has_child(&self, key: &str) -> bool {
-        !self.catalog().range(&join(&self.name, key)).is_empty()
-    }
-
-    /// Whether this is a weight with nothing below it.
-    fn is_leaf(&self) -> bool {
-        self.exists() && self.catalog().range(&self.name).len() == 1
-    }
-
-    /// The keys of the children: numbers first, 10 after 9.
-    fn child_keys(&self) -> Vec<&str> {
-        let mut keys: Vec<&str> = self.catalog().children(&self.name).collect();
-        keys.sort_by_cached_key(|key| key.parse::<u64>().unwrap_or(u64::MAX));
-        keys
-    }
-
-    /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
-    fn counted_back<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
-        let children = self.catalog().children(&self.name);
-        let mut numbered: Vec<(u64, &str)> = Vec::new();
-        for child in children {
-            if child == key {
-                return Ok(Cow::Borrowed(key));
-            }
-            numbered.extend(child.parse().ok().map(|number| (number, child)));
-        }
-        numbered.sort_unstable();
-        let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
-        at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
-            let (name, key, count) = (text::shown(&self.name), text::shown(key), numbered.len());
-            Error::Index(format!("'{name}' has {count} numbered children, so no child [{key}]"))
-        })
-    }
-
-    /// What to say instead of a tree of nothing.
-    fn missing(&self) -> Option<Error> {
-        if self.name.is_empty() || !self.catalog().range(&self.name).is_empty() {
-            return None; // a checkpoint without weights is one
-        }
-        self.catalog().require(&self.name).err()
     }
 
     pub(crate) fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
@@ -307,7 +249,7 @@ impl WeightsNode {
     }
 
     /// True if there is a weight of exactly this name; a mere prefix is none.
-    fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.catalog().find(&self.name).is_some()
     }
 
@@ -422,6 +364,72 @@ impl WeightsNode {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         handed::LAZY_STATE_DICT.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded memory. A thread reads ahead.
+    ///
+    /// Every tensor has memory of its own, which goes when the tensor does: those that are kept take memory beside `max_host_bytes`. The
+    /// stream ends with its last weight, with an error, with `close()` or the end of a `with` block, and when nobody has it any more, as
+    /// after a `break`. It holds its files: closing the weights does not end it. Threads may share it; a forked child opens its own.
+    ///
+    /// Args:
+    ///     select: Which; this and the next four are what they are for `load`.
+    ///     rename: New names.
+    ///     dtype: What floats become, and what packed blocks are decoded to.
+    ///     packed: Keep packed blocks as bytes.
+    ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
+    ///     backend: How files are read: `read`, `direct` or `auto`, as for `load`; `mmap` is `read`.
+    ///     max_host_bytes: The most bytes of memory that tensors take which are being read, wait, or were given last. Default: 2 GiB, or an
+    ///         eighth of what this process may use; more, if the largest weights need more.
+    ///     threads: How many read and convert.
+    ///     progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream. True draws a bar.
+    ///     drop_cache: Let the page cache forget what was read.
+    ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given.
+    ///     reuse: Write the memory of a tensor again once the next one is asked for: from then on its content is anything. For consumers that
+    ///         copy each tensor before they go on.
+    ///
+    /// Returns:
+    ///     A `max_weights.streaming.WeightStream`.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: `select` names what is not there.
+    ///     ValueError: two weights get one name; `max_host_bytes` is too small for a weight, which is named.
+    ///     UnsupportedError: a conversion that there is not.
+    ///     FileChangedError: from the iterator; a file is another than when it was opened.
+    #[pyo3(
+        signature = (select=None, **options),
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, reuse=False)"
+    )]
+    fn stream<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::STREAM.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much memory, and by which
+    /// backend. No content is read, and no memory taken.
+    ///
+    /// All arguments are what they are for `load`; `progress` and `verify` are not used, and what is in `out` is not looked at.
+    ///
+    /// Returns:
+    ///     A `max_weights.planning.LoadPlan`, which prints as a table.
+    ///
+    /// Raises:
+    ///     WeightNotFoundError: `select` or `out` names what is not there.
+    ///     ValueError: two weights get one name; the tensors take more than `max_host_bytes`.
+    ///     UnsupportedError: a conversion that there is not.
+    #[pyo3(
+        signature = (select=None, **options),
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
+    )]
+    fn plan<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::PLAN.get(slf.py())?.call((slf, select), options)
     }
 
     /// The weights of a GGUF file by the names that Hugging Face gives them, as a tree of its own over the same open files.

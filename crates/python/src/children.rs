@@ -1,0 +1,70 @@
+//! What a node of the tree knows of the names below it.
+
+use std::borrow::Cow;
+
+use max_weights::error::Error;
+use max_weights::names::join;
+use max_weights::tensor::TensorInfo;
+use max_weights::text;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+
+use crate::weights::WeightsNode;
+
+impl WeightsNode {
+    /// The name below which the node's methods work, for messages.
+    pub(crate) fn title(&self) -> String {
+        let files = self.catalog().files();
+        let first = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
+        let more = if files.len() > 1 { format!(" and {} more files", files.len() - 1) } else { String::new() };
+        format!("{first}{more}")
+    }
+
+    /// What the file says of the weight, to which `key` is asked; an error of the kind that has Python ask for a child of that name.
+    pub(crate) fn own(&self, key: &str) -> PyResult<TensorInfo<'_>> {
+        let number = self.catalog().find(self.name()).filter(|_| !self.has_child(key));
+        number.map(|number| self.catalog().table().get(number)).ok_or_else(|| PyAttributeError::new_err(()))
+    }
+
+    pub(crate) fn has_child(&self, key: &str) -> bool {
+        !self.catalog().range(&join(self.name(), key)).is_empty()
+    }
+
+    /// Whether this is a weight with nothing below it.
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.exists() && self.catalog().range(self.name()).len() == 1
+    }
+
+    /// The keys of the children: numbers first, 10 after 9.
+    pub(crate) fn child_keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.catalog().children(self.name()).collect();
+        keys.sort_by_cached_key(|key| key.parse::<u64>().unwrap_or(u64::MAX));
+        keys
+    }
+
+    /// The key of the numbered child that `back` counts from the last one; `key` itself if there is a child of that name.
+    pub(crate) fn counted_back<'a>(&'a self, key: &'a str, back: &str) -> Result<Cow<'a, str>, Error> {
+        let children = self.catalog().children(self.name());
+        let mut numbered: Vec<(u64, &str)> = Vec::new();
+        for child in children {
+            if child == key {
+                return Ok(Cow::Borrowed(key));
+            }
+            numbered.extend(child.parse().ok().map(|number| (number, child)));
+        }
+        numbered.sort_unstable();
+        let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
+        at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
+            let (name, key, count) = (text::shown(self.name()), text::shown(key), numbered.len());
+            Error::Index(format!("'{name}' has {count} numbered children, so no child [{key}]"))
+        })
+    }
+
+    /// What to say instead of a tree of nothing.
+    pub(crate) fn missing(&self) -> Option<Error> {
+        if self.name().is_empty() || !self.catalog().range(self.name()).is_empty() {
+            return None; // a checkpoint without weights is one
+        }
+        self.catalog().require(self.name()).err()
+    }
+}

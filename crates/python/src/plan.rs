@@ -1,0 +1,68 @@
+//! What a load would do, before it is done.
+
+use std::collections::HashSet;
+use std::num::NonZero;
+
+use max_weights::load::{Layout, LoadOptions, Planned};
+use pyo3::prelude::*;
+
+use crate::ending::detached;
+use crate::error::Outcome;
+use crate::load::PythonCut;
+use crate::weights::WeightsNode;
+
+/// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
+type Range = (u32, u64, u64, u64, Vec<usize>, String, String, usize);
+/// (ranges, arenas, how).
+type Description = (Vec<Range>, Vec<(String, usize)>, String);
+
+/// What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken.
+///
+/// Args:
+///     node: Any node of the tree.
+///     names: Full names.
+///     dtypes: One for each.
+///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted.
+///     own: Give every tensor memory of its own.
+///     outs: The positions of those that are written to memory of the caller's.
+///     backend: 'auto', 'mmap', 'read' or 'direct'.
+///     threads: How many; None for as many as is best.
+///     drop_cache: Let the page cache forget what was read.
+///     per_tensor: Memory of its own is one piece for each tensor.
+///     max_host_bytes: The most bytes of memory that the load may take.
+///
+/// Returns:
+///     The ranges in the order of the files, as (file, offset, bytes in the file, bytes in memory, positions of the tensors, what is done,
+///     where to, the byte there); the arenas, as (dtype, bytes); and how the files would be read, in words.
+#[pyfunction]
+#[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
+                    max_host_bytes=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `plan`, by name")]
+#[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
+pub(crate) fn plan_tensors(
+    node: &Bound<'_, WeightsNode>,
+    names: Vec<String>,
+    dtypes: Vec<Option<Bound<'_, PyAny>>>,
+    cuts: Option<Vec<Option<PythonCut>>>,
+    own: bool,
+    outs: HashSet<usize>,
+    backend: &str,
+    threads: Option<NonZero<usize>>,
+    drop_cache: bool,
+    per_tensor: bool,
+    max_host_bytes: Option<u64>,
+) -> Outcome<Description> {
+    let options =
+        LoadOptions { backend: crate::open::backend(backend)?, threads, drop_cache, per_tensor, max_host_bytes };
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let asked = node.asked(&names, &dtypes, cuts)?;
+    let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
+    let layout = detached(py, || Layout::new(&checkpoint, asked.wanted(node.catalog())?, own, &given, &options))?;
+    let ranges = layout.planned().into_iter().map(|planned| {
+        let Planned { file, offset, len, room, tensors, action, to, at } = planned;
+        (file, offset, len, room, tensors, action.to_string(), to.to_string(), at)
+    });
+    let arenas = layout.arenas().map(|(dtype, bytes)| (dtype.to_string(), bytes)).collect();
+    Ok((ranges.collect(), arenas, layout.choice().to_string()))
+}

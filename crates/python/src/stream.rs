@@ -1,0 +1,86 @@
+//! Tensors of a tree one after the other, in bounded memory.
+
+use std::num::NonZero;
+
+use max_weights::load::{LoadOptions, Stream, StreamOptions};
+use pyo3::prelude::*;
+
+use crate::buffer::{Buffer, recycled};
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::PythonCut;
+use crate::weights::WeightsNode;
+
+/// An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the dtype beside it (None: as it
+/// is), in this order.
+///
+/// Args:
+///     node: Any node of the tree.
+///     names: Full names.
+///     dtypes: One for each.
+///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted, joined along it.
+///     backend: 'auto', 'read' or 'direct'.
+///     threads: How many; None for as many as is best.
+///     drop_cache: Let the page cache forget what was read.
+///     max_host_bytes: The most memory that tensors take which are read, wait or were given last; None for the default.
+///     reuse: Write the memory of a tensor again when the next one is asked for.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct TensorStream {
+    stream: Stream,
+}
+
+#[pymethods]
+impl TensorStream {
+    #[new]
+    #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_host_bytes=None, reuse=false))]
+    #[expect(clippy::too_many_arguments, reason = "one for each option of `stream`, by name")]
+    #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
+    fn new(
+        node: &Bound<'_, WeightsNode>,
+        names: Vec<String>,
+        dtypes: Vec<Option<Bound<'_, PyAny>>>,
+        cuts: Option<Vec<Option<PythonCut>>>,
+        backend: &str,
+        threads: Option<NonZero<usize>>,
+        drop_cache: bool,
+        max_host_bytes: Option<usize>,
+        reuse: bool,
+    ) -> Outcome<Self> {
+        let (py, node) = (node.py(), node.get());
+        let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
+        let load = LoadOptions {
+            backend: crate::open::backend(backend)?,
+            threads,
+            drop_cache,
+            per_tensor: false,
+            max_host_bytes: None,
+        };
+        let asked = node.asked(&names, &dtypes, cuts)?;
+        let stream = detached(py, || {
+            let wanted = asked.wanted(&catalog)?;
+            let options = StreamOptions { budget: max_host_bytes, recycled: reuse.then(recycled), load };
+            Stream::new(checkpoint, catalog, asked.numbers, wanted, options)
+        })?;
+        Ok(Self { stream })
+    }
+
+    /// The most bytes of memory that tensors take which are read, wait or were given last.
+    #[getter]
+    fn max_host_bytes(&self) -> usize {
+        self.stream.budget()
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> Outcome<Option<(usize, Buffer)>> {
+        let next = detached(py, || self.stream.next(&interrupt))?;
+        Ok(next.map(|(position, tensor)| (position, Buffer::new(tensor))))
+    }
+
+    /// Ends the stream. Tensors that were given stay valid, unless their memory is reused.
+    fn close(&self, py: Python<'_>) {
+        detached(py, || self.stream.close());
+    }
+}

@@ -1,0 +1,175 @@
+"""What a load would do, before it is done: which bytes, in which order, where to, in how much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import files, plan_tensors, printable, shown
+from max_weights.dtype import DType
+from max_weights.loading import Rename, Select, backend_for, by_position, check_copy, converter, resolved
+
+if TYPE_CHECKING:
+    from max_weights._core import WeightsNode
+    from max_weights.sharding.by_name import Shard
+
+__all__ = ["LoadPlan", "PlannedRange", "plan"]
+
+_ROWS = 24
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """Bytes of a file that a load reads, or whose pages it fetches, one after the other."""
+
+    file: str
+    """The path."""
+    offset: int
+    """The first byte in the file."""
+    bytes: int
+    """Bytes in the file."""
+    names: tuple[str, ...]
+    """The weights that have some of them, by their new names."""
+    action: str
+    """What is done to them: `fetch pages`, or `read` and what follows it (`convert`, `decode`, `inflate` …)."""
+    to: str
+    """Where they go: `mapping`, `arena of DTYPE`, `own memory` or `out`."""
+    at: int
+    """The byte there."""
+    memory: int
+    """Bytes of memory that they take there; 0 for pages of a mapping, which are the system's."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadPlan:
+    """What `load` with the same arguments does. It prints as a table."""
+
+    ranges: tuple[PlannedRange, ...]
+    """What is read, in the order of the files."""
+    names: tuple[str, ...]
+    """The weights, in the order in which they are given."""
+    arenas: Mapping[DType, int]
+    """Memory that weights of a dtype share, in bytes."""
+    how: str
+    """How the files would be read, and why: the backend, the threads, whether their bytes are in the page cache."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths that something is read from, in their order."""
+        return tuple(dict.fromkeys(part.file for part in self.ranges))
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the files."""
+        return sum(part.bytes for part in self.ranges)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes of memory that are taken: arenas, and tensors with memory of their own. Not pages of mapped files,
+        which the system can take back, and not memory of the caller's.
+        """
+        return sum(self.arenas.values()) + sum(part.memory for part in self.ranges if part.to == "own memory")
+
+    def __repr__(self) -> str:
+        count, many = len(self.names), len(self.files)
+        head = (
+            f"{count} weight{'s' * (count != 1)}, {_size(self.bytes_read)} of {many} file{'s' * (many != 1)} in"
+            f" {len(self.ranges)} range{'s' * (len(self.ranges) != 1)}, {_size(self.bytes_in_memory)} of memory"
+        )
+        rows = [("offset", "bytes", "what is done", "where to", "weights")]
+        lines: list[tuple[str, ...] | str] = []
+        before = None
+        for part in self.ranges[:_ROWS]:
+            if part.file != before:
+                lines.append(printable(part.file))
+                before = part.file
+            row = (f"{part.offset:,}", f"{part.bytes:,}", part.action, _place(part), _listed(part.names))
+            lines.append(row)
+            rows.append(row)
+        lines.insert(1, rows[0])
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        text = [head, self.how]
+        for line in lines if self.ranges else []:
+            text.append(line if isinstance(line, str) else _row(line, widths))
+        more = len(self.ranges) - _ROWS
+        if more > 0:
+            text.append(f"  and {more:,} more range{'s' * (more != 1)}: see .ranges")
+        return "\n".join(text)
+
+
+def _row(row: tuple[str, ...], widths: list[int]) -> str:
+    offset, size, action, place, names = row
+    return f"  {offset:>{widths[0]}}  {size:>{widths[1]}}  {action:<{widths[2]}}  {place:<{widths[3]}}  {names}"
+
+
+def _place(part: PlannedRange) -> str:
+    return f"{part.to} at {part.at:,}" if part.to.startswith("arena") else part.to
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    if len(names) <= 2:
+        return ", ".join(map(shown, names))
+    return f"{shown(names[0])} … {shown(names[-1])} ({len(names):,})"
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1024 and unit + 1 < len(_UNITS):
+        size, unit = size / 1024, unit + 1
+    return f"{count} bytes" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def plan(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    shard: Shard | None = None,
+    framework: str | None = None,
+    copy: bool | None = None,
+    storage: str = "arena",
+    backend: str = "auto",
+    max_host_bytes: int | None = None,
+    threads: int | None = None,
+    progress: Any = None,  # noqa: ARG001 (an argument of `load`, so that the same ones can be given)
+    drop_cache: bool = False,
+    verify: Any = None,  # noqa: ARG001 (another one)
+    out: Mapping[str, Any] | None = None,
+) -> LoadPlan:
+    """What `load` would do; see `WeightsNode.plan`."""
+    check_copy(copy, backend, drop_cache)
+    converter(framework)
+    wanted = resolved(node, select, rename, dtype, packed, shard)
+    outs = by_position({} if out is None else out, wanted)
+    ranges, arenas, how = plan_tensors(
+        wanted.node,
+        wanted.names,
+        wanted.dtypes,
+        cuts=wanted.cuts,
+        own=bool(copy),
+        outs=set(outs),
+        backend=backend_for(backend),
+        threads=threads,
+        drop_cache=drop_cache,
+        per_tensor=storage == "per-tensor",
+        max_host_bytes=max_host_bytes,
+    )
+    paths = files(wanted.node)
+    planned = [
+        PlannedRange(
+            file=paths[file],
+            offset=offset,
+            bytes=size,
+            names=tuple(wanted.new_names[position] for position in positions),
+            action=action,
+            to="out" if any(position in outs for position in positions) else to,
+            at=at,
+            memory=memory,
+        )
+        for file, offset, size, memory, positions, action, to, at in ranges
+    ]
+    return LoadPlan(tuple(planned), tuple(wanted.new_names), {DType[name]: size for name, size in arenas}, how)

@@ -1,0 +1,125 @@
+"""Weights one after the other, in bounded memory, for programs that take (name, tensor) pairs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import TensorStream, shown
+from max_weights.errors import ArgumentError
+from max_weights.loading import Progress, Rename, Select, backend_for, converter, progress_of, resolved, verify_digests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from max_weights._core import WeightInfo, WeightsNode
+    from max_weights.loading import Convert
+    from max_weights.sharding.by_name import Shard
+
+__all__ = ["WeightStream", "stream"]
+
+_TOLD_EVERY = 0.025  # seconds
+
+
+class WeightStream:
+    """An iterator of (name, tensor) in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
+
+    It ends with the last weight, with an error, and with `close()`, which the end of a `with` block calls, and the end
+    of the last reference: after a `break` nothing is left of it.
+    """
+
+    def __init__(
+        self,
+        tensors: TensorStream,
+        names: list[str],
+        infos: list[WeightInfo],
+        convert: Convert,
+        told: tuple[Progress | None, Callable[[], None]],
+    ) -> None:
+        self._tensors = tensors
+        self._names = names
+        self._infos = infos
+        self._convert = convert
+        self._tell, self._end = told
+        self._given = 0
+        self._told_at = 0.0
+        self._bytes = sum(info.bytes for info in infos)
+
+    @property
+    def max_host_bytes(self) -> int:
+        """The most bytes of memory that tensors take which are read, wait, or were given last."""
+        return self._tensors.max_host_bytes
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return self
+
+    def __next__(self) -> tuple[str, Any]:
+        try:
+            position, buffer = next(self._tensors)
+            info = self._infos[position]
+            self._given += info.bytes
+            last = position == len(self._infos) - 1
+            if self._tell is not None and (last or time.monotonic() - self._told_at >= _TOLD_EVERY):
+                self._told_at = time.monotonic()
+                self._tell(self._given, self._bytes)
+            return self._names[position], self._convert(buffer, info)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the stream: nothing more is read. Tensors that were given stay valid, unless `reuse` was asked for."""
+        self._tensors.close()
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def stream(
+    node: WeightsNode,
+    select: Select | None = None,
+    *,
+    rename: Rename | str | None = None,
+    dtype: Any = None,
+    packed: bool = False,
+    shard: Shard | None = None,
+    framework: str | None = None,
+    backend: str = "auto",
+    max_host_bytes: int | None = None,
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+    drop_cache: bool = False,
+    verify: Mapping[str, str] | None = None,
+    reuse: bool = False,
+) -> WeightStream:
+    """The weights below a node one after the other; see `WeightsNode.stream`."""
+    convert = converter(framework)
+    if max_host_bytes is not None and not (isinstance(max_host_bytes, int) and max_host_bytes > 0):
+        raise ArgumentError(f"max_host_bytes is a number of bytes above 0, not {max_host_bytes!r}")
+    wanted = resolved(node, select, rename, dtype, packed, shard)
+    for position, _ in wanted.pieces():
+        name = shown(wanted.names[position])
+        raise ArgumentError(f"'{name}' is cut along several axes at once, which load can do, and stream cannot")
+    if verify is not None:
+        verify_digests(wanted, verify, threads)
+    tensors = TensorStream(
+        wanted.node,
+        wanted.names,
+        wanted.dtypes,
+        cuts=wanted.cuts,
+        backend=backend_for(backend),
+        threads=threads,
+        drop_cache=drop_cache,
+        max_host_bytes=max_host_bytes,
+        reuse=reuse,
+    )
+    return WeightStream(tensors, wanted.new_names, wanted.infos, convert, progress_of(progress))

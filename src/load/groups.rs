@@ -1,0 +1,160 @@
+//! What a stream reads at a time: tensors in their order, cut into groups by the memory that they take.
+
+use std::ops::Range;
+
+use super::Transform;
+use super::wanted::{Conversion, Wanted, is_decoded_to};
+use crate::error::Result;
+use crate::memory::{BLOCK_ALIGN, block_bytes};
+
+/// Neighbours share one piece of memory up to this size.
+const SMALL: usize = 1 << 20;
+/// The first group is small, so that the first tensor comes soon, and each is twice as large as the one before…
+const FIRST: usize = 16 << 20;
+/// … up to this size, or a share of the budget.
+const MOST: usize = 256 << 20;
+const SHARE: usize = 4;
+
+/// Tensors whose memory is taken, and let go, as one: a large one, or neighbours that are small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Their positions.
+    pub(super) tensors: Range<usize>,
+    /// Bytes of memory.
+    pub(super) len: usize,
+    /// Whether they are read to where they go. Otherwise they have memory of their own…
+    pub(super) in_place: bool,
+    /// … and this is what is needed beside it while they are read.
+    beside: usize,
+}
+
+impl Piece {
+    /// What counts for it while it is there.
+    pub(super) fn bytes(&self) -> usize {
+        block_bytes(self.len)
+    }
+}
+
+/// Pieces that are read at a time.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) pieces: Vec<Piece>,
+    /// What counts for them.
+    pub(super) bytes: usize,
+    /// What is needed beside them while they are read.
+    pub(super) beside: usize,
+}
+
+impl Group {
+    /// The positions of its tensors.
+    pub(super) fn tensors(&self) -> Range<usize> {
+        let start = self.pieces.first().map_or(0, |piece| piece.tensors.start);
+        start..self.pieces.last().map_or(start, |piece| piece.tensors.end)
+    }
+}
+
+/// The pieces that tensors make, in their order. Those that are inflated, swapped or gathered are made of what was read.
+pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (i, one) in wanted.iter().enumerate() {
+        let placement = &one.placement;
+        let len = one.size()?.next_multiple_of(BLOCK_ALIGN);
+        let raw = placement.segment.transform == Transform::default();
+        let in_place = raw && placement.is_dense();
+        if in_place
+            && let Some(last) = pieces.last_mut()
+            && last.in_place
+            && last.len + len <= SMALL
+        {
+            last.tensors.end = i + 1;
+            last.len += len;
+            continue;
+        }
+        let mut piece = Piece { tensors: i..i + 1, len, in_place, beside: 0 };
+        if !in_place {
+            let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
+            if one.conversion == Conversion::Nothing && one.cut.is_none() {
+                piece.len = len.max(gathered);
+            }
+            let inflated = placement.segment.transform.inflate.map_or(0, |inflate| inflate.size as usize);
+            let packed = if raw { 0 } else { placement.segment.span.len() as usize };
+            let decoded = match one.conversion {
+                Conversion::Decode { to, .. } if !is_decoded_to(to) => len / to.bits().max(1) * 32,
+                _ => 0,
+            };
+            piece.beside = [gathered, inflated, packed, decoded].into_iter().fold(0, usize::saturating_add);
+        }
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// The least budget for these pieces, and the position of the one that needs it. `reuse`: whoever takes a tensor has let go of the one before.
+pub(super) fn least(pieces: &[Piece], reuse: bool) -> (usize, usize) {
+    let mut before = 0;
+    let needs = pieces.iter().enumerate().map(|(i, piece)| {
+        let needed = piece.bytes().saturating_add(piece.beside).saturating_add(before);
+        before = if reuse { 0 } else { piece.bytes() };
+        (needed, i)
+    });
+    needs.max_by_key(|(needed, _)| *needed).unwrap_or_default()
+}
+
+/// The pieces in groups, each of which has room in the budget beside the piece before it, if each piece has.
+pub(super) fn groups(pieces: Vec<Piece>, budget: usize, reuse: bool) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let (mut most, mut room, mut before) = (FIRST, 0, 0);
+    for piece in pieces {
+        let (bytes, beside) = (piece.bytes(), piece.beside);
+        let fits = |group: &Group| group.bytes + group.beside + bytes + beside <= room;
+        if !groups.last().is_some_and(fits) {
+            room = most.min(budget / SHARE).min(budget.saturating_sub(before));
+            most = (most * 2).min(MOST);
+            groups.push(Group::default());
+        }
+        if let Some(group) = groups.last_mut() {
+            group.bytes += bytes;
+            group.beside += beside;
+            group.pieces.push(piece);
+        }
+        before = if reuse { 0 } else { bytes };
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(i: usize, len: usize) -> Piece {
+        Piece { tensors: i..i + 1, len, in_place: true, beside: 0 }
+    }
+
+    #[test]
+    fn every_group_has_room_beside_the_piece_before_it() {
+        const MIB: usize = 1 << 20;
+        for (budget, sizes) in [(40, vec![2, 6, 30, 8, 2, 2, 2, 38, 2]), (64, vec![10; 40]), (2048, vec![50; 60])] {
+            for reuse in [false, true] {
+                let pieces: Vec<Piece> = sizes.iter().enumerate().map(|(i, size)| piece(i, size * MIB)).collect();
+                assert!(least(&pieces, reuse).0 <= budget * MIB);
+                let groups = groups(pieces, budget * MIB, reuse);
+                let mut before = 0;
+                for group in &groups {
+                    assert!(before + group.bytes <= budget * MIB, "{budget} {group:?}");
+                    assert_eq!(group.bytes, group.pieces.iter().map(Piece::bytes).sum::<usize>());
+                    before = if reuse { 0 } else { group.pieces.last().map_or(0, Piece::bytes) };
+                }
+                let positions: Vec<usize> = groups.iter().flat_map(Group::tensors).collect();
+                assert_eq!(positions, (0..sizes.len()).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_budget_holds_a_piece_and_the_one_before_it_unless_memory_is_reused() {
+        let pieces: Vec<Piece> = [100, 700, 900, 300].into_iter().enumerate().map(|(i, len)| piece(i, len)).collect();
+        assert_eq!(least(&pieces, false), (1600, 2));
+        assert_eq!(least(&pieces, true), (900, 2));
+        assert_eq!(least(&[], false), (0, 0));
+    }
+}

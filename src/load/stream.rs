@@ -1,0 +1,364 @@
+//! Tensors one after the other, in bounded memory: a thread reads ahead of whoever takes them.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::choice::LoadOptions;
+use super::groups::{Group, groups, least, pieces};
+use super::layout::Layout;
+use super::wanted::Wanted;
+use crate::buffer::Buffer;
+use crate::checkpoint::{Catalog, Checkpoint};
+use crate::error::{Error, Result};
+use crate::memory::{self, BLOCK_ALIGN, Block, Exclusive, Recycled, Storage};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// The budget where none is given, and the most of what this process may use; more, where less would not do.
+const BUDGET: usize = 2 << 30;
+const BUDGET_SHARE: usize = 8;
+/// How long whoever waits for a tensor does so between two questions whether to go on.
+const ASKED_EVERY: Duration = Duration::from_millis(25);
+/// How long the end of a stream waits for its thread, which ends with the read that is under way.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How a stream uses memory.
+#[derive(Debug, Default)]
+pub struct StreamOptions {
+    /// The most bytes of memory that all tensors take that are read, wait, or were given out last; [`default_budget`] if there is none, or the
+    /// least that will do.
+    pub budget: Option<usize>,
+    /// Where the memory of a tensor goes when the next one is taken, to be written again; otherwise it belongs to whoever has the tensor.
+    pub recycled: Option<Exclusive<Recycled>>,
+    /// How files are read; its own budget is not looked at.
+    pub load: LoadOptions,
+}
+
+/// The budget where none is given: 2 GiB, or an eighth of what this process may use.
+pub fn default_budget() -> usize {
+    BUDGET.min(memory::memory_limit() / BUDGET_SHARE)
+}
+
+/// What is read, for the thread that does it.
+struct Reading {
+    checkpoint: Arc<Checkpoint>,
+    catalog: Arc<Catalog>,
+    /// The numbers of the weights, and what is wanted of each.
+    numbers: Vec<usize>,
+    wanted: Vec<Wanted>,
+    groups: Vec<Group>,
+    options: LoadOptions,
+}
+
+/// The tensors of a group, and the memory of each piece that is to be recycled.
+type Read = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
+
+/// A stream of tensors. The thread that reads them is of the process that made the stream: a forked child is told so.
+#[derive(Debug)]
+pub struct Stream {
+    shared: Arc<Shared>,
+    reader: Mutex<Option<JoinHandle<()>>>,
+    process: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// That any of it is another.
+    changed: Condvar,
+    stop: AtomicBool,
+    budget: usize,
+    recycled: Option<Exclusive<Recycled>>,
+    /// What released blocks kept before, and may keep afterwards.
+    kept: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Tensors that are read and not taken, and the memory that goes with the last of a piece.
+    ready: VecDeque<(Buffer, Option<Held>)>,
+    /// How many were taken, the memory of those that may still be in use, and the number of the last one in each.
+    taken: usize,
+    in_use: VecDeque<(usize, Held)>,
+    /// Bytes of what is being read, waits, or may still be in use.
+    used: usize,
+    failed: Option<Error>,
+    /// Nothing more is read.
+    ended: bool,
+}
+
+/// Memory that counts, until whoever took its tensors has let go of them.
+#[derive(Debug)]
+struct Held {
+    bytes: usize,
+    /// Where it is to be written again.
+    storage: Option<Arc<Storage>>,
+}
+
+impl Stream {
+    /// Begins to read the weights of these numbers of a catalog, each as it is wanted, in this order, which is best that of the files.
+    ///
+    /// # Errors
+    /// A budget that is too small for one of the tensors.
+    pub fn new(
+        checkpoint: Arc<Checkpoint>,
+        catalog: Arc<Catalog>,
+        numbers: Vec<usize>,
+        wanted: Vec<Wanted>,
+        options: StreamOptions,
+    ) -> Result<Self> {
+        let reuse = options.recycled.is_some();
+        let pieces = pieces(&wanted)?;
+        let (least, largest) = least(&pieces, reuse);
+        let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
+        if budget < least {
+            let piece = &pieces[largest];
+            let name = text::shown(catalog.table().name(numbers[piece.tensors.start]));
+            let beside = if reuse { "" } else { ", beside the one before it, which is still in use" };
+            return Err(Error::Argument(format!(
+                "'{name}' takes {} bytes of memory while it is read{beside}: max_host_bytes must be at least {least}, not {budget}",
+                piece.len
+            )));
+        }
+        let groups = groups(pieces, budget, reuse);
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+            budget,
+            recycled: options.recycled,
+            kept: memory::kept(),
+        });
+        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: options.load };
+        let thread = thread::Builder::new().name("max_weights-stream".into());
+        let reader = thread.spawn({
+            let shared = shared.clone();
+            move || shared.read_all(reading)
+        });
+        let reader = reader.map_err(|error| Error::io(Path::new("stream"), "start a thread", error))?;
+        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id() })
+    }
+
+    /// The most bytes that tensors take which are read, wait, or were taken last.
+    pub fn budget(&self) -> usize {
+        self.shared.budget
+    }
+
+    /// The next tensor and its position; none after the last one, or once the stream was closed. An error ends it.
+    pub fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Buffer)>> {
+        if !self.is_here() {
+            let cause = "this stream reads in the process that opened it; open one in the child";
+            return Err(Error::Argument(cause.into()));
+        }
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        shared.let_go(&mut state);
+        loop {
+            if let Some((tensor, held)) = state.ready.pop_front() {
+                let position = state.taken;
+                state.taken += 1;
+                state.in_use.extend(held.map(|held| (position, held)));
+                return Ok(Some((position, tensor)));
+            }
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            if state.ended {
+                return Ok(None);
+            }
+            let waited = shared.changed.wait_timeout(state, ASKED_EVERY);
+            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited;
+            if timeout.timed_out() {
+                drop(state);
+                interrupt()?;
+                state = shared.lock();
+            }
+        }
+    }
+
+    /// Ends the stream. Tensors that were not recycled stay valid.
+    pub fn close(&self) {
+        if !self.is_here() {
+            return;
+        }
+        let shared = &*self.shared;
+        let mut state = shared.stop();
+        let ready = std::mem::take(&mut state.ready);
+        state.in_use.clear();
+        let waited = shared.changed.wait_timeout_while(state, PATIENCE, |state| !state.ended);
+        let ended = waited.unwrap_or_else(PoisonError::into_inner).0.ended;
+        drop(ready);
+        if ended && let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = reader.join(); // it has nothing more to do than to end
+        }
+        if let Some(recycled) = &shared.recycled {
+            recycled.keep_at_most(0);
+        }
+        memory::keep_at_most(shared.kept);
+    }
+
+    /// Whether this is the process that reads, and not a child, in which another thread may have had the lock for ever.
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.is_here() {
+            drop(self.shared.stop());
+        } else if let Ok(reader) = self.reader.get_mut() {
+            std::mem::forget(reader.take()); // of a thread that is not in this process
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop(&self) -> MutexGuard<'_, State> {
+        self.stop.store(true, Ordering::Relaxed);
+        let state = self.lock();
+        self.changed.notify_all();
+        state
+    }
+
+    fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// What whoever asks for the next tensor has let go of: those before the last one, as a loop keeps that until it has the next; all of
+    /// them, where it is said that nobody uses them any more.
+    fn let_go(&self, state: &mut State) {
+        let kept = usize::from(self.recycled.is_none());
+        while state.in_use.front().is_some_and(|(last, _)| last + kept < state.taken)
+            && let Some((_, gone)) = state.in_use.pop_front()
+        {
+            state.used -= gone.bytes;
+            if let (Some(recycled), Some(storage)) = (&self.recycled, gone.storage) {
+                recycled.keep(storage);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// The thread that reads.
+    fn read_all(&self, reading: Reading) {
+        let read = catch_unwind(AssertUnwindSafe(|| self.read_groups(reading)));
+        let read = read.unwrap_or_else(|_| Err(Error::Argument("the thread of the stream panicked".into())));
+        let mut state = self.lock();
+        if self.go_on().is_err() {
+            // What was ready when the stream was closed is gone by now, and this came later.
+            state.ready.clear();
+        } else {
+            state.failed = read.err();
+        }
+        state.ended = true;
+        self.changed.notify_all();
+    }
+
+    fn read_groups(&self, reading: Reading) -> Result<()> {
+        let Reading { checkpoint, catalog, numbers, wanted, groups, options } = reading;
+        let mut wanted = wanted.into_iter();
+        for group in groups {
+            self.wait_for_room(group.bytes + group.beside)?;
+            let tensors = group.tensors();
+            let wanted: Vec<Wanted> = wanted.by_ref().take(tensors.len()).collect();
+            let ends: Vec<u64> = wanted.iter().map(|one| one.placement.segment.span.end()).collect();
+            let read = self.read(&checkpoint, &group, wanted, &options);
+            let (read, storages) = read.map_err(|error| about(error, &catalog, &numbers[tensors], &ends))?;
+            let mut read = read.into_iter();
+            let mut state = self.lock();
+            self.go_on()?;
+            state.used -= group.beside;
+            for (piece, storage) in group.pieces.iter().zip(storages) {
+                state.ready.extend(read.by_ref().take(piece.tensors.len()).map(|tensor| (tensor, None)));
+                if let Some((_, held)) = state.ready.back_mut() {
+                    *held = Some(Held { bytes: piece.bytes(), storage });
+                }
+            }
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until so many bytes more are within the budget, and counts them.
+    fn wait_for_room(&self, bytes: usize) -> Result<()> {
+        let full = |state: &mut State| self.go_on().is_ok() && state.used + bytes > self.budget;
+        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        state.used += bytes;
+        drop(state);
+        self.go_on()
+    }
+
+    /// Reads a group.
+    fn read(&self, checkpoint: &Checkpoint, group: &Group, wanted: Vec<Wanted>, options: &LoadOptions) -> Result<Read> {
+        let (mut outs, mut storages) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(group.pieces.len()));
+        let mut rest = wanted.as_slice();
+        for piece in &group.pieces {
+            let (tensors, later) = rest.split_at(piece.tensors.len());
+            rest = later;
+            if !piece.in_place {
+                outs.resize_with(outs.len() + tensors.len(), || None);
+                storages.push(None);
+                continue;
+            }
+            let again = self.recycled.as_ref().and_then(|recycled| recycled.take(piece.len));
+            let memory = again.map_or_else(|| Block::any(piece.len).map(Exclusive::new), Ok)?;
+            storages.push(self.recycled.as_ref().map(|_| memory.get().clone()));
+            outs.extend(memory.into_parts(|storage| parts(storage, tensors))?.map(Some));
+        }
+        // Memory of other sizes, which waits for its next use, counts.
+        let left = self.budget.saturating_sub(self.lock().used);
+        let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
+        memory::keep_at_most(left - waits);
+        let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
+        let layout = Layout::new(checkpoint, wanted, true, &given, options)?;
+        Ok((layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on())?, storages))
+    }
+}
+
+/// Tensors one after the other in memory of their own.
+fn parts(storage: &Arc<Storage>, tensors: &[Wanted]) -> Result<Vec<Buffer>> {
+    let mut at = 0;
+    let part = |one: &Wanted| {
+        let tensor = Buffer::contiguous_at(storage.clone(), at, one.dtype, &one.shape)?;
+        at += one.size()?.next_multiple_of(BLOCK_ALIGN);
+        Ok(tensor)
+    };
+    tensors.iter().map(part).collect()
+}
+
+/// An error while these weights, which end at these bytes of their files, were read: with the name of the one that it is about, or of them all.
+fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -> Error {
+    let name = |number: usize| catalog.table().name(number).to_owned();
+    let file = |number: usize| catalog.files().get(catalog.table().get(number).file as usize);
+    match &mut error {
+        Error::FileChanged(fault) if fault.tensor.is_none() => {
+            let len = fault.path.as_ref().and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
+            let of_file = |number: usize| {
+                fault.path.as_ref().is_none_or(|path| file(number).is_some_and(|file| file.path == *path))
+            };
+            let mut lost = numbers.iter().zip(ends).filter(|&(&number, _)| of_file(number));
+            let cut = lost.clone().find(|(_, end)| len.is_some_and(|len| **end > len));
+            fault.tensor = cut.or_else(|| lost.next()).map(|(number, _)| name(*number));
+        }
+        Error::Io { action, .. } => {
+            if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
+                let (first, last) = (name(*first), name(*last));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
+                *action = format!("{action}, of '{}'{names}", text::shown(&first));
+            }
+        }
+        _ => {}
+    }
+    error
+}

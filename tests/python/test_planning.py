@@ -1,0 +1,153 @@
+"""Plans: what a load would read, in which order, where to, in how much memory, before it does."""
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+import plan_picture
+from max_weights.dtype import DType
+from max_weights.planning import LoadPlan
+from test_loading import FILES
+
+Make = Callable[..., Path]
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"dtype": "float16"}, {"packed": True}], ids=str)
+@pytest.mark.parametrize("name", FILES)
+def test_a_plan_has_every_weight_and_the_bytes_that_the_load_counts(
+    models: Path, name: str, options: dict[str, Any]
+) -> None:
+    weights = max_weights.load_weights(models / name)
+    plan = weights.plan(**options)
+    assert isinstance(plan, LoadPlan)
+    told: list[int] = []
+    loaded = weights.load(progress=lambda _, of: told.append(of), **options)
+    assert list(plan.names) == list(loaded)
+    assert {name for part in plan.ranges for name in part.names} == set(loaded)
+    assert plan.bytes_read == told[-1]
+    own = sum(tensor.nbytes for tensor in loaded.values() if not tensor.is_mapped)
+    assert own <= plan.bytes_in_memory <= own + 64 * (len(loaded) + 1)
+    order = [(plan.files.index(part.file), part.offset) for part in plan.ranges]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_ranges_of_a_plan_lie_apart_and_in_their_files(models: Path, name: str) -> None:
+    plan = max_weights.load_weights(models / name).plan(copy=True)
+    for before, part in pairwise(plan.ranges):
+        assert before.file != part.file or before.offset + before.bytes <= part.offset
+    for part in plan.ranges:
+        assert part.offset + part.bytes <= Path(part.file).stat().st_size
+    for dtype, size in plan.arenas.items():
+        there = sorted((part.at, part.memory) for part in plan.ranges if part.to == f"arena of {dtype.name}")
+        assert all(at + memory <= after for (at, memory), (after, _) in pairwise(there))
+        assert there[-1][0] + there[-1][1] <= size
+
+
+def test_a_plan_says_what_is_done_and_where_it_goes(make_file: Make) -> None:
+    path = make_file(
+        {
+            "a": np.ones(1000, np.float32),
+            "b": np.ones(2000, np.float32),
+            "c": np.ones(500, np.int64),
+            "d": np.ones(100, np.float32),
+        }
+    )
+    weights = max_weights.load_weights(path)
+    start = weights.infos()[0].offset
+
+    def rows(**options: Any) -> list[tuple[Any, ...]]:
+        plan = weights.plan(**options)
+        return [(part.offset - start, part.bytes, part.names, part.action, part.to, part.at) for part in plan.ranges]
+
+    assert rows() == [(0, 16400, ("a", "b", "c", "d"), "fetch pages", "mapping", 0)]
+    assert rows(copy=True, select=["a", "b", "c"]) == [
+        (0, 4000, ("a",), "read", "arena of float32", 0),
+        (4000, 8000, ("b",), "read", "arena of float32", 4032),
+        (12000, 4000, ("c",), "read", "arena of int64", 0),
+    ]
+    converted = "read, convert float32 to float16"
+    assert rows(dtype="float16", rename={"d": "e"}, select=["c", "d"]) == [
+        (12000, 4000, ("c",), "fetch pages", "mapping", 0),
+        (16000, 400, ("e",), converted, "arena of float16", 0),
+    ]
+    out = np.zeros(1000, np.float32)
+    assert rows(out={"a": out}, select="a") == [(0, 4000, ("a",), "read", "out", 0)]
+    assert not out.any(), "a plan reads nothing"
+    assert weights.plan("a", out={"a": out}).bytes_in_memory == 0
+    assert weights.plan(copy=True).arenas == {DType.float32: 4032 + 8000 + 448, DType.int64: 4032}
+    assert weights.plan(backend="direct", threads=3).how.startswith("direct, 3 threads")
+    assert weights.plan().how.startswith("mmap")
+
+
+def test_rows_that_change_places_are_one_range(models: Path) -> None:
+    weights = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    plan = weights.plan("model.layers.0.self_attn", rename="hf")
+    assert [part.names for part in plan.ranges] == [
+        (f"model.layers.0.self_attn.{name}_proj.weight",) for name in ("k", "o", "q", "v")
+    ]
+
+
+def test_what_is_made_by_itself_stands_in_the_plan(models: Path, tmp_path: Path) -> None:
+    import zipfile
+
+    source = models / "derived" / "layer0.bf16.pt"
+    with zipfile.ZipFile(source) as stored, zipfile.ZipFile(tmp_path / "d.pt", "w") as deflated:
+        for name in stored.namelist():
+            deflated.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED, 1)
+    plan = max_weights.load_weights(tmp_path / "d.pt").plan(dtype="float32")
+    size = sum(info.bytes for info in max_weights.load_weights(source).infos())
+    assert {part.action for part in plan.ranges} == {"read, inflate, convert bfloat16 to float32"}
+    assert {part.to for part in plan.ranges} == {"own memory"}
+    assert plan.bytes_read < size
+    assert plan.bytes_in_memory == 2 * size
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"framework": "tf"}, ValueError, "framework is 'numpy'"),
+        ({"select": "poolr"}, KeyError, "poolr"),
+        ({"out": {"nothing": 1}}, KeyError, "out names 'nothing'"),
+        ({"rename": lambda _: "x"}, ValueError, "one name, 'x'"),
+        ({"backend": "fast"}, ValueError, "backend is one of"),
+        ({"copy": False, "drop_cache": True}, ValueError, "copy=False"),
+        ({"copy": True, "max_host_bytes": 1000}, ValueError, "max_host_bytes is 1000"),
+        ({"nothing": 1}, TypeError, "nothing"),
+    ],
+)
+def test_a_bad_option_is_refused_as_by_load(models: Path, options: Any, error: Any, message: str) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    with pytest.raises(error, match=message):
+        weights.plan(**options)
+    with pytest.raises(error, match=message):
+        weights.load(**options)
+
+
+def test_a_plan_prints_as_a_table_and_does_not_change(models: Path, make_file: Make) -> None:
+    weights = max_weights.load_weights(models / "derived" / "sharded")
+    plan = weights.plan(copy=True)
+    lines = str(plan).splitlines()
+    assert lines[0] == "104 weights, 86.6 MiB of 4 files in 5 ranges, 86.6 MiB of memory"
+    assert lines[1] == plan.how
+    assert [line for line in lines if line in plan.files] == list(plan.files)
+    assert lines[3].split() == ["offset", "bytes", "what", "is", "done", "where", "to", "weights"]
+    assert lines[4].split()[:3] == ["144", "46,881,792", "read"]
+    assert repr(plan) == str(plan)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.how = ""  # type: ignore[misc]
+    many = str(weights.plan("*.bias", dtype="bfloat16"))
+    assert "and 26 more ranges: see .ranges" in many
+    assert str(max_weights.load_weights(make_file({})).plan()).startswith("0 weights, 0 bytes of 0 files in 0 ranges")
+    strange = make_file({"a\x1b[31m": np.ones(3, np.float32)})
+    assert "\x1b" not in str(max_weights.load_weights(strange).plan())
+
+
+def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> None:
+    assert plan_picture.PICTURE.read_text() == plan_picture.picture(plan_picture.plan_of(models))

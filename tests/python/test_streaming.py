@@ -1,0 +1,420 @@
+"""Weights one after the other: the same as `load` gives, within a budget of memory, and nothing left at the end."""
+
+import gc
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import max_weights
+from max_weights.streaming import WeightStream
+from test_loading import FILES, raw
+
+Make = Callable[..., Path]
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No thread of a stream and no descriptor outlives its test."""
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    assert not reading_after(0.1)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+
+
+def reading() -> int:
+    """How many threads read for streams."""
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            names.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return sum(name == "max_weights-str" for name in names)  # which the system cuts off there
+
+
+def reading_after(seconds: float) -> int:
+    until = time.monotonic() + seconds
+    while reading() and time.monotonic() < until:
+        time.sleep(0.001)
+    return reading()
+
+
+def large(folder: Path, count: int, size: int, name: str = "large.safetensors") -> Path:
+    """A file of `count` tensors of uint8 that takes no room on the disk: zeros, and the number of each at its start."""
+    header = {
+        f"w{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(folder / name, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        start = file.tell()
+        file.truncate(start + count * size)
+        for i in range(count):
+            file.seek(start + i * size)
+            file.write(bytes([i % 256]))
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dtype": "float16"}, {"packed": True}, {"backend": "direct", "threads": 3}, {"drop_cache": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_a_stream_gives_what_load_gives_in_the_order_of_the_files(
+    models: Path, name: str, reuse: bool, options: dict[str, Any]
+) -> None:
+    weights = max_weights.load_weights(models / name)
+    loaded = weights.load(copy=True, packed=options.get("packed", False), dtype=options.get("dtype"))
+    names = []
+    for path, tensor in weights.stream(reuse=reuse, **options):
+        expected = loaded[path]
+        assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape), path
+        assert raw(tensor) == raw(expected), path
+        assert tensor.aligned
+        assert not tensor.is_mapped
+        names.append(path)
+    assert names == list(loaded)
+
+
+def test_all_tensors_of_a_stream_may_be_kept(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    kept = dict(weights.stream(max_host_bytes=60 * MIB))
+    for name, expected in weights.load(copy=True).items():
+        assert raw(kept[name]) == raw(expected)
+
+
+def test_names_are_selected_renamed_and_made_tensors_of_a_framework(models: Path) -> None:
+    import jax
+    import torch
+
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    for framework, kind in (("numpy", np.ndarray), ("torch", torch.Tensor), ("jax", jax.Array)):
+        found = list(weights.stream("pooler", rename={"pooler.": "head."}, framework=framework))
+        assert [name for name, _ in found] == ["head.dense.bias", "head.dense.weight"]
+        assert all(isinstance(tensor, kind) for _, tensor in found)
+    gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    for reuse in (False, True):
+        ((found_name, tensor),) = gguf.stream(name, rename="hf", reuse=reuse)
+        assert found_name == name
+        assert raw(tensor) == raw(gguf.load(name, rename="hf")[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"framework": "tf"}, "framework is 'numpy'"),
+        ({"max_host_bytes": 0}, "max_host_bytes is a number of bytes above 0, not 0"),
+        ({"max_host_bytes": "1 GB"}, "max_host_bytes is a number of bytes above 0, not '1 GB'"),
+        ({"rename": lambda _: "x"}, "one name, 'x'"),
+        ({"backend": "fast"}, "backend is one of"),
+        ({"select": "poolr"}, "'poolr'"),
+    ],
+)
+def test_a_bad_option_is_refused_before_anything_is_read(models: Path, options: Any, message: str) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    with pytest.raises((ValueError, KeyError), match=message):
+        weights.stream(**options)
+    with pytest.raises(TypeError, match="out"):
+        weights.stream(out={})
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_tensor_that_is_too_large_for_the_budget_is_named_with_the_least_that_will_do(
+    tmp_path: Path, reuse: bool
+) -> None:
+    weights = max_weights.load_weights(large(tmp_path, 3, 6 * MIB))
+    needed = (6 if reuse else 12) * MIB
+    with pytest.raises(ValueError, match=rf"'w\d' takes {6 * MIB} bytes.* must be at least {needed}, not {5 * MIB}"):
+        weights.stream(max_host_bytes=5 * MIB, reuse=reuse)
+    assert len(list(weights.stream(max_host_bytes=needed, reuse=reuse))) == 3
+    assert weights.stream().max_host_bytes >= needed
+
+
+def test_reused_memory_is_at_addresses_that_repeat(tmp_path: Path) -> None:
+    weights = max_weights.load_weights(large(tmp_path, 40, 2 * MIB))
+    first = []
+    addresses = set()
+    for i, (_, tensor) in enumerate(weights.stream(max_host_bytes=16 * MIB, reuse=True)):
+        addresses.add(tensor._data_ptr())
+        first.append(tensor)  # which does not keep its content
+        assert tensor[0].item() == i
+    assert len(addresses) <= 8
+    kept = [tensor for _, tensor in weights.stream(max_host_bytes=16 * MIB)]
+    assert len({tensor._data_ptr() for tensor in kept}) == 40
+    assert [tensor[0].item() for tensor in kept] == list(range(40))
+
+
+MEASURE = """
+import sys, max_weights, numpy as np
+weights = max_weights.load_weights(sys.argv[1])
+options = eval(sys.argv[2])
+def anonymous():
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(status["RssAnon"].split()[0]) << 10
+if options.pop("pool", False):
+    # Blocks that were released, of sizes that do not fit.
+    kept = [max_weights.driver.Buffer.zeros(((30 << 20) + i,), "uint8").copy() for i in range(6)]
+    del kept
+next(iter(weights.stream(max_host_bytes=options["max_host_bytes"])))
+max_weights.release_memory() if not options.get("keep") else None
+before = anonymous()
+peak, slow = 0, options.pop("slow", 0)
+import time
+for number, (name, tensor) in enumerate(weights.stream(**options)):
+    peak = max(peak, anonymous())
+    if number % 5 == 0 and slow:
+        time.sleep(slow)
+        peak = max(peak, anonymous())
+    hwm = tensor
+print(peak - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_host_bytes": 64 * MIB},
+        {"max_host_bytes": 64 * MIB, "reuse": True},
+        {"max_host_bytes": 64 * MIB, "slow": 0.05},
+        {"max_host_bytes": 64 * MIB, "slow": 0.05, "reuse": True},
+        {"max_host_bytes": 64 * MIB, "slow": 0.05, "dtype": {"*": "float16"}},
+        {"max_host_bytes": 96 * MIB, "slow": 0.05, "pool": True},
+    ],
+    ids=str,
+)
+def test_the_peak_of_memory_is_the_budget_and_64_mib_at_most(tmp_path: Path, options: dict[str, Any]) -> None:
+    header, start = {}, 0
+    for i in range(120):
+        size = [3 * MIB, 5 * MIB + 4096, 1000, 9 * MIB, 300_000, 2 * MIB - 64][i % 6]
+        header[f"w{i}"] = {"dtype": "U8", "shape": [size], "data_offsets": [start, start + size]}
+        start += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = tmp_path / "mixed.safetensors"
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + start)
+    command = [sys.executable, "-c", MEASURE, path, repr(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= options["max_host_bytes"] + 64 * MIB, f"{int(done.stdout) / MIB:.1f} MiB"
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_break_ends_the_reading_and_leaves_nothing(tmp_path: Path, reuse: bool) -> None:
+    weights = max_weights.load_weights(large(tmp_path, 64, 4 * MIB))
+    max_weights.release_memory()
+    for name, _ in weights.stream(max_host_bytes=64 * MIB, reuse=reuse):
+        if name == "w3":
+            assert reading() >= 1  # threads have the name of who made them until they set their own
+            break
+    assert not reading_after(0.1)
+    del _
+    assert max_weights.release_memory() <= 8 * MIB, "the tensor that was in use"
+
+
+@pytest.mark.parametrize("end", ["close", "with", "del", "cycle"])
+def test_every_way_to_end_a_stream_ends_its_thread(tmp_path: Path, end: str) -> None:
+    weights = max_weights.load_weights(large(tmp_path, 64, 4 * MIB))
+    stream = weights.stream(max_host_bytes=32 * MIB)
+    assert isinstance(stream, WeightStream)
+    name, tensor = next(stream)
+    started = time.monotonic()
+    if end == "close":
+        stream.close()
+        stream.close()
+        assert list(stream) == []
+    elif end == "with":
+        with stream as same:
+            assert same is stream
+            next(stream)
+    elif end == "cycle":
+        stream.__dict__["itself"] = stream
+        del stream
+        gc.collect()
+    else:
+        del stream
+    assert not reading_after(0.1)
+    assert time.monotonic() - started < 0.5
+    assert (name, tensor[0].item()) == ("w0", 0)
+
+
+def test_a_stream_goes_on_when_the_weights_are_closed(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    expected = list(weights.load())
+    stream = weights.stream(max_host_bytes=100 * MIB)
+    weights.close()
+    assert [name for name, _ in stream] == expected
+    with pytest.raises(max_weights.ClosedError):
+        weights.stream()
+
+
+def test_a_file_that_was_truncated_is_told_at_the_next_step_with_the_tensor(tmp_path: Path) -> None:
+    path = large(tmp_path, 64, 4 * MIB)
+    weights = max_weights.load_weights(path)
+    stream = weights.stream(max_host_bytes=32 * MIB)
+    next(stream)
+    os.truncate(path, 100 * MIB)
+    with pytest.raises(max_weights.FileChangedError, match="truncated") as caught:
+        for _ in stream:
+            pass
+    assert caught.value.path == str(path)
+    assert caught.value.tensor is not None
+    assert f"tensor '{caught.value.tensor}'" in str(caught.value)
+    assert list(stream) == [], "the error ended it"
+    assert not reading_after(0.1)
+
+
+def test_progress_counts_what_was_given_and_its_exception_ends_the_stream(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    told: list[tuple[int, int]] = []
+    for _ in weights.stream(progress=lambda done, of: told.append((done, of))):
+        pass
+    size = sum(info.bytes for info in weights.infos())
+    assert told == sorted(told)
+    assert told[-1] == (size, size)
+    assert len(list(weights.stream("pooler", progress=True))) == 2
+
+    def fails(_done: int, _of: int) -> None:
+        raise RuntimeError("no more")
+
+    stream = weights.stream(progress=fails)
+    with pytest.raises(RuntimeError, match="no more"):
+        next(stream)
+    assert list(stream) == []
+    assert not reading_after(0.1)
+
+
+def test_threads_share_a_stream_and_get_every_weight_once(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    stream = weights.stream(max_host_bytes=60 * MIB)
+    found: list[tuple[str, bytes]] = []
+
+    def take() -> None:
+        for name, tensor in stream:
+            found.append((name, raw(tensor)))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted((name, raw(tensor)) for name, tensor in weights.load().items())
+
+
+def test_no_weight_at_all_is_an_empty_stream(make_file: Make) -> None:
+    assert list(max_weights.load_weights(make_file({})).stream()) == []
+    empty = make_file({"e": ("F32", [0, 3], b""), "s": ("F32", [], bytes(4))})
+    for reuse in (False, True):
+        found = list(max_weights.load_weights(empty).stream(max_host_bytes=4096, dtype="float16", reuse=reuse))
+        assert [tensor.shape for _, tensor in found] == [(0, 3), ()]
+
+
+def child(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+FORK = """
+import os, signal, sys, max_weights
+weights = max_weights.load_weights(sys.argv[1])
+stream = weights.stream(max_host_bytes=32 << 20)
+next(stream)
+for wait in (0, 0.01, 0.02):
+    if os.fork() == 0:
+        signal.alarm(10)  # a child that waits for ever is killed
+        try:
+            next(stream)
+        except ValueError as error:
+            assert "open one in the child" in str(error)
+        else:
+            os._exit(1)
+        stream.close()
+        del stream
+        assert [name for name, _ in weights.stream(max_host_bytes=32 << 20)] == [f"w{i}" for i in range(64)]
+        os._exit(0)
+    assert os.wait()[1] == 0
+assert len(list(stream)) == 63
+"""
+
+
+def test_a_forked_child_is_told_to_open_its_own_stream_and_the_parents_goes_on(tmp_path: Path) -> None:
+    done = child(FORK, large(tmp_path, 64, 4 * MIB))
+    assert done.returncode == 0, done.stderr
+
+
+CTRL_C = """
+import os, random, signal, sys, threading, time, max_weights
+weights = max_weights.load_weights(sys.argv[1])
+for attempt in range(12):
+    timer = threading.Timer(random.uniform(0, 0.1), os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        while True:
+            for name, tensor in weights.stream(max_host_bytes=64 << 20):
+                pass
+    except KeyboardInterrupt:
+        pass
+    timer.join()
+    tensor = None
+    until = time.monotonic() + 0.2
+    names = lambda: [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+    while "max_weights-str" in names() and time.monotonic() < until:
+        time.sleep(0.001)
+    assert "max_weights-str" not in names(), attempt
+assert len(list(weights.stream(max_host_bytes=64 << 20))) == 64
+"""
+
+
+def test_ctrl_c_in_the_consumer_ends_the_stream_and_the_next_one_works(tmp_path: Path) -> None:
+    done = child(CTRL_C, large(tmp_path, 64, 4 * MIB))
+    assert done.returncode == 0, done.stderr
+
+
+EXIT = """
+import sys, threading, max_weights
+weights = max_weights.load_weights(sys.argv[1])
+stream = weights.stream(max_host_bytes=32 << 20)
+next(stream)
+if sys.argv[2] == "thread":
+    threading.Thread(target=lambda: [None for _ in stream], daemon=True).start()
+elif sys.argv[2] == "error":
+    raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize("where", ["module", "thread", "error"])
+def test_a_process_that_ends_in_the_middle_of_a_stream_ends_well(tmp_path: Path, where: str) -> None:
+    path = large(tmp_path, 64, 4 * MIB)
+    for _ in range(4):
+        done = child(EXIT, path, where)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_signal_that_is_handled_does_not_end_a_stream(tmp_path: Path) -> None:
+    weights = max_weights.load_weights(large(tmp_path, 64, 4 * MIB))
+    handled = []
+    before = signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    try:
+        assert len(list(weights.stream(max_host_bytes=32 * MIB))) == 64
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
