@@ -53,7 +53,7 @@ def _stock(path: Path) -> Callable[[], object]:
     from transformers import LlamaForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return lambda: _touched(LlamaForCausalLM.from_pretrained(path, dtype=torch.bfloat16))
 
 
@@ -64,7 +64,7 @@ def _lazy(path: Path) -> Callable[[], object]:
 
     import max_weights
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
     def run() -> object:
         state = max_weights.load_weights(path).lazy_state_dict()

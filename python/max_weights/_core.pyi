@@ -339,7 +339,8 @@ class WeightsNode:
         in file order.
         """
     def lazy_state_dict(
-        self, select: Select | None = None, *, rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
+        self, select: Select | None = None, *,
+        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
         dtype: Any = None, packed: bool = False, copy: bool | None = None,
     ) -> dict[str, LazyTensor]:  # fmt: skip
         """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what

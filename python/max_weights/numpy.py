@@ -33,7 +33,8 @@ def load_file(
     Args:
         filename: What `load_weights` takes.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when
+            this returns.
 
     Raises:
         FormatError: the file is damaged.

@@ -392,3 +392,19 @@ def test_empty_and_many_parameters_are_filled(make_file: Callable[..., Path]) ->
     module["empty"] = nn.Parameter(torch.zeros(0, 2))
     load_into(module, path)
     assert all(module[name].tolist() == [i] * 3 for i, name in enumerate(names))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_rank_has_its_part_of_each_weight(tmp_path: Path, device: str) -> None:
+    from max_weights.sharding import ShardingStrategy
+
+    values = {"weight": torch.arange(24.0).reshape(4, 6), "bias": torch.arange(4.0)}
+    path = saved(tmp_path, values)
+    shard = (1, 2, {"weight": ShardingStrategy.columnwise(2), "bias": None})
+    module = nn.Linear(3, 4, device=device)
+    load_into(module, path, shard=shard)
+    assert torch.equal(module.weight, values["weight"][:, 3:])
+    assert torch.equal(module.bias, values["bias"])
+    whole = nn.Linear(6, 4, device=device)
+    with pytest.raises(ValueError, match=re.escape("the file has the shape [4, 3], and the module [4, 6]")):
+        load_into(whole, path, shard=shard)

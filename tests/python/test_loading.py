@@ -276,3 +276,70 @@ def test_dtypes_that_only_torch_has_stay_its_own(tmp_path: Path) -> None:
     loaded = max_weights.torch.load_file(tmp_path / "z.pt", dtype="float16")
     assert torch.equal(loaded["z"], values["z"])
     assert loaded["f"].dtype is torch.float16
+
+
+def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Path], tmp_path: Path) -> None:
+    import torch
+
+    import max_weights.torch
+
+    def own_bytes() -> int:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+    path = make_file({f"w{i}": np.full(4 << 20, i, np.float32) for i in range(4)})
+    for storage, least in (("per-tensor", 40 << 20), ("arena", 0)):
+        max_weights.release_memory()
+        loaded = max_weights.torch.load_file(path, copy=True, storage=storage)
+        assert {tensor.untyped_storage().nbytes() for tensor in loaded.values()} == {16 << 20}
+        before = own_bytes()
+        kept = loaded["w2"]
+        loaded.clear()
+        max_weights.release_memory()
+        released = before - own_bytes()
+        assert released >= least
+        assert least or released < 40 << 20
+        assert torch.equal(kept, torch.full((4 << 20,), 2.0))
+        del kept
+    tied = torch.arange(6.0)
+    torch.save({"a": tied, "tied": tied, "part": tied[2:4]}, tmp_path / "tied.pt")
+    shared = max_weights.torch.load_file(tmp_path / "tied.pt", copy=True, storage="per-tensor")
+    assert shared["a"].data_ptr() == shared["tied"].data_ptr() == shared["part"].data_ptr() - 8
+    weights = max_weights.load_weights(path)
+    with pytest.raises(ValueError, match="storage is 'arena' or 'per-tensor', not 'each'"):
+        weights.load(storage="each")  # type: ignore[arg-type]
+
+
+def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
+    import max_weights.jax
+    import max_weights.numpy
+    import max_weights.torch
+    from max_weights.loading import LoadOptions
+
+    path = models / "minilm.safetensors"
+    plain = np.asarray(max_weights.load_weights(path).pooler.dense.bias)
+    digest = max_weights.load_weights(path).digests("pooler")
+    options: LoadOptions = {
+        "select": "pooler",
+        "copy": True,
+        "storage": "per-tensor",
+        "backend": "read",
+        "max_host_bytes": 1 << 30,
+        "threads": 2,
+        "drop_cache": False,
+        "verify": digest,
+    }
+    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(door.load_file(path, **options)["pooler.dense.bias"]), plain)
+        with pytest.raises(TypeError, match="foo"):
+            door.load_file(path, foo=None)
+        with pytest.raises(ValueError, match="storage"):
+            door.load_file(path, storage="each")
+        with pytest.raises(ValueError, match="max_host_bytes"):
+            door.load_file(path, copy=True, max_host_bytes=1000)
+
+
+def test_a_name_has_its_own_dtype_before_patterns(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    loaded = weights.load("pooler", dtype={"*": "float16", "pooler.dense.bias": "bfloat16"})
+    assert [tensor.dtype for tensor in loaded.values()] == [DType.bfloat16, DType.float16]
