@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import max_weights
 from max_weights import _core
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "max_weights" / "_core.pyi"
@@ -34,6 +35,8 @@ def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef |
                 yield node, summary(found)
                 yield from wanted(node.body, found)
         elif isinstance(node, ast.FunctionDef) and node.name not in seen:
+            if owner is _core and node.name not in max_weights.__all__:
+                continue  # nobody but the package calls it
             seen.add(node.name)  # the first of several overloads has the text
             setter = any(isinstance(one, ast.Attribute) and one.attr == "setter" for one in node.decorator_list)
             found = inspect.getattr_static(owner, node.name, None)

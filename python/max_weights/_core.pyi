@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, final, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, final, Unpack, overload
 
 import numpy as np
 from typing_extensions import disjoint_base
@@ -14,10 +14,10 @@ from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
 from max_weights.lazy import LazyTensor
+from max_weights.loading import LazyArguments, LoadArguments, StreamArguments
 from max_weights.planning import LoadPlan
 from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Select
-from max_weights.sharding.by_name import Shard
 from max_weights.streaming import WeightStream
 from max_weights.weight_data import WeightData
 
@@ -306,25 +306,7 @@ class WeightsNode:
         """
     def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
-    def load(
-        self,
-        select: Select | None = None,
-        *,
-        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
-        dtype: Any = None,
-        packed: bool = False,
-        shard: Shard | None = None,
-        framework: Literal["numpy", "torch", "jax"] | None = None,
-        copy: bool | None = None,
-        storage: Literal["arena", "per-tensor"] = "arena",
-        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
-        max_host_bytes: int | None = None,
-        threads: int | None = None,
-        progress: Callable[[int, int], object] | bool | None = None,
-        drop_cache: bool = False,
-        verify: Mapping[str, str] | None = None,
-        out: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def load(self, select: Select | None = None, **options: Unpack[LoadArguments]) -> dict[str, Any]:
         """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
         waits at the first touch.
         """
@@ -338,53 +320,16 @@ class WeightsNode:
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
         in file order.
         """
-    def lazy_state_dict(
-        self, select: Select | None = None, *,
-        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
-        dtype: Any = None, packed: bool = False, copy: bool | None = None,
-    ) -> dict[str, LazyTensor]:  # fmt: skip
+    def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
         """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
         `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
         nothing.
         """
-    def stream(
-        self,
-        select: Select | None = None,
-        *,
-        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
-        dtype: Any = None,
-        packed: bool = False,
-        shard: Shard | None = None,
-        framework: Literal["numpy", "torch", "jax"] | None = None,
-        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
-        max_host_bytes: int | None = None,
-        threads: int | None = None,
-        progress: Callable[[int, int], object] | bool | None = None,
-        drop_cache: bool = False,
-        verify: Mapping[str, str] | None = None,
-        reuse: bool = False,
-    ) -> WeightStream:
+    def stream(self, select: Select | None = None, **options: Unpack[StreamArguments]) -> WeightStream:
         """This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded
         memory. A thread reads ahead.
         """
-    def plan(
-        self,
-        select: Select | None = None,
-        *,
-        rename: Callable[[str], str | None] | Mapping[str, str] | str | None = None,
-        dtype: Any = None,
-        packed: bool = False,
-        shard: Shard | None = None,
-        framework: Literal["numpy", "torch", "jax"] | None = None,
-        copy: bool | None = None,
-        backend: Literal["auto", "mmap", "read", "direct"] = "auto",
-        max_host_bytes: int | None = None,
-        threads: int | None = None,
-        progress: Callable[[int, int], object] | bool | None = None,
-        drop_cache: bool = False,
-        verify: Mapping[str, str] | None = None,
-        out: Mapping[str, Any] | None = None,
-    ) -> LoadPlan:
+    def plan(self, select: Select | None = None, **options: Unpack[LoadArguments]) -> LoadPlan:
         """What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much
         memory, and by which backend. No content is read, and no memory taken.
         """
@@ -515,10 +460,7 @@ class TorchFile:
         all where `data` is false.
         """
 
-def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]:
-    """Every class and function that the pickles of a checkpoint name, in the order of their first places: (file, name,
-    byte, verdict).
-    """
+def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]: ...
 
 @final
 class Metadata:
@@ -563,9 +505,7 @@ class _PickledFile:
 def _remap_buffer(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer: ...
 def _rename_weights(node: WeightsNode, scheme: str, names: dict[str, str], heads: dict[str, int]) -> WeightsNode: ...
 def _buffer_of_bytes(bytes: bytes, dtype: DType, shape: Sequence[int]) -> Buffer: ...
-def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]:
-    """Every tensor at and below a node, in file order."""
-
+def buffers(node: WeightsNode) -> list[tuple[str, Buffer]]: ...
 def scale_blocks(
     data: Buffer, scales: Buffer, *, block: tuple[int, int], dtype: DTypeLike, saturate: bool = False
 ) -> Buffer:
@@ -582,12 +522,8 @@ def quantize(values: Buffer, encoding: QuantizationEncoding) -> Buffer:
 def release_memory() -> int:
     """Give the memory of released large tensors back to the system; returns how many bytes that were."""
 
-def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]:
-    """The data of weights, taken together where they are all of one tree."""
-
-def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]:
-    """Every tensor at and below a node, in file order: {name: convert(DLPack capsule)}."""
-
+def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
+def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
 def load_tensors(
     node: WeightsNode,
     names: Sequence[str],
@@ -614,17 +550,11 @@ def digests_of(
     *,
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> list[str]:
-    """The digests of the tensors of these full names, in this order; an error if one is another than the one that is
-    expected.
-    """
-
+) -> list[str]: ...
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None: as many as the process may use."""
 
-def get_threads() -> int:
-    """How many threads work is divided among."""
-
+def get_threads() -> int: ...
 def plan_tensors(
     node: WeightsNode,
     names: Sequence[str],
@@ -636,6 +566,7 @@ def plan_tensors(
     backend: str = "auto",
     threads: int | None = None,
     drop_cache: bool = False,
+    per_tensor: bool = False,
     max_host_bytes: int | None = None,
 ) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
@@ -667,20 +598,9 @@ class TensorStream:
     def close(self) -> None:
         """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
 
-def files(node: WeightsNode) -> list[str]:
-    """The paths of the files that a node's checkpoint consists of."""
-
-def hand_over(**objects: Any) -> None:
-    """Keeps classes and functions of the Python side, by name; the first of a name stays."""
-
-def near_names(names: list[str], wanted: list[str]) -> list[list[str]]:
-    """Up to three near ones of `names` for each of those `wanted`."""
-
-def printable(text: object) -> str:
-    """The text with an escape for each character that could steer a terminal or mislead the eye."""
-
-def shown(text: object) -> str:
-    """The same, cut where it is very long: a name, key or value as a message quotes it."""
-
-def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str:
-    """The tree below a node as text; `lines` none for all of it."""
+def files(node: WeightsNode) -> list[str]: ...
+def hand_over(**objects: Any) -> None: ...
+def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
+def printable(text: object) -> str: ...
+def shown(text: object) -> str: ...
+def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str: ...

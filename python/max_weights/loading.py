@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Convert",
+    "LazyArguments",
+    "LoadArguments",
     "LoadOptions",
     "Progress",
     "Rename",
     "Select",
+    "StreamArguments",
     "Wanted",
     "as_they_are",
     "backend_for",
@@ -47,16 +50,13 @@ Progress = Callable[[int, int], object]
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
-class LoadOptions(TypedDict, total=False):
-    """The options of `WeightsNode.load` that the doors take, too."""
+class _Read(TypedDict, total=False):
+    """What is read, and how."""
 
-    select: Select | None
     rename: Rename | str | None
     dtype: Any
     packed: bool
     shard: Shard | None
-    copy: bool | None
-    storage: Literal["arena", "per-tensor"]
     backend: Literal["auto", "mmap", "read", "direct"]
     max_host_bytes: int | None
     threads: int | None
@@ -65,8 +65,42 @@ class LoadOptions(TypedDict, total=False):
     verify: Mapping[str, str] | None
 
 
+class _Kept(_Read, total=False):
+    copy: bool | None
+    storage: Literal["arena", "per-tensor"]
+
+
+class LoadOptions(_Kept, total=False):
+    """The options of `WeightsNode.load` that the doors take, too."""
+
+    select: Select | None
+
+
+class LoadArguments(_Kept, total=False):
+    """The arguments of `WeightsNode.load`, and of `plan`, that are given by name."""
+
+    framework: Literal["numpy", "torch", "jax"] | None
+    out: Mapping[str, Any] | None
+
+
+class StreamArguments(_Read, total=False):
+    """The arguments of `WeightsNode.stream` that are given by name."""
+
+    framework: Literal["numpy", "torch", "jax"] | None
+    reuse: bool
+
+
+class LazyArguments(TypedDict, total=False):
+    """The arguments of `WeightsNode.lazy_state_dict` that are given by name."""
+
+    rename: Rename | str | None
+    dtype: Any
+    packed: bool
+    copy: bool | None
+
+
 # What stands for "as if it had not been said".
-_DEFAULTS: dict[str, object] = dict.fromkeys(LoadOptions.__annotations__) | {
+_DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *LoadOptions.__required_keys__)) | {
     "packed": False,
     "storage": "arena",
     "backend": "auto",
@@ -166,7 +200,7 @@ def resolved(
     names = list(infos) if select is None else selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
     chosen = [infos[name] for name in new_names]
-    parts = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
+    parts: list[Cut | Pieces | None] = [None] * len(chosen) if shard is None else parts_of_rank(node, chosen, shard)
     dtypes = dtypes_wanted(chosen, dtype, packed)
     return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
 
