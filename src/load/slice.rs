@@ -25,7 +25,7 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
     };
     let interrupt = checkpoint.interrupt();
     // What is inflated, or parts the bytes of a number, has to be made as a whole first.
-    if segment.transform.inflate.is_some() || matches!(swap, Swap::Blocks(_)) || item % swap.unit() != 0 {
+    if segment.transform.inflate.is_some() || matches!(swap, Swap::Blocks(_)) || !item.is_multiple_of(swap.unit()) {
         return plan::read(checkpoint, part)?.copy(interrupt);
     }
     let file = checkpoint.file(segment.file)?;

@@ -114,7 +114,7 @@ class _Rank:
         else:
             is_gguf = info.name.startswith(("token_embd.", "blk."))
             hint = "; rename='hf' gives those of Hugging Face" if is_gguf else ""
-            why = f"is no name that the table '{table.title}' has{hint}"
+            why = f"is no name that the table '{shown(table.title)}' has{hint}"
         own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.tables.{table.title}(...)"
         _refuse(info, f"{why}. Rows of your own come first, None for the whole weight on each rank: {own}")
 
