@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, final, Unpack, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, Unpack, final, overload
 
 import numpy as np
 from typing_extensions import disjoint_base
@@ -29,14 +29,15 @@ _Backend = Literal["auto", "mmap", "read"]
 class _GGUFReader(Protocol):
     data: Any
 
+_Cuts = Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None
 _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
     "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
     "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
-    "_PickledFile",
-    "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all",
+    "_PickledFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers",
+    "data_of_all",
     "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
     "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown",
     "torch_globals", "tree",
@@ -525,20 +526,11 @@ def release_memory() -> int:
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
 def load_tensors(
-    node: WeightsNode,
-    names: Sequence[str],
-    dtypes: Sequence[DType | None],
-    *,
-    cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
-    own: bool,
-    outs: Mapping[int, Any],
-    backend: str = "auto",
-    threads: int | None = None,
-    drop_cache: bool = False,
-    per_tensor: bool = False,
-    max_host_bytes: int | None = None,
+    node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
+    outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
+    per_tensor: bool = False, max_host_bytes: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> tuple[list[Buffer], str]:
+) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
     """
@@ -556,19 +548,10 @@ def set_threads(threads: int | None) -> None:
 
 def get_threads() -> int: ...
 def plan_tensors(
-    node: WeightsNode,
-    names: Sequence[str],
-    dtypes: Sequence[DType | None],
-    *,
-    cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
-    own: bool,
-    outs: set[int],
-    backend: str = "auto",
-    threads: int | None = None,
-    drop_cache: bool = False,
-    per_tensor: bool = False,
-    max_host_bytes: int | None = None,
-) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:
+    node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
+    outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
+    per_tensor: bool = False, max_host_bytes: int | None = None,
+) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 
 @final
@@ -578,18 +561,10 @@ class TensorStream:
     """
 
     def __new__(
-        cls,
-        node: WeightsNode,
-        names: Sequence[str],
-        dtypes: Sequence[DType | None],
-        *,
-        cuts: Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None = None,
-        backend: str = "auto",
-        threads: int | None = None,
-        drop_cache: bool = False,
-        max_host_bytes: int | None = None,
-        reuse: bool = False,
-    ) -> Self: ...
+        cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+        backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
+        max_host_bytes: int | None = None, reuse: bool = False,
+    ) -> Self: ...  # fmt: skip
     @property
     def max_host_bytes(self) -> int:
         """The most bytes of memory that tensors take which are read, wait or were given last."""
