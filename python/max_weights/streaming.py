@@ -107,8 +107,8 @@ def stream(
         raise ArgumentError(f"max_host_bytes is a number of bytes above 0, not {max_host_bytes!r}")
     wanted = resolved(node, select, rename, dtype, packed, shard)
     for position, _ in wanted.pieces():
-        name = shown(wanted.names[position])
-        raise ArgumentError(f"'{name}' is cut along several axes at once, which load can do, and stream cannot")
+        name = wanted.names[position]
+        raise ArgumentError(f"'{shown(name)}' is cut along several axes at once, which load can do, and stream cannot")
     if verify is not None:
         verify_digests(wanted, verify, threads)
     tensors = TensorStream(
