@@ -28,6 +28,8 @@ impl Sizes {
     pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20 };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
     pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20 };
+    /// Past the page cache: a longer request is cut in two by many devices, as its pages do not lie together.
+    pub(super) const DIRECT: Self = Self { read: 512 << 10, converted: 512 << 10, fetched: 512 << 10 };
 }
 
 /// Bytes of a file that are one job, and how many come before it.

@@ -194,7 +194,7 @@ impl Layout {
             }
         }
         // What is read and what is gathered of it, or the queue of direct reads.
-        let at_once = self.choice.threads.max(8 * self.choice.direct_threads);
+        let at_once = self.choice.threads.max(16 * self.choice.direct_threads);
         let read = at_once * self.choice.sizes().converted * 2;
         Ok(bytes + largest + if self.runs.is_empty() { 0 } else { read as u64 })
     }

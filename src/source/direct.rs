@@ -13,7 +13,7 @@ use crate::memory::{Aligned, DIRECT_ALIGN};
 use crate::workers::Interrupt;
 
 /// Requests that a [`Ring`] has under way.
-const DEPTH: usize = 8;
+const DEPTH: usize = 16;
 
 /// The same file, for reads past the page cache; `None` where its filesystem has none.
 pub(super) fn open(file: &File) -> Option<File> {

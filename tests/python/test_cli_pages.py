@@ -53,7 +53,7 @@ def test_a_file_that_does_not_open_completes_to_nothing(tmp_path: Path, content:
 
 
 def test_commands_and_options_complete() -> None:
-    assert complete("bash", "") == ["ls", "show", "globals", "versions"]
+    assert complete("bash", "") == ["ls", "show", "bench", "globals", "versions"]
     assert complete("bash", "ls", "--fl") == ["--flat"]
 
 

@@ -164,7 +164,7 @@ def test_reserved_names_are_those_of_the_documentation() -> None:
     assert set(RESERVED) == of_max | ours | later
 
 
-@pytest.mark.parametrize("name", ["save", "stats", "diff", "plan", "stream"])
+@pytest.mark.parametrize("name", ["save", "stats", "diff"])
 def test_what_this_version_does_not_have_says_so(weights: WeightsNode, name: str) -> None:
     with pytest.raises(AttributeError, match=rf"'{name}' is a name for a method .*weights\[\"{name}\"\]"):
         getattr(weights, name)
