@@ -129,9 +129,7 @@ def load(
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
-    check_copy(copy, backend, drop_cache)
-    if storage not in _STORAGES:
-        raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
+    check_copy(copy, storage, backend, drop_cache)
     convert = converter(framework)
     wanted = resolved(node, select, rename, dtype, packed, shard)
     outs = by_position({} if out is None else out, wanted)
@@ -248,8 +246,10 @@ def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | Non
     return data.astype(data.dtype if dtype is None else dtype, out=out).to_buffer()
 
 
-def check_copy(copy: bool | None, backend: str, drop_cache: bool) -> None:
-    """That views are not asked for together with what forbids them."""
+def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) -> None:
+    """That views are not asked for together with what forbids them, and that memory of its own is of a known kind."""
+    if storage not in _STORAGES:
+        raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
 

@@ -141,7 +141,7 @@ def plan(
     out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
     """What `load` would do; see `WeightsNode.plan`."""
-    check_copy(copy, backend, drop_cache)
+    check_copy(copy, storage, backend, drop_cache)
     converter(framework)
     wanted = resolved(node, select, rename, dtype, packed, shard)
     outs = by_position({} if out is None else out, wanted)

@@ -151,3 +151,10 @@ def test_a_plan_prints_as_a_table_and_does_not_change(models: Path, make_file: M
 
 def test_the_picture_in_the_documentation_is_that_of_the_plan(models: Path) -> None:
     assert plan_picture.PICTURE.read_text() == plan_picture.picture(plan_picture.plan_of(models))
+
+
+def test_a_storage_that_there_is_not_is_refused_by_plans_and_loads(models: Path) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    for ask in (weights.plan, weights.load):
+        with pytest.raises(ValueError, match="storage is 'arena' or 'per-tensor', not 'heap'"):
+            ask("pooler", storage="heap")  # type: ignore[arg-type]
