@@ -131,7 +131,7 @@ def forget(path: Path) -> None:
     try:
         harness.evict(path)
     except harness.BenchError as error:
-        # A RAM disk is the page cache. That parts are read alone is shown there by tests/load_cuts.rs, which counts bytes.
+        # A RAM disk is the page cache. That parts are read alone is shown there by tests/load_cuts.rs, by bytes counted.
         pytest.skip(f"needs a file system that gives up its cache: {error}")
 
 
