@@ -70,9 +70,10 @@ def measure(folder: Path, small: bool) -> Report:
         limits=frozenset(limits.DISK),
         notes=(
             f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. One byte of "
-            "every 4 KiB page is read of what is mapped. The limit rows read every byte and do nothing with it; the "
-            "best of them is the target's. The second reader reads b past the page cache, 1 MiB at a time. A disk that "
-            "others share is up to twice as slow from one minute to the next: the JSON has each run.",
+            "every 4 KiB page is read of what a loader returns, and of what the limit rows map; those that read do "
+            "nothing with the bytes. The best of them is the target's. The second reader reads b past the page cache, "
+            "1 MiB at a time. A disk that others share is up to twice as slow from one minute to the next: the JSON "
+            "has each run.",
         ),
         samples=samples,
     )

@@ -69,9 +69,9 @@ def ours(path: Path, **options: Any) -> Callable[[], Any]:
     return lambda: max_weights.load_weights(path).load(**options)
 
 
-def own(path: Path) -> Callable[[], Any]:
+def own(path: Path) -> Callable[[], object]:
     """`weights.load(copy=True)`: memory of the tensors' own."""
-    return ours(path, copy=True)
+    return touched(lambda path: ours(path, copy=True))(path)
 
 
 def safetensors_torch(path: Path, backend: str = "mmap") -> Callable[[], Any]:
@@ -136,15 +136,15 @@ RESIDENT: Final[dict[str, Loader]] = {
 """Those that map the file and leave it to the first touch to read it."""
 
 COPIES: Final[dict[str, Loader]] = {
-    PREAD: _pread,
-    PREAD_NEXT: other_version(CANDIDATE, _pread),
-    RUNAI: runai,
-    FAST: fastsafetensors,
+    PREAD: touched(_pread),
+    PREAD_NEXT: other_version(CANDIDATE, touched(_pread)),
+    RUNAI: touched(runai),
+    FAST: touched(fastsafetensors),
 }
 """Those that read it into memory of their own."""
 
 TORCH_FILES: Final[dict[str, Loader]] = {
     TORCH_MAPPED: touched(lambda path: torch_load(path, mmap=True)),
-    TORCH: torch_load,
+    TORCH: touched(torch_load),
 }
 """torch itself, over the same tensors in a file of its own."""

@@ -11,7 +11,7 @@ use crate::error::Result;
 #[cfg(target_os = "linux")]
 use crate::memory::Aligned;
 #[cfg(target_os = "linux")]
-use crate::source::direct::{self, Request, Ring};
+use crate::source::direct::{self, Answer, Request, Ring};
 use crate::workers::Interrupt;
 
 /// Jobs that a thread takes at a time, so that its queue seldom runs empty.
@@ -61,10 +61,22 @@ impl Reader {
         let Some(file) = source.open_direct() else {
             return jobs.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt));
         };
-        let mut alone = |job: Job<'a>, scratch: &mut Scratch| {
+        let mut alone = |mut job: Job<'a>, scratch: &mut Scratch| {
             interrupt()?;
             let (offset, len) = (job.extent.offset, job.extent.len as usize);
-            match direct::read(&file, offset, len, room) {
+            let read = match job.take_pages() {
+                Some(pages) => {
+                    let filled = direct::fill(&file, offset, pages, len);
+                    job.give_back(pages);
+                    match filled {
+                        Ok(true) => return Ok(()),
+                        Ok(false) => Ok(None),
+                        Err(error) => Err(error),
+                    }
+                }
+                None => direct::read(&file, offset, len, room),
+            };
+            match read {
                 Ok(Some(bytes)) => job.make(bytes, &mut scratch.made),
                 Ok(None) => job.run(checkpoint, scratch, interrupt),
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(source.origin().truncated()),
@@ -77,14 +89,21 @@ impl Reader {
         let Some(ring) = ring.get_mut().and_then(Option::as_mut) else {
             return jobs.into_iter().try_for_each(|job| alone(job, scratch));
         };
-        let request = |job: Job<'a>| {
+        let request = |mut job: Job<'a>| {
             let (offset, len) = (job.extent.offset, job.extent.len as usize);
-            Request { item: job, file: &file, offset, len }
+            let to = job.take_pages();
+            Request { item: job, file: &file, offset, len, to }
         };
         let requests = jobs.into_iter().map(request).collect();
-        ring.read_each(requests, interrupt, |job, bytes| match bytes {
-            Some(bytes) => job.make(bytes, &mut scratch.made),
-            None => alone(job, scratch),
+        ring.read_each(requests, interrupt, |mut job, answer| match answer {
+            Answer::Placed => Ok(()),
+            Answer::Read(bytes) => job.make(bytes, &mut scratch.made),
+            Answer::Failed(to) => {
+                if let Some(to) = to {
+                    job.give_back(to);
+                }
+                alone(job, scratch)
+            }
         })
     }
 }

@@ -130,17 +130,15 @@ impl Layout {
         };
         if self.choice.backend == Backend::Auto {
             // In turns, because a disk is now slower and now faster.
-            let mut is_faster = true;
+            let mut took = [Duration::ZERO; 2];
             for turn in 0..PROBES {
-                let mut took = [Duration::ZERO; 2];
                 for way in [1, 0] {
                     let end = (2 * turn + 2 - way) * PROBED;
                     let rest = jobs.split_off(jobs.partition_point(|job| job.extent.before < end));
-                    took[way as usize] = run(std::mem::replace(&mut jobs, rest), way == 1)?;
+                    took[way as usize] += run(std::mem::replace(&mut jobs, rest), way == 1)?;
                 }
-                is_faster &= took[1] * 5 < took[0] * 4;
             }
-            let faster = if is_faster { Backend::Direct } else { Backend::Read };
+            let faster = if took[1] * 10 < took[0] * 9 { Backend::Direct } else { Backend::Read };
             if let Some(extent) = extents.first() {
                 remember(checkpoint.file(extent.file)?, faster);
             }

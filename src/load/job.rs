@@ -7,6 +7,8 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::source::Part;
+#[cfg(target_os = "linux")]
+use crate::source::direct;
 use crate::workers::Interrupt;
 
 /// Output of this size is written past the caches.
@@ -28,8 +30,6 @@ impl Sizes {
     pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20 };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
     pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20 };
-    /// Past the page cache: a longer request is cut in two by many devices, as its pages do not lie together.
-    pub(super) const DIRECT: Self = Self { read: 512 << 10, converted: 512 << 10, fetched: 512 << 10 };
 }
 
 /// Bytes of a file that are one job, and how many come before it.
@@ -114,9 +114,13 @@ impl Run {
             return;
         }
         let step = (most / unit_in).max(1) * unit_in;
-        for start in (0..self.len as usize).step_by(step) {
-            let len = step.min(self.len as usize - start);
+        // What is read as it stands begins at whole pages but for the first: those can be read past the page cache to where they go.
+        let mut next = if plain { step - (self.offset % step as u64) as usize } else { step };
+        let mut start = 0;
+        while start < self.len as usize {
+            let len = next.min(self.len as usize - start);
             push(self.offset + start as u64, len, len, None);
+            (start, next) = (start + len, step);
         }
     }
 }
@@ -139,6 +143,23 @@ impl Piece<'_> {
         gathered.resize(rows * cut.payload(), 0);
         cut.gather(bytes, rows, gathered);
         self.conversion.apply(gathered, self.out, self.stream, decoded)
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The memory that its bytes go to as they are, where they can be read past the page cache straight to it.
+    #[cfg(target_os = "linux")]
+    pub(super) fn take_pages(&mut self) -> Option<&'a mut [u8]> {
+        let [piece] = &mut self.pieces[..] else { return None };
+        (piece.is_plain() && direct::fits(piece.offset, piece.out)).then(|| std::mem::take(&mut piece.out))
+    }
+
+    /// Gives back what was taken.
+    #[cfg(target_os = "linux")]
+    pub(super) fn give_back(&mut self, pages: &'a mut [u8]) {
+        if let [piece] = &mut self.pieces[..] {
+            piece.out = pages;
+        }
     }
 }
 

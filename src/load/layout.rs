@@ -14,10 +14,13 @@ use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{self, BLOCK_ALIGN};
+use crate::memory::{self, BLOCK_ALIGN, DIRECT_ALIGN};
 
 /// Pieces of a file that are no farther apart than this are fetched together.
 pub(super) const GAP: u64 = 64 << 10;
+
+/// From this size on, a tensor that is read past the page cache begins as far from a page in memory as in its file.
+const PAGES_FROM: usize = 1 << 20;
 
 /// How one tensor comes into memory.
 #[derive(Debug)]
@@ -117,7 +120,7 @@ impl Layout {
                     layout.push_dense(one, Destination::Out(i), 0)?;
                     Way::Out
                 } else if changed {
-                    let (arena, at) = layout.room(one.dtype, one.size()?)?;
+                    let (arena, at) = layout.room(one.dtype, one.size()?, None)?;
                     layout.push_dense(one, Destination::Arena(arena), at)?;
                     Way::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, plan::view(checkpoint, placement)?) {
@@ -133,11 +136,12 @@ impl Layout {
             for together in touching(&plain, &wanted) {
                 let first = &wanted[together.tensors[0]];
                 let room = (together.bytes.end - together.bytes.start) as usize;
-                let (arena, at) = layout.room(first.dtype, room)?;
                 let segment = &first.placement.segment;
+                let offset = segment.span.start() + together.bytes.start;
+                let (arena, at) = layout.room(first.dtype, room, Some(offset))?;
                 layout.push(Run {
                     file: segment.file,
-                    offset: segment.span.start() + together.bytes.start,
+                    offset,
                     len: room as u64,
                     cut: None,
                     conversion: Conversion::Nothing,
@@ -210,16 +214,24 @@ impl Layout {
     }
 
     /// Room for a tensor, or for several that share it: the arena, and where it begins.
-    fn room(&mut self, dtype: DType, len: usize) -> Result<(usize, usize)> {
+    ///
+    /// What is read past the page cache from `offset` on as it stands begins as far from a page as it does in the file: its pages are read to
+    /// where they go, and neighbours in the file are neighbours in memory.
+    fn room(&mut self, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
         let next = self.arenas.len();
         let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry(dtype).or_insert(next));
         if arena == next {
             self.arenas.push(0);
         }
         let size = &mut self.arenas[arena];
-        let at = *size;
-        let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(BLOCK_ALIGN));
-        *size = end.ok_or_else(|| memory::no_memory(usize::MAX))?;
+        let offset = offset.filter(|_| matches!(self.choice.backend, Backend::Direct | Backend::Auto));
+        let align = if offset.is_some() && len >= PAGES_FROM { DIRECT_ALIGN } else { BLOCK_ALIGN };
+        let shift = (offset.unwrap_or_default() % align as u64) as usize;
+        let at =
+            size.checked_sub(shift).map_or(Some(0), |size| size.checked_next_multiple_of(align)).map(|at| at + shift);
+        let (at, end) =
+            at.and_then(|at| Some((at, at.checked_add(len)?))).ok_or_else(|| memory::no_memory(usize::MAX))?;
+        *size = end;
         Ok((arena, at))
     }
 

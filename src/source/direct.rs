@@ -2,9 +2,12 @@
 
 use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::ptr::NonNull;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -14,6 +17,8 @@ use crate::workers::Interrupt;
 
 /// Requests that a [`Ring`] has under way.
 const DEPTH: usize = 16;
+/// The room of each: for a MiB at any offset.
+const ROOM: usize = (1 << 20) + DIRECT_ALIGN;
 
 /// The same file, for reads past the page cache; `None` where its filesystem has none.
 pub(super) fn open(file: &File) -> Option<File> {
@@ -39,30 +44,44 @@ impl Pages {
     }
 }
 
+/// Whether bytes at `offset` can be read straight to this memory.
+pub fn fits(offset: u64, memory: &[u8]) -> bool {
+    let align = DIRECT_ALIGN;
+    offset.is_multiple_of(align as u64)
+        && memory.len().is_multiple_of(align)
+        && memory.as_ptr().addr().is_multiple_of(align)
+}
+
+/// Fills whole pages of memory, of which the first `wanted` bytes must be in the file; `false` where the filesystem does not do that after all.
+pub fn fill(file: &File, start: u64, pages: &mut [u8], wanted: usize) -> io::Result<bool> {
+    let mut done = 0;
+    while done < wanted {
+        match file.read_at(&mut pages[done..], start + done as u64) {
+            // What ends in the middle of a page ends the file.
+            Ok(count) if count > 0 && (count % DIRECT_ALIGN == 0 || done + count >= wanted) => done += count,
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
 /// Reads `len` bytes from `offset` on, into `room`; `None` where the filesystem does not do that after all.
 pub fn read<'a>(file: &File, offset: u64, len: usize, room: &'a mut Aligned) -> io::Result<Option<&'a [u8]>> {
     let Pages { start, len, before, wanted } = Pages::around(offset, len);
     let bytes = room.room(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut done = 0;
-    while done < before + wanted {
-        match file.read_at(&mut bytes[done..], start + done as u64) {
-            // What ends in the middle of a page ends the file.
-            Ok(count) if count > 0 && (count % DIRECT_ALIGN == 0 || done + count >= before + wanted) => done += count,
-            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(Some(&bytes[before..before + wanted]))
+    Ok(fill(file, start, bytes, before + wanted)?.then(|| &bytes[before..before + wanted]))
 }
 
 /// Several reads under way, by io_uring.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
-    rooms: Vec<Aligned>,
-    /// How many requests the kernel has, each of which writes to a room.
+    /// A place for each request that does not go to memory of the caller's.
+    rooms: Aligned,
+    /// How many requests were made and are not answered.
     under_way: usize,
 }
 
@@ -76,15 +95,36 @@ impl std::fmt::Debug for Queue {
 
 /// Bytes of a file that are asked for, and whose they are.
 #[derive(Debug)]
-pub struct Request<'a, T> {
+pub struct Request<'f, 'a, T> {
     /// Whose.
     pub item: T,
     /// A file of [`super::Source::open_direct`].
-    pub file: &'a File,
+    pub file: &'f File,
     /// The first byte.
     pub offset: u64,
     /// How many.
     pub len: usize,
+    /// Where they go to, if that [`fits`]; otherwise they are shown where they were read.
+    pub to: Option<&'a mut [u8]>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Answer<'r, 'a> {
+    /// The bytes are where they were to go.
+    Placed,
+    /// Here they are.
+    Read(&'r [u8]),
+    /// They could not be read, or not all of them: they are to be read in another way.
+    Failed(Option<&'a mut [u8]>),
+}
+
+/// A request that the kernel has.
+struct Slot<'a, T> {
+    item: T,
+    pages: Pages,
+    to: Option<NonNull<[u8]>>,
+    memory: PhantomData<&'a mut [u8]>,
 }
 
 impl Ring {
@@ -93,84 +133,121 @@ impl Ring {
         if std::env::var("MAX_WEIGHTS_IO_URING").is_ok_and(|value| value == "0") {
             return None;
         }
-        let queue = Queue(IoUring::new(DEPTH as u32).ok()?);
-        Some(Self { queue, rooms: (0..DEPTH).map(|_| Aligned::default()).collect(), under_way: 0 })
+        Some(Self { queue: Queue(IoUring::new(DEPTH as u32).ok()?), rooms: Aligned::default(), under_way: 0 })
     }
 
-    /// Reads all that is asked for, several at a time, and calls `done` with each as it comes; with `None` where the read failed or was short, to
-    /// be read in another way. The first error of `done` is the answer, once nothing is under way any more.
-    pub fn read_each<T>(
+    /// Reads all that is asked for, several at a time, and calls `done` with each as it comes. The first error of `done` is the answer, once
+    /// nothing is under way any more.
+    pub fn read_each<'a, T>(
         &mut self,
-        requests: Vec<Request<'_, T>>,
+        requests: Vec<Request<'_, 'a, T>>,
         interrupt: Interrupt<'_>,
-        mut done: impl FnMut(T, Option<&[u8]>) -> Result<()>,
+        mut done: impl FnMut(T, Answer<'_, 'a>) -> Result<()>,
     ) -> Result<()> {
+        let drained = Drained(self);
+        let ring = &mut *drained.0;
         let mut requests = requests.into_iter();
-        let mut slots: Vec<Option<(T, Pages)>> = Vec::new();
+        let mut slots: Vec<Option<Slot<'a, T>>> = Vec::new();
         slots.resize_with(DEPTH, || None);
         let mut outcome = Ok(());
         loop {
             for (number, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
                 let Some(request) = outcome.is_ok().then(|| requests.next()).flatten() else { break };
-                let pages = Pages::around(request.offset, request.len);
-                match self.ask(number, request.file, &pages) {
-                    Ok(()) => *slot = Some((request.item, pages)),
-                    Err(_) => outcome = done(request.item, None),
+                let Request { item, file, offset, len, to } = request;
+                let pages = Pages::around(offset, len);
+                let to = to.map(NonNull::from);
+                let made = Slot { item, pages, to, memory: PhantomData };
+                if ring.ask(number, file, &made) {
+                    *slot = Some(made);
+                } else {
+                    outcome = made.failed(&mut done);
                 }
             }
-            if self.under_way == 0 {
+            if ring.under_way == 0 {
                 return outcome;
             }
-            self.wait()?;
-            for completion in self.queue.0.completion() {
-                self.under_way -= 1;
+            ring.wait()?;
+            for completion in ring.queue.0.completion() {
+                ring.under_way -= 1;
                 let number = completion.user_data() as usize;
-                let Some((item, pages)) = slots.get_mut(number).and_then(Option::take) else { continue };
-                let whole =
-                    usize::try_from(completion.result()).is_ok_and(|count| count >= pages.before + pages.wanted);
+                let Some(slot) = slots.get_mut(number).and_then(Option::take) else { continue };
+                let end = slot.pages.before + slot.pages.wanted;
+                let whole = usize::try_from(completion.result()).is_ok_and(|count| count >= end);
                 if outcome.is_ok() {
-                    let bytes = self.rooms[number].room(pages.len)?;
-                    let bytes = &bytes[pages.before..pages.before + pages.wanted];
-                    outcome = done(item, whole.then_some(bytes)).and_then(|()| interrupt());
+                    outcome = match (whole, slot.to) {
+                        (false, _) => slot.failed(&mut done),
+                        (true, Some(_)) => done(slot.item, Answer::Placed),
+                        (true, None) => {
+                            let rooms = ring.rooms.room(DEPTH * ROOM)?;
+                            done(slot.item, Answer::Read(&rooms[number * ROOM..][slot.pages.before..end]))
+                        }
+                    };
+                    outcome = outcome.and_then(|()| interrupt());
                 }
             }
         }
     }
 
-    fn ask(&mut self, number: usize, file: &File, pages: &Pages) -> Result<()> {
-        let room = self.rooms[number].room(pages.len)?;
-        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), room.as_mut_ptr(), pages.len as u32);
-        let entry = entry.offset(pages.start).build().user_data(number as u64);
-        // SAFETY: the room has `len` bytes, and stays where it is until the request is done: nobody else asks for a room of this number before,
-        // and `drop` waits for what is under way, or forgets the rooms.
-        unsafe { self.queue.0.submission().push(&entry) }.map_err(|error| Error::Argument(error.to_string()))?;
-        self.under_way += 1;
-        Ok(())
+    /// Makes a request; false where that cannot be.
+    fn ask<T>(&mut self, number: usize, file: &File, slot: &Slot<'_, T>) -> bool {
+        let Pages { start, len, .. } = slot.pages;
+        let to = match slot.to {
+            Some(to) => to.cast().as_ptr(),
+            None if len > ROOM => return false,
+            None => match self.rooms.room(DEPTH * ROOM) {
+                Ok(rooms) => rooms[number * ROOM..].as_mut_ptr(),
+                Err(_) => return false,
+            },
+        };
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, len as u32);
+        let entry = entry.offset(start).build().user_data(number as u64);
+        // SAFETY: there are `len` bytes, of the caller's memory, which the slot has borrowed (it fits, so the pages around the bytes are the
+        // bytes), or of the room of this number, which no other request gets before this one is answered. Neither is given up before
+        // `read_each` ends, and that does not end, not even by a panic, before the kernel has answered all that it was given (`Drained`).
+        let pushed = unsafe { self.queue.0.submission().push(&entry) }.is_ok();
+        self.under_way += usize::from(pushed);
+        pushed
     }
 
-    /// Waits until at least one request is done. If that fails, the rooms are given up, because the kernel may still write to them.
+    /// Waits until at least one request is answered; an error where none will be, because the kernel took none.
     fn wait(&mut self) -> Result<()> {
         loop {
-            match self.queue.0.submit_and_wait(1) {
+            let error = match self.queue.0.submit_and_wait(1) {
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    std::mem::forget(std::mem::take(&mut self.rooms));
-                    self.under_way = 0;
-                    return Err(Error::io(Path::new("io_uring"), "wait for reads", error));
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            if self.queue.0.submission().len() == self.under_way {
+                self.under_way = 0;
+                return Err(Error::io(Path::new("io_uring"), "wait for reads", error));
             }
+            // What the kernel took is still written to.
+            if !self.queue.0.completion().is_empty() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-impl Drop for Ring {
-    /// Waits for what is under way, if something panicked meanwhile.
+/// A ring of which nothing is under way once this is dropped.
+struct Drained<'r>(&'r mut Ring);
+
+impl Drop for Drained<'_> {
     fn drop(&mut self) {
-        while self.under_way > 0 && self.wait().is_ok() {
-            let count = self.queue.0.completion().count();
-            self.under_way = self.under_way.saturating_sub(count);
+        while self.0.under_way > 0 && self.0.wait().is_ok() {
+            let count = self.0.queue.0.completion().count();
+            self.0.under_way = self.0.under_way.saturating_sub(count);
         }
+    }
+}
+
+impl<'a, T> Slot<'a, T> {
+    /// Says that the bytes are to be read in another way.
+    fn failed(self, done: &mut impl FnMut(T, Answer<'_, 'a>) -> Result<()>) -> Result<()> {
+        // SAFETY: it was made of memory that was borrowed for `'a`, and the kernel does not have it, or not any more.
+        let to = self.to.map(|mut to| unsafe { to.as_mut() });
+        done(self.item, Answer::Failed(to))
     }
 }
 
@@ -210,18 +287,19 @@ mod tests {
         let Some(mut ring) = Ring::new() else { return };
         let request = |number: usize| {
             let offset = number as u64 * 9_973;
-            Request { item: number, file: &direct, offset, len: 10_000 }
+            Request { item: number, file: &direct, offset, len: 10_000, to: None }
         };
         let (mut read, mut short) = (Vec::new(), Vec::new());
         let all = (0..51).map(request).collect();
-        let done = ring.read_each(all, &uninterrupted, |number, found| {
+        let done = ring.read_each(all, &uninterrupted, |number, answer| {
             let offset = number * 9_973;
-            match found {
-                Some(found) => {
+            match answer {
+                Answer::Read(found) => {
                     assert_eq!(found, &bytes[offset..offset + 10_000], "{number}");
                     read.push(number);
                 }
-                None => short.push(number),
+                Answer::Failed(None) => short.push(number),
+                Answer::Failed(Some(_)) | Answer::Placed => panic!("{number} was not to be placed"),
             }
             Ok(())
         });
@@ -232,6 +310,52 @@ mod tests {
             if number == 3 { Err(Error::Argument("three".into())) } else { Ok(()) }
         });
         assert_eq!(failed.expect_err("failed").to_string(), "three");
+        assert_eq!(ring.under_way, 0);
+    }
+    #[test]
+    fn a_ring_fills_memory_of_the_callers_and_gives_back_what_it_could_not() {
+        const SIZE: usize = 8192;
+        let bytes: Vec<u8> = (0..20 * SIZE as u32 + 5).map(|number| (number / 11) as u8).collect();
+        let (_file, Some(direct)) = file(&bytes) else { return };
+        let Some(mut ring) = Ring::new() else { return };
+        let mut aligned = Aligned::default();
+        let memory = aligned.room(21 * SIZE).expect("memory");
+        memory.fill(0);
+        assert!(fits(SIZE as u64, memory) && !fits(1, memory) && !fits(0, &memory[1..]) && !fits(0, &memory[..1]));
+        let request = |(item, to): (usize, _)| Request {
+            item,
+            file: &direct,
+            offset: (item * SIZE) as u64,
+            len: SIZE,
+            to: Some(to),
+        };
+        let requests = memory.chunks_mut(SIZE).enumerate().map(request).collect();
+        let mut placed = 0;
+        let done = ring.read_each(requests, &uninterrupted, |number, answer| {
+            match answer {
+                Answer::Placed => placed += 1,
+                Answer::Failed(Some(to)) => {
+                    assert_eq!((number, to.len()), (20, SIZE));
+                    assert!(fill(&direct, 20 * SIZE as u64, to, 5).expect("read"));
+                }
+                Answer::Failed(None) | Answer::Read(_) => panic!("{number} was to be placed"),
+            }
+            Ok(())
+        });
+        assert!(done.is_ok());
+        assert_eq!(placed, 20);
+        assert_eq!(memory[..bytes.len()], bytes);
+    }
+
+    #[test]
+    fn nothing_is_under_way_after_a_panic() {
+        let (_file, Some(direct)) = file(&vec![7; 1 << 20]) else { return };
+        let Some(mut ring) = Ring::new() else { return };
+        let requests = (0..40).map(|item| Request { item, file: &direct, offset: 0, len: 1 << 20, to: None }).collect();
+        let panics = |_: i32, _: Answer<'_, '_>| -> Result<()> { panic!("of the caller") };
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.read_each(requests, &uninterrupted, panics)));
+        assert!(caught.is_err());
         assert_eq!(ring.under_way, 0);
     }
 }

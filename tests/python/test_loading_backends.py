@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import harness
 import max_weights
@@ -42,6 +43,21 @@ def test_direct_reads_need_no_io_uring(models: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MAX_WEIGHTS_IO_URING", "0")
     assert same(weights.load(backend="direct", framework="numpy"), expected)
     assert same(weights.load(backend="direct", threads=1, framework="numpy"), expected)
+
+
+def test_direct_reads_go_straight_to_where_the_tensors_are(tmp_path: Path) -> None:
+    arrays = {f"layer.{i}": np.full((size,), i, np.float32) for i, size in enumerate([3 << 18, 7, 1 << 19, 5 << 17])}
+    file = tmp_path / "a.safetensors"
+    save_file(arrays, file)
+    weights = max_weights.load_weights(file)
+    offsets = {info.name: info.offset for info in weights.infos()}
+    loaded = weights.load(backend="direct", framework="numpy")
+    assert same(loaded, arrays)
+    for name, array in loaded.items():
+        if array.nbytes >= 1 << 20:  # the pages of larger tensors are those of the file
+            assert (array.ctypes.data - offsets[name]) % 4096 == 0
+    out = {name: np.empty_like(array) for name, array in arrays.items()}  # at any place
+    assert same(weights.load(backend="direct", out=out), arrays)
 
 
 def test_mmap_gives_views_and_the_others_memory_of_its_own(models: Path) -> None:
