@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
@@ -131,7 +133,8 @@ def load(
     """The weights below a node; see `WeightsNode.load`."""
     check_copy(copy, storage, backend, drop_cache)
     convert = converter(framework)
-    wanted = resolved(node, select, rename, dtype, packed, shard)
+    with collecting_later():
+        wanted = resolved(node, select, rename, dtype, packed, shard)
     outs = by_position({} if out is None else out, wanted)
     if verify is not None:
         verify_digests(wanted, verify, threads)
@@ -157,8 +160,21 @@ def load(
     _log(choice)
     for i, (pieces, memory) in apart.items():
         loaded[i] = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
-    made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
-    return {new: convert(buffer, info) for new, buffer, info in made}
+    with collecting_later():
+        made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
+        return {new: convert(buffer, info) for new, buffer, info in made}
+
+
+@contextlib.contextmanager
+def collecting_later() -> Iterator[None]:
+    """No garbage is collected meanwhile: it would be looked for among many small objects that all stay, over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Wanted(NamedTuple):
@@ -371,7 +387,8 @@ def _as_torch() -> Convert:
     from torch.utils.dlpack import from_dlpack
 
     def convert(buffer: Buffer, info: WeightInfo) -> Any:
-        return own_dtype(from_dlpack(buffer), info)
+        tensor = from_dlpack(buffer)
+        return own_dtype(tensor, info) if isinstance(info.dtype, str) else tensor
 
     return convert
 
