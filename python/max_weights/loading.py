@@ -167,7 +167,7 @@ def load(
 
 @contextlib.contextmanager
 def collecting_later() -> Iterator[None]:
-    """No garbage is collected meanwhile: it would be looked for among many small objects that all stay, over and over."""
+    """No garbage is collected meanwhile: it would be looked for again and again among many objects that all stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:
