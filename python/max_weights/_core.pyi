@@ -465,11 +465,14 @@ class SafetensorsFile:
         """The names, in the order of the file."""
     def metadata(self) -> dict[str, str] | None:
         """The metadata; None where there are none."""
-    def __contains__(self, name: str) -> bool: ...
     def dtype(self, name: str) -> str:
         """The dtype of a tensor by the format's name for it. KeyError: there is none of this name."""
     def shape(self, name: str) -> list[int]:
         """The shape of a tensor. KeyError: there is none of this name."""
+    def slice(self, name: str, framework: Any) -> PySafeSlice:
+        """A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of
+        this name.
+        """
     def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]:
         """(dtype by the format's name for it, shape, first byte and end in the data) of a tensor."""
     def buffer(self, name: str) -> Buffer:
@@ -482,6 +485,17 @@ class SafetensorsFile:
         """All tensors in the order of the file: {name: convert(DLPack capsule)}."""
     def buffers(self) -> list[tuple[str, Buffer]]:
         """All tensors, in the order of the file."""
+
+@final
+class PySafeSlice:
+    """A tensor that is taken in parts; what `safe_open.get_slice` gives."""
+
+    def get_shape(self) -> list[int]:
+        """The shape of the whole tensor, slowest dimension first."""
+    def get_dtype(self) -> str:
+        """The dtype as safetensors spells it, such as `BF16`."""
+    def __getitem__(self, index: Any) -> Any:
+        """The part that an index of the framework selects."""
 
 def safetensors_header(
     start: bytes, length: int

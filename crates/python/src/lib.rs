@@ -55,6 +55,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<metadata::Metadata>()?;
     module.add_class::<objects::Objects>()?;
     module.add_class::<objects::Placeholder>()?;
+    module.add_class::<one_file::PySafeSlice>()?;
     module.add_class::<one_file::SafetensorsFile>()?;
     module.add_class::<pickle::PickledFile>()?;
     module.add_class::<slices::WeightSlice>()?;

@@ -15,6 +15,7 @@ use max_weights::source::{Filesystem, LocalFile, Part, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
 use max_weights::workers::now_and_then;
 use pyo3::exceptions::PyKeyError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -149,10 +150,6 @@ impl SafetensorsFile {
         Ok(Some(metadata))
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.checkpoint.catalog().find(name).is_some()
-    }
-
     /// The dtype of a tensor by the format's name for it. KeyError: there is none of this name.
     fn dtype(&self, name: &str) -> PyResult<String> {
         Ok(element_name(self.table().get(self.number(name)?).element))
@@ -161,6 +158,11 @@ impl SafetensorsFile {
     /// The shape of a tensor. KeyError: there is none of this name.
     fn shape(&self, name: &str) -> PyResult<Vec<u64>> {
         Ok(self.table().get(self.number(name)?).shape.to_vec())
+    }
+
+    /// A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of this name.
+    fn slice(slf: &Bound<'_, Self>, name: &str, framework: Py<PyAny>) -> PyResult<PySafeSlice> {
+        Ok(PySafeSlice { file: slf.clone().unbind(), number: slf.get().number(name)?, framework })
     }
 
     /// (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: there is none of this name.
@@ -209,6 +211,39 @@ impl SafetensorsFile {
     #[getter]
     fn is_mapped(&self) -> bool {
         self.source.is_mapped()
+    }
+}
+
+/// A tensor that is taken in parts, of which nothing is read before; what `safe_open.get_slice` gives. It stays valid when the file is closed.
+#[pyclass(frozen, module = "max_weights.safetensors")]
+pub(crate) struct PySafeSlice {
+    file: Py<SafetensorsFile>,
+    number: usize,
+    framework: Py<PyAny>,
+}
+
+#[pymethods]
+impl PySafeSlice {
+    /// The shape of the whole tensor, slowest dimension first.
+    fn get_shape(&self) -> Vec<u64> {
+        self.file.get().table().get(self.number).shape.to_vec()
+    }
+
+    /// The dtype as safetensors spells it, such as `BF16`.
+    fn get_dtype(&self) -> String {
+        element_name(self.file.get().table().get(self.number).element)
+    }
+
+    /// The part that an index of the framework selects: for torch and NumPy a view of the file's private pages where that can be.
+    ///
+    /// Negative steps are allowed, too. Of a file that is read (`backend="pread"`), no more is read than a basic index selects.
+    ///
+    /// Raises:
+    ///     IndexError: torch: there is no such part.
+    ///     SafetensorError: NumPy and JAX: there is no such part.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let name = self.file.get().table().name(self.number);
+        self.framework.bind(py).call_method1(intern!(py, "part"), (&self.file, name, index))
     }
 }
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from max_weights._core import PySafeSlice
 from max_weights.safetensors.deserializing import deserialize
 from max_weights.safetensors.open_file import _safe_open_handle, safe_open
 from max_weights.safetensors.prefetch import PrefetchLoader
-from max_weights.safetensors.slices import PySafeSlice
 from max_weights.safetensors.tensor_meta import TensorMeta
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from max_weights._core import shown
+from max_weights.safetensors.array_indices import array_index
 from max_weights.safetensors.errors import no_dtype, safetensor_error
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ class _Numpy:
     prefetches = False
 
     def __init__(self) -> None:
-        import numpy  # noqa: F401 (whoever opens a file for NumPy learns then that there is none)
+        import numpy  # noqa: F401 (whoever opens a file for NumPy learns now that there is none)
+
+        import max_weights.buffer  # noqa: F401 (which knows how arrays are made)
 
     def tensor(self, file: SafetensorsFile, name: str) -> Any:
         return to_array(file.buffer(name), file.dtype(name))
@@ -166,13 +169,9 @@ class _Numpy:
     def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
         import numpy as np
 
-        read = None if file.is_mapped else _part_that_is_read(file, name, index)
-        try:
-            part = self.tensor(file, name)[index] if read is None else to_array(read, file.dtype(name))
-        except IndexError as error:
-            shape = file.shape(name)
-            raise safetensor_error(f"Error during slicing {shown(repr(index))} with shape {shape}: {error}") from None
-        return np.ascontiguousarray(part) if np.ndim(part) else np.asarray(part)
+        index = array_index(index, file.shape(name))
+        part = file.part(name, index)
+        return np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape)
 
 
 def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
@@ -184,7 +183,7 @@ def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
     """
     import numpy as np
 
-    if dtype.startswith("F6"):
+    if dtype.startswith("F6_"):
         raise no_dtype(dtype)
     if "ml_dtypes" not in sys.modules or dtype == "F4":
         if dtype == "BF16":
@@ -201,6 +200,7 @@ class _Jax(_Numpy):
     __slots__ = ()
 
     def __init__(self) -> None:
+        super().__init__()
         import jax  # noqa: F401 (and ml_dtypes with it)
 
     def tensor(self, file: SafetensorsFile, name: str) -> Any:

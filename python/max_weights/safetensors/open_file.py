@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import SafetensorsFile, shown
+from max_weights._core import PySafeSlice, SafetensorsFile, shown
 from max_weights.errors import WeightsError
 from max_weights.safetensors.devices import device_of
 from max_weights.safetensors.errors import closed, missing_tensor, opening_error, safetensor_error
 from max_weights.safetensors.frameworks import framework_of
-from max_weights.safetensors.slices import PySafeSlice
 from max_weights.safetensors.tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
@@ -124,10 +123,10 @@ class safe_open(metaclass=_Signed):
         Raises:
             SafetensorError: there is none of this name.
         """
-        file = self._open_file()
-        if name not in file:
-            raise missing_tensor(name)
-        return PySafeSlice(file, self._framework, name)
+        try:
+            return self._open_file().slice(name, self._framework)
+        except KeyError:
+            raise missing_tensor(name) from None
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
         """What the header says of a tensor.

@@ -55,7 +55,7 @@ def _find_shared_tensors(state_dict: Mapping[str, torch.Tensor]) -> list[set[str
     for name, tensor in state_dict.items():
         if tensor.device.type != "meta" and storage_ptr(tensor) != 0 and storage_size(tensor) != 0:
             by_storage[tensor.device, storage_ptr(tensor), storage_size(tensor)].add(name)
-    return _filter_shared_not_shared(sorted(by_storage.values(), key=sorted), state_dict)
+    return _filter_shared_not_shared(by_storage.values(), state_dict)
 
 
 def _filter_shared_not_shared(tensors: Iterable[set[str]], state_dict: Mapping[str, torch.Tensor]) -> list[set[str]]:
