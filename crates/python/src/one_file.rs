@@ -82,10 +82,25 @@ impl SafetensorsFile {
 
     fn tensor_of(&self, py: Python<'_>, name: &str) -> Outcome<Tensor> {
         let number = self.number(name)?;
-        Ok(match self.checkpoint.view(number)? {
+        Ok(match self.view(number)? {
             Some(view) => view,
             None => detached(py, || self.checkpoint.tensor(number))?,
         })
+    }
+
+    /// A tensor as a view of the mapping, wherever it begins: it is the same memory each time, and needs the file no more.
+    fn view(&self, number: usize) -> Result<Option<Tensor>, Error> {
+        let info = self.table().get(number);
+        let (true, Ok(storage), Element::Plain(dtype)) = (self.source.is_mapped(), self.source.mapping(), info.element)
+        else {
+            return Ok(None);
+        };
+        let shape: Vec<i64> = info.shape.iter().map(|&dim| dim as i64).collect();
+        Tensor::contiguous_at(storage.clone(), info.span.start() as usize, dtype, &shape).map(Some)
+    }
+
+    fn views(&self) -> Result<Vec<Tensor>, Error> {
+        (0..self.table().len()).filter_map(|number| self.view(number).transpose()).collect()
     }
 
     /// As far as a few places say: to ask of all pages of a large file takes longer than to open it.
@@ -101,18 +116,17 @@ impl SafetensorsFile {
     /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
     /// is read, memory of their own.
     fn everything(&self) -> Result<Vec<Tensor>, Error> {
-        let numbers: Vec<u32> = (0..self.table().len() as u32).collect();
         let mapped = self.source.is_mapped();
         if mapped && !self.is_cold() {
-            return self.checkpoint.tensors(&numbers);
+            return self.views();
         }
-        let wanted = numbers.iter().map(|&number| self.checkpoint.catalog().wanted(number as usize, None));
+        let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, !mapped, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // Written to since it was opened: views of the mapping are what there is.
-            Err(Error::FileChanged(_)) if mapped => self.checkpoint.tensors(&numbers),
+            Err(Error::FileChanged(_)) if mapped => self.views(),
             loaded => loaded,
         }
     }
@@ -182,6 +196,9 @@ impl SafetensorsFile {
     /// The part of a tensor that a basic index selects; no more of the file is read than its elements and short gaps between them.
     fn part(&self, py: Python<'_>, name: &str, index: &Bound<'_, PyAny>) -> Outcome<Buffer> {
         let (number, index) = (self.number(name)?, index_from_python(index)?);
+        if let Some(view) = self.view(number)? {
+            return Ok(Buffer::new(view.index(&index)?));
+        }
         Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
     }
 

@@ -26,7 +26,10 @@ _REASONS = {
         "ValidationOverflow",
     ),
     "safetensors.size": ("invalid shape, data type, or offset for tensor", "TensorInvalidInfo"),
-    "safetensors.sub-byte": ("the slice does not end up at a byte boundary", "MisalignedSlice"),
+    "safetensors.sub-byte": (
+        "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte boundary, this is invalid.",
+        "MisalignedSlice",
+    ),
     "safetensors.too-short": ("header too small", "HeaderTooSmall"),
     "safetensors.trailing-data": (_FULL, "MetadataIncompleteBuffer"),
     "safetensors.utf8": ("invalid UTF-8 in header", "InvalidHeader"),

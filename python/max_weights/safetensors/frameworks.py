@@ -190,8 +190,7 @@ def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
             np.dtype("bfloat16")
         if dtype.startswith("F8") or dtype == "F4":
             getattr(np, buffer.dtype.name)
-    array = buffer.to_numpy()
-    return array if array.flags.aligned else array.copy()
+    return (buffer if buffer.aligned else buffer.copy()).to_numpy()
 
 
 class _Jax(_Numpy):
