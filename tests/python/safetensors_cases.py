@@ -1,7 +1,7 @@
 """Programs over the safetensors package, run over ours and over each version of the real one.
 
-`outcomes` says in words what came of each. Run as a script it prints those of the installed package as JSON:
-`python safetensors_cases.py FOLDER [SITE]`, where SITE comes first on the path.
+`outcomes` says in words what came of each. Run as a script it prints those of a package as JSON:
+`python safetensors_cases.py FOLDER PACKAGE [SITE]`, where SITE comes first on the path.
 """
 
 import copy
@@ -544,5 +544,5 @@ def saving(package: Any, folder: pathlib.Path) -> Any:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = sys.argv[2:3]
-    print(json.dumps(outcomes(modules_of("safetensors"), pathlib.Path(sys.argv[1]))))
+    sys.path[:0] = sys.argv[3:]
+    print(json.dumps(outcomes(modules_of(sys.argv[2]), pathlib.Path(sys.argv[1]))))

@@ -24,9 +24,10 @@ BETTER = {
 WORDED_BY_PYTHON = ("AttributeError", "TypeError")
 
 
-def theirs(folder: Path, site: Path | None) -> dict[str, Any]:
-    """The outcomes of the real package, in a process of its own."""
-    command = [sys.executable, safetensors_cases.__file__, str(folder), *([str(site)] if site else [])]
+def outcomes(folder: Path, package: str, site: Path | None = None) -> dict[str, Any]:
+    """The outcomes of a package, in a process of its own: what others imported changes what NumPy has."""
+    write_files(folder)
+    command = [sys.executable, safetensors_cases.__file__, str(folder), package, *([str(site)] if site else [])]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout)
@@ -35,11 +36,7 @@ def theirs(folder: Path, site: Path | None) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("files")
-    write_files(folder)
-    package = safetensors_cases.modules_of("max_weights.safetensors")
-    found: dict[str, Any] = json.loads(json.dumps(safetensors_cases.outcomes(package, folder)))
-    return found
+    return outcomes(tmp_path_factory.mktemp("files"), "max_weights.safetensors")
 
 
 @pytest.fixture(scope="module", params=SITES)
@@ -47,9 +44,7 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     site = SITES[request.param]
     if site is not None and not site.is_dir():
         pytest.skip(f"{site} is missing: `make bench` installs it")
-    folder = tmp_path_factory.mktemp("files")
-    write_files(folder)
-    return theirs(folder, site)
+    return outcomes(tmp_path_factory.mktemp("files"), "safetensors", site)
 
 
 def expected_of(name: str) -> str:
