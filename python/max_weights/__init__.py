@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from max_weights import driver, graph, jax, nn, numpy, sharding, torch
+    from max_weights import driver, graph, jax, nn, numpy, safetensors, sharding, torch
     from max_weights._core import __version__, release_memory, set_threads
     from max_weights.benching import BenchResult, bench
     from max_weights.buffer import Buffer
@@ -73,6 +73,7 @@ __all__ = [
     "numpy",
     "quantize",
     "release_memory",
+    "safetensors",
     "scale_blocks",
     "set_threads",
     "sharding",
@@ -116,6 +117,7 @@ _HOMES = {
     "numpy": "max_weights.numpy",
     "quantize": "max_weights.quantization",
     "release_memory": "max_weights._core",
+    "safetensors": "max_weights.safetensors",
     "scale_blocks": "max_weights.quantization",
     "set_threads": "max_weights._core",
     "sharding": "max_weights.sharding",

@@ -452,6 +452,57 @@ class Placeholder:
         """What would have been added to it: (key, value), the key None for what has none."""
 
 @final
+class SafetensorsFile:
+    """One safetensors file, open."""
+
+    def __new__(cls, path: str | PathLike[str], *, backend: str) -> Self: ...
+    @property
+    def is_mapped(self) -> bool:
+        """False where tensors are read when they are taken."""
+    def sorted_names(self) -> list[str]:
+        """The names, sorted by their code points."""
+    def names(self) -> list[str]:
+        """The names, in the order of the file."""
+    def metadata(self) -> dict[str, str] | None:
+        """The metadata; None where there are none."""
+    def dtype(self, name: str) -> str:
+        """The dtype of a tensor by the format's name for it. KeyError: there is none of this name."""
+    def shape(self, name: str) -> list[int]:
+        """The shape of a tensor. KeyError: there is none of this name."""
+    def slice(self, name: str, framework: Any) -> PySafeSlice:
+        """A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of
+        this name.
+        """
+    def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]:
+        """(dtype by the format's name for it, shape, first byte and end in the data) of a tensor."""
+    def buffer(self, name: str) -> Buffer:
+        """A tensor. KeyError: there is none of this name."""
+    def part(self, name: str, index: Any) -> Buffer:
+        """The part of a tensor that a basic index selects."""
+    def take(self, name: str, convert: Callable[[Any], _T]) -> _T:
+        """A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name."""
+    def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]:
+        """All tensors in the order of the file: {name: convert(DLPack capsule)}."""
+    def buffers(self) -> list[tuple[str, Buffer]]:
+        """All tensors, in the order of the file."""
+
+@final
+class PySafeSlice:
+    """A tensor that is taken in parts; what `safe_open.get_slice` gives."""
+
+    def get_shape(self) -> list[int]:
+        """The shape of the whole tensor, slowest dimension first."""
+    def get_dtype(self) -> str:
+        """The dtype as safetensors spells it, such as `BF16`."""
+    def __getitem__(self, index: Any) -> Any:
+        """The part that an index of the framework selects."""
+
+def safetensors_header(
+    start: bytes, length: int
+) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]:
+    """What the header of a file of `length` bytes that begins with `start` says of its tensors, and its metadata."""
+
+@final
 class TorchFile:
     """One PyTorch file, open for a loader that builds its values as they are nested."""
 

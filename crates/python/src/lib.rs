@@ -16,6 +16,7 @@ mod keys;
 mod load;
 mod metadata;
 mod objects;
+mod one_file;
 mod open;
 mod pickle;
 mod plan;
@@ -54,6 +55,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<metadata::Metadata>()?;
     module.add_class::<objects::Objects>()?;
     module.add_class::<objects::Placeholder>()?;
+    module.add_class::<one_file::PySafeSlice>()?;
+    module.add_class::<one_file::SafetensorsFile>()?;
     module.add_class::<pickle::PickledFile>()?;
     module.add_class::<slices::WeightSlice>()?;
     module.add_class::<stream::TensorStream>()?;
@@ -68,6 +71,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
     module.add_function(function!(load::set_threads, module)?)?;
+    module.add_function(function!(one_file::safetensors_header, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
     module.add_function(function!(plan::plan_tensors, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;

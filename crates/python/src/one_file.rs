@@ -1,0 +1,306 @@
+//! `SafetensorsFile`: one safetensors file, by the names in it, as programs of the safetensors package take it. A file of another format, an
+//! index or a folder is refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
+use max_weights::error::{Error, Fault, Policy};
+use max_weights::format::{Kind, Limits, Options, safetensors};
+use max_weights::load::{Layout, LoadOptions};
+use max_weights::rules;
+use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::tensor::{Element, TensorInfo, TensorTable};
+use max_weights::workers::now_and_then;
+use pyo3::exceptions::PyKeyError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer::Buffer;
+use crate::convert::index_from_python;
+use crate::dlpack;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::open::Arguments;
+
+/// Bytes that say how long the header is.
+const LENGTH_BYTES: usize = 8;
+/// In so many places of a file, each so long, is looked whether it is in the page cache.
+const PLACES: u64 = 32;
+const PLACE: u64 = 256 << 10;
+
+/// An entry of a header: name, dtype by the format's name for it, shape, and the first byte and the end in the file.
+type Entry = (String, String, Vec<u64>, u64, u64);
+
+/// One safetensors file, open.
+///
+/// Args:
+///     path: The file.
+///     backend: 'mmap': tensors are views of a private mapping, which is made now; 'read': each is read when it is taken.
+///
+/// Raises:
+///     FormatError: the file is no safetensors file, or a damaged one.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct SafetensorsFile {
+    checkpoint: Checkpoint,
+    source: Arc<dyn Source>,
+    /// Whether its data have to come from a disk, as it was when that was first asked.
+    cold: OnceLock<bool>,
+}
+
+impl SafetensorsFile {
+    fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+        let mut file = LocalFile::open(path)?;
+        if options.backend == Backend::Map && file.mapping().is_ok() {
+            // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
+            file.close_for_now();
+        }
+        let mut first = vec![0; LENGTH_BYTES.min(file.len() as usize)];
+        file.read(&mut [Part { offset: 0, bytes: &mut first }], &interrupt)?;
+        let length = safetensors::header_length(&first, file.len(), &options.format.limits);
+        length.map_err(|error| error.at_path(path))?;
+        let source: Arc<dyn Source> = Arc::new(file);
+        let checkpoint = Checkpoint::open_sources(vec![source.clone()], options)?;
+        if checkpoint.catalog().kind() != Kind::Safetensors {
+            let cause = format!("this is a {} file, not a safetensors file", checkpoint.catalog().kind());
+            return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(path).format());
+        }
+        refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
+        Ok(Self { checkpoint, source, cold: OnceLock::new() })
+    }
+
+    fn table(&self) -> &TensorTable {
+        self.checkpoint.catalog().table()
+    }
+
+    fn number(&self, name: &str) -> PyResult<usize> {
+        self.checkpoint.catalog().find(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))
+    }
+
+    fn tensor_of(&self, py: Python<'_>, name: &str) -> Outcome<Tensor> {
+        let number = self.number(name)?;
+        Ok(match self.view(number)? {
+            Some(view) => view,
+            None => detached(py, || self.checkpoint.tensor(number))?,
+        })
+    }
+
+    /// A tensor as a view of the mapping, wherever it begins: it is the same memory each time, and needs the file no more.
+    fn view(&self, number: usize) -> Result<Option<Tensor>, Error> {
+        let info = self.table().get(number);
+        let (true, Ok(storage), Element::Plain(dtype)) = (self.source.is_mapped(), self.source.mapping(), info.element)
+        else {
+            return Ok(None);
+        };
+        let shape: Vec<i64> = info.shape.iter().map(|&dim| dim as i64).collect();
+        Tensor::contiguous_at(storage.clone(), info.span.start() as usize, dtype, &shape).map(Some)
+    }
+
+    fn views(&self) -> Result<Vec<Tensor>, Error> {
+        (0..self.table().len()).filter_map(|number| self.view(number).transpose()).collect()
+    }
+
+    /// As far as a few places say: to ask of all pages of a large file takes longer than to open it.
+    fn is_cold(&self) -> bool {
+        let len = self.source.len();
+        let place = |i: u64| (len / PLACES * i, PLACE.min(len - len / PLACES * i));
+        *self.cold.get_or_init(|| {
+            matches!(self.source.filesystem(), Some(Filesystem::Network(_)))
+                || (0..PLACES).map(place).any(|(at, len)| self.source.is_cached(at, len) == Some(false))
+        })
+    }
+
+    /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
+    /// is read, memory of their own.
+    fn everything(&self) -> Result<Vec<Tensor>, Error> {
+        let mapped = self.source.is_mapped();
+        if mapped && !self.is_cold() {
+            return self.views();
+        }
+        let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
+        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
+        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, !mapped, &[], &options)?;
+        let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
+        match loaded {
+            // Written to since it was opened: views of the mapping are what there is.
+            Err(Error::FileChanged(_)) if mapped => self.views(),
+            loaded => loaded,
+        }
+    }
+}
+
+#[pymethods]
+impl SafetensorsFile {
+    #[new]
+    #[pyo3(signature = (path, *, backend))]
+    fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
+        let options = Arguments::new(backend, false, None).options()?;
+        Ok(detached(py, || Self::open(&path, &options))?)
+    }
+
+    /// The names, sorted by their code points.
+    fn sorted_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.table().iter().map(|info| info.name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The names, in the order of the file.
+    fn names(&self) -> Vec<&str> {
+        self.table().iter().map(|info| info.name).collect()
+    }
+
+    /// The metadata; None where there are none.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let pairs = self.checkpoint.catalog().files().first().map(|file| &file.metadata[..]).unwrap_or_default();
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        let metadata = PyDict::new(py);
+        pairs.iter().try_for_each(|(key, value)| metadata.set_item(key, value))?;
+        Ok(Some(metadata))
+    }
+
+    /// The dtype of a tensor by the format's name for it. KeyError: there is none of this name.
+    fn dtype(&self, name: &str) -> PyResult<String> {
+        Ok(element_name(self.table().get(self.number(name)?).element))
+    }
+
+    /// The shape of a tensor. KeyError: there is none of this name.
+    fn shape(&self, name: &str) -> PyResult<Vec<u64>> {
+        Ok(self.table().get(self.number(name)?).shape.to_vec())
+    }
+
+    /// A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of this name.
+    fn slice(slf: &Bound<'_, Self>, name: &str, framework: Py<PyAny>) -> PyResult<PySafeSlice> {
+        Ok(PySafeSlice { file: slf.clone().unbind(), number: slf.get().number(name)?, framework })
+    }
+
+    /// (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: there is none of this name.
+    fn entry(&self, name: &str) -> PyResult<(String, Vec<u64>, (u64, u64))> {
+        let info = self.table().get(self.number(name)?);
+        // The first tensor of a file begins where the data do.
+        let start = self.table().get(0).span.start();
+        let span = (info.span.start() - start, info.span.end() - start);
+        Ok((element_name(info.element), info.shape.to_vec(), span))
+    }
+
+    /// A tensor. KeyError: there is none of this name.
+    fn buffer(&self, py: Python<'_>, name: &str) -> Outcome<Buffer> {
+        Ok(Buffer::new(self.tensor_of(py, name)?))
+    }
+
+    /// The part of a tensor that a basic index selects; no more of the file is read than its elements and short gaps between them.
+    fn part(&self, py: Python<'_>, name: &str, index: &Bound<'_, PyAny>) -> Outcome<Buffer> {
+        let (number, index) = (self.number(name)?, index_from_python(index)?);
+        if let Some(view) = self.view(number)? {
+            return Ok(Buffer::new(view.index(&index)?));
+        }
+        Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
+    }
+
+    /// A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name.
+    fn take<'py>(&self, py: Python<'py>, name: &str, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+        let tensor = self.tensor_of(py, name)?;
+        Ok(convert.call1((dlpack::export(py, &tensor, dlpack::Version::Versioned)?,))?)
+    }
+
+    /// All tensors in the order of the file: {name: convert(DLPack capsule)}.
+    fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
+        let taken = PyDict::new(py);
+        for (info, tensor) in self.table().iter().zip(detached(py, || self.everything())?) {
+            let capsule = dlpack::export(py, &tensor, dlpack::Version::Versioned)?;
+            taken.set_item(info.name, convert.call1((capsule,))?)?;
+        }
+        Ok(taken)
+    }
+
+    /// All tensors, in the order of the file.
+    fn buffers(&self, py: Python<'_>) -> Outcome<Vec<(&str, Buffer)>> {
+        let tensors = detached(py, || self.everything())?;
+        Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
+    }
+
+    /// False where tensors are read when they are taken.
+    #[getter]
+    fn is_mapped(&self) -> bool {
+        self.source.is_mapped()
+    }
+}
+
+/// A tensor that is taken in parts, of which nothing is read before; what `safe_open.get_slice` gives. It stays valid when the file is closed.
+#[pyclass(frozen, module = "max_weights.safetensors")]
+pub(crate) struct PySafeSlice {
+    file: Py<SafetensorsFile>,
+    number: usize,
+    framework: Py<PyAny>,
+}
+
+#[pymethods]
+impl PySafeSlice {
+    /// The shape of the whole tensor, slowest dimension first.
+    fn get_shape(&self) -> Vec<u64> {
+        self.file.get().table().get(self.number).shape.to_vec()
+    }
+
+    /// The dtype as safetensors spells it, such as `BF16`.
+    fn get_dtype(&self) -> String {
+        element_name(self.file.get().table().get(self.number).element)
+    }
+
+    /// The part that an index of the framework selects: for torch and NumPy a view of the file's private pages where that can be.
+    ///
+    /// Negative steps are allowed, too. Of a file that is read (`backend="pread"`), no more is read than a basic index selects.
+    ///
+    /// Raises:
+    ///     IndexError: torch: there is no such part.
+    ///     SafetensorError: NumPy and JAX: there is no such part.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let name = self.file.get().table().name(self.number);
+        self.framework.bind(py).call_method1(intern!(py, "part"), (&self.file, name, index))
+    }
+}
+
+/// What the header of a file says of its tensors, in their order, and its metadata.
+///
+/// Args:
+///     start: The file from its first byte to the end of its header; at least 8 bytes, or all that there are.
+///     length: The bytes of the whole file.
+///
+/// Raises:
+///     FormatError: the header breaks the rules of the format.
+#[pyfunction]
+pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<(Vec<Entry>, Vec<(String, String)>)> {
+    let options = Options { policy: Policy::new(false), interrupt, ..Options::default() };
+    let header_length = safetensors::header_length(start, length, &Limits::default())?;
+    let end = LENGTH_BYTES + header_length as usize;
+    let header = safetensors::parse(start.get(LENGTH_BYTES..end).unwrap_or_default(), length, &options)?;
+    refuse_unknown(&header.tensors)?;
+    let entry = |info: TensorInfo<'_>| {
+        let (start, end) = (info.span.start(), info.span.end());
+        (info.name.to_owned(), element_name(info.element), info.shape.to_vec(), start, end)
+    };
+    Ok((header.tensors.iter().map(entry).collect(), header.metadata))
+}
+
+/// The format's name of a dtype.
+fn element_name(element: Element<'_>) -> String {
+    match element {
+        Element::Plain(dtype) => dtype.safetensors_name().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Programs of the safetensors package expect that a file with a dtype from the future does not open.
+fn refuse_unknown(table: &TensorTable) -> Result<(), Error> {
+    let unknown = table.iter().find_map(|info| match info.element {
+        Element::Unknown(dtype) => Some((info.name, dtype)),
+        _ => None,
+    });
+    let Some((name, dtype)) = unknown else { return Ok(()) };
+    let cause = format!("unknown variant `{}`", max_weights::text::shown(dtype));
+    Err(Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(name).unsupported())
+}

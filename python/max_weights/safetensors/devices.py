@@ -1,0 +1,45 @@
+"""What safetensors takes for a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from max_weights._core import shown
+from max_weights.safetensors.errors import safetensor_error
+
+__all__ = ["device_of"]
+
+_NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
+
+
+def device_of(device: Any) -> str | int:
+    """The device by its full name, or its number where torch is to say of what kind it is; `"cuda"` is `"cuda:0"`.
+
+    Raises:
+        SafetensorError: no device that safetensors knows.
+        ValueError: a number of a device that is none.
+    """
+    if device is None or device == "cpu":
+        return "cpu"
+    if isinstance(device, str):
+        kind, colon, number = device.partition(":")
+        if device == "mps" or (kind in _NUMBERED and not colon):
+            return device if device == "mps" else f"{device}:0"
+        if (kind in _NUMBERED or kind == "mps") and ":" not in number:
+            return _numbered(device, kind, number)
+        raise safetensor_error(f"device {shown(device)} is invalid")
+    if isinstance(device, int) and device >= 0:
+        return int(device)
+    raise safetensor_error(f"device {shown(repr(device))} is invalid")
+
+
+def _numbered(device: str, kind: str, number: str) -> str:
+    if not number:
+        raise ValueError("cannot parse integer from empty string")
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError("invalid digit found in string")
+    if kind != "mps":
+        return f"{kind}:{int(number)}"
+    if int(number) != 0:
+        raise safetensor_error(f"device {shown(device)} is invalid: only mps or mps:0 is supported")
+    return "mps"

@@ -1,0 +1,218 @@
+"""Tensors of an open file in the framework that it was opened for."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from max_weights._core import shown
+from max_weights.safetensors.array_indices import array_index
+from max_weights.safetensors.errors import no_dtype, safetensor_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from max_weights._core import Buffer, SafetensorsFile
+
+__all__ = ["SERVED", "Framework", "framework_of", "from_capsule", "to_array"]
+
+# Every name that safetensors takes, and what it stands for.
+_NAMES = {
+    "pt": "pytorch",
+    "torch": "pytorch",
+    "pytorch": "pytorch",
+    "np": "numpy",
+    "numpy": "numpy",
+    "jax": "flax",
+    "flax": "flax",
+    "tf": "tensorflow",
+    "tensorflow": "tensorflow",
+    "mlx": "mlx",
+    "paddle": "paddle",
+}
+SERVED = ("pytorch", "numpy", "flax")
+"""The frameworks that tensors are made for here."""
+
+
+class Framework(Protocol):
+    """Makes tensors."""
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether tensors may be read in the background."""
+
+    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+        """A tensor. KeyError: there is none of this name."""
+
+    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+        """All tensors, in the order of the file."""
+
+    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+        """The part of a tensor that an index selects."""
+
+
+def framework_of(name: Any, device: str | int) -> Framework:
+    """The framework of this name, with tensors on this device.
+
+    Raises:
+        SafetensorError: none that safetensors knows, one that is not served here, or one that has no such device here.
+        ImportError: it is not installed.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"framework is a name such as 'pt', not {type(name).__name__}")
+    known = _NAMES.get(name)
+    if known is None:
+        raise safetensor_error(f"framework {shown(name)} is invalid")
+    if device != "cpu" and known not in ("pytorch", "paddle"):
+        raise safetensor_error(f"Device {device} is not supported for framework {known}")
+    if known == "pytorch":
+        return _Torch(device)
+    if known == "numpy":
+        return _Numpy()
+    if known == "flax":
+        return _Jax()
+    raise safetensor_error(
+        f"framework {known} is not served by max_weights (it serves {', '.join(SERVED)}): use the safetensors package"
+    )
+
+
+class _Torch:
+    """PyTorch. A tensor is a view of the file's private pages with a storage of its own."""
+
+    __slots__ = ("_convert", "_device")
+
+    prefetches = True
+
+    def __init__(self, device: str | int) -> None:
+        self._device = device
+        self._convert = from_capsule()
+
+    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+        try:
+            tensor = file.take(name, self._convert)
+        except BufferError:
+            raise no_dtype(file.dtype(name)) from None
+        return tensor if self._device == "cpu" else tensor.to(self._device)
+
+    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+        try:
+            tensors = file.take_all(self._convert)
+        except BufferError:
+            return {name: self.tensor(file, name) for name in file.names()}  # which names the tensor
+        if self._device != "cpu":
+            for name, tensor in tensors.items():
+                tensors[name] = tensor.to(self._device)
+        return tensors
+
+    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+        try:
+            tensor = self._part(file, name, index)
+        except BufferError:
+            raise no_dtype(file.dtype(name)) from None
+        return tensor if self._device == "cpu" else tensor.to(self._device)
+
+    def _part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+        if not file.is_mapped and (part := _part_that_is_read(file, name, index)) is not None:
+            return self._convert(part.__dlpack__(max_version=(1, 0)))
+        whole = file.take(name, self._convert)
+        try:
+            return whole[index]
+        except ValueError:
+            # torch has no negative steps.
+            backwards = _part_that_is_read(file, name, index)
+            if backwards is None:
+                raise
+            return self._convert(backwards.copy().__dlpack__(max_version=(1, 0)))
+
+
+def from_capsule() -> Callable[[Any], Any]:
+    """What makes a torch tensor of a DLPack capsule: on the CPU whatever device torch makes tensors on by default."""
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    def convert(capsule: Any) -> Any:
+        tensor = from_dlpack(capsule)
+        # Memory of no bytes has the address of its neighbour, for which torch.save would take them to be one storage.
+        return tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+    return convert
+
+
+def _part_that_is_read(file: SafetensorsFile, name: str, index: Any) -> Buffer | None:
+    """The part that a basic index selects; None for any other, and for one that the framework is to refuse."""
+    try:
+        return file.part(name, index)
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
+class _Numpy:
+    """NumPy. An array is a view of the file's private pages, or a copy where it would not be aligned."""
+
+    __slots__ = ()
+
+    prefetches = False
+
+    def __init__(self) -> None:
+        import numpy  # noqa: F401 (whoever opens a file for NumPy learns now that there is none)
+
+        import max_weights.buffer  # noqa: F401 (which knows how arrays are made)
+
+    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+        return to_array(file.buffer(name), file.dtype(name))
+
+    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+        return {name: to_array(buffer, file.dtype(name)) for name, buffer in file.buffers()}
+
+    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+        import numpy as np
+
+        index = array_index(index, file.shape(name))
+        part = file.part(name, index)
+        return np.ascontiguousarray(to_array(part, file.dtype(name))).reshape(part.shape)
+
+
+def to_array(buffer: Buffer, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """A NumPy array of a tensor whose dtype has this name in safetensors files.
+
+    Raises:
+        TypeError: bfloat16, while no program has imported ml_dtypes, which brings it to NumPy.
+        AttributeError: a smaller float, likewise.
+    """
+    import numpy as np
+
+    if dtype.startswith("F6_"):
+        raise no_dtype(dtype)
+    if "ml_dtypes" not in sys.modules or dtype == "F4":
+        if dtype == "BF16":
+            np.dtype("bfloat16")
+        if dtype.startswith("F8") or dtype == "F4":
+            getattr(np, buffer.dtype.name)
+    return (buffer if buffer.aligned else buffer.copy()).to_numpy()
+
+
+class _Jax(_Numpy):
+    """JAX, by way of NumPy: its default device, and its own choice of widths."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        import jax  # noqa: F401 (and ml_dtypes with it)
+
+    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+        return _as_jax(super().tensor(file, name))
+
+    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+        return {name: _as_jax(array) for name, array in super().tensors(file).items()}
+
+    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+        return _as_jax(_Numpy().part(file, name, index))
+
+
+def _as_jax(array: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(array)

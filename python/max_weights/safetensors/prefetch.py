@@ -1,0 +1,131 @@
+"""`PrefetchLoader`: tensors that are read in the background."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights.errors import WeightsError
+from max_weights.safetensors.errors import missing_tensor, safetensor_error
+from max_weights.safetensors.frameworks import from_capsule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from max_weights._core import SafetensorsFile
+
+__all__ = ["Plan", "PrefetchLoader"]
+
+Plan = dict[str, slice | None]
+"""Which tensors are wanted: None for the whole of it, or a slice of its first dimension."""
+
+
+class PrefetchLoader:
+    """The tensors of one file, read in the background into memory of their own; what `safe_open.prefetch` gives.
+
+    Each is handed out once, by `take` or by iterating. Reading begins at once, in the order of the file.
+    """
+
+    __slots__ = ("__weakref__", "_convert", "_device", "_lock", "_names", "_pending", "_pool")
+
+    def __init__(self, file: SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
+        if threads < 1:
+            raise safetensor_error(f"prefetch needs a thread or more, not {threads}")
+        rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
+        self._names = [name for name in file.names() if rows is None or name in rows]
+        if rows is not None and not self._names:
+            raise safetensor_error("prefetch plan selects no tensors")
+        self._device = device
+        self._convert = from_capsule()
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
+        self._pending: dict[str, Future[Any]] = {
+            name: self._pool.submit(_read, file, name, None if rows is None else rows[name]) for name in self._names
+        }
+
+    def names(self) -> list[str]:
+        """The names of the tensors that it hands out, in the order of the file."""
+        return self._names.copy()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def take(self, name: str) -> Any:
+        """A tensor, once its bytes are there.
+
+        Raises:
+            SafetensorError: there is none of this name, it was taken before, or it cannot be read.
+        """
+        with self._lock:
+            future = self._pending.pop(name, None)
+        if future is None:
+            if name not in self._names:
+                raise missing_tensor(name)
+            raise safetensor_error(f"tensor {shown(name)} was taken already, or the loader was closed")
+        return self._tensor(name, future)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """(name, tensor) of all that were not taken, as their bytes come."""
+        while pending := dict(self._pending):
+            done = wait(pending.values(), return_when=FIRST_COMPLETED).done
+            for name, future in pending.items():
+                if future in done:
+                    with self._lock:
+                        mine = self._pending.pop(name, None)
+                    if mine is not None:
+                        yield name, self._tensor(name, mine)
+
+    def _tensor(self, name: str, future: Future[Any]) -> Any:
+        try:
+            tensor = self._convert(future.result().__dlpack__(max_version=(1, 0)))
+        except CancelledError:
+            raise safetensor_error("the loader was closed") from None
+        except (WeightsError, BufferError) as error:
+            raise safetensor_error(f"prefetch cannot hand out tensor {shown(name)}: {error}") from error
+        return tensor if self._device == "cpu" else tensor.to(self._device)
+
+    def close(self) -> None:
+        """Stop reading, and let go of what was not taken; tensors that were taken stay valid."""
+        with self._lock:
+            self._pending.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> PrefetchLoader:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pending"):
+            self.close()
+
+
+def _rows(file: SafetensorsFile, name: object, wanted: object) -> slice | None:
+    """The rows that are wanted, within the tensor."""
+    if not isinstance(name, str):
+        raise safetensor_error("prefetch plan keys must be tensor names")
+    try:
+        _, shape, _ = file.entry(name)
+    except KeyError:
+        raise missing_tensor(name) from None
+    if wanted is None:
+        return None
+    if not isinstance(wanted, slice):
+        raise safetensor_error(f"prefetch plan values are None or a slice, not {type(wanted).__name__}")
+    if not shape:
+        raise safetensor_error(f"prefetch cannot slice tensor {shown(name)}: it is 0-d")
+    start, stop, step = wanted.indices(shape[0])
+    if step != 1:
+        raise safetensor_error(f"prefetch plan slices have the step 1, not {step}")
+    return slice(start, max(start, stop))
+
+
+def _read(file: SafetensorsFile, name: str, rows: slice | None) -> Any:
+    part = file.buffer(name) if rows is None else file.part(name, (rows,))
+    return part.copy() if part.is_mapped else part

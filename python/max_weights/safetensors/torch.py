@@ -1,0 +1,225 @@
+"""`safetensors.torch` over this package: what loads is here, what saves is that of the installed package."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from max_weights.safetensors.deserializing import deserialize, pieces
+from max_weights.safetensors.errors import no_dtype
+from max_weights.safetensors.installed import module
+from max_weights.safetensors.open_file import safe_open
+from max_weights.safetensors.torch_storage import (
+    _end_ptr,
+    _filter_shared_not_shared,
+    _find_shared_tensors,
+    _is_complete,
+    _remove_duplicate_names,
+    storage_ptr,
+    storage_size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing_extensions import Buffer as Bytes
+
+__all__ = [
+    "_SIZE",
+    "_TYPES",
+    "_end_ptr",
+    "_filter_shared_not_shared",
+    "_find_shared_tensors",
+    "_getdtype",
+    "_is_complete",
+    "_remove_duplicate_names",
+    "_to_ndarray",
+    "_view2torch",
+    "deserialize",
+    "load",
+    "load_file",
+    "load_model",
+    "safe_open",
+    "save",
+    "save_file",
+    "save_model",
+    "storage_ptr",
+    "storage_size",
+]
+
+_NAMES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn_x2",
+}
+
+# Older versions of torch lack some of these.
+_TYPES: dict[str, torch.dtype] = {name: getattr(torch, own) for name, own in _NAMES.items() if hasattr(torch, own)}
+_SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
+
+
+def load_file(
+    filename: str | os.PathLike[str], device: str | int = "cpu", *, backend: str = "mmap"
+) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, in its order.
+
+    On the CPU they are writable views of private pages of the file, each with a storage of its own: writing to them
+    changes neither the file nor another process. Where the file has to come from a disk, they are in memory when this
+    returns; otherwise nothing is read before it is used.
+
+    Args:
+        filename: The file.
+        device: Where the tensors go.
+        backend: "mmap", or "pread": each tensor is read into memory of its own.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SafetensorError: no safetensors file, or a damaged one.
+    """
+    with safe_open(filename, framework="pt", device=device, backend=backend) as file:
+        return file.get_tensors()
+
+
+def load(data: Bytes) -> dict[str, torch.Tensor]:
+    """The tensors of a file in memory by name, in its order; copies, on the CPU.
+
+    Args:
+        data: The whole file: bytes, or any other contiguous buffer, such as an mmap.
+
+    Raises:
+        SafetensorError: the bytes are no safetensors file, or a damaged one.
+    """
+    return {piece.name: _tensor(bytearray(piece.data), piece.dtype, piece.shape) for piece in pieces(data)}
+
+
+def _tensor(data: Any, dtype: str, shape: list[int]) -> torch.Tensor:
+    """A tensor over the memory of a writable buffer."""
+    if dtype not in _TYPES:
+        raise no_dtype(dtype)
+    if dtype == "F4":
+        shape = [*shape[:-1], shape[-1] // 2]
+    if len(data) == 0:
+        return torch.empty(shape, dtype=_TYPES[dtype], device="cpu")
+    return torch.frombuffer(data, dtype=_TYPES[dtype]).reshape(shape)
+
+
+def _view2torch(safeview: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, torch.Tensor]:
+    """The tensors over what `deserialize` gives."""
+    return {name: _tensor(view["data"], view["dtype"], view["shape"]) for name, view in safeview}
+
+
+def _getdtype(dtype_str: str) -> torch.dtype:
+    """The dtype of torch by the name that safetensors files have for it. KeyError: torch has none."""
+    return _TYPES[dtype_str]
+
+
+def load_model(
+    model: torch.nn.Module,
+    filename: str | os.PathLike[str],
+    strict: bool = True,
+    device: str | int = "cpu",
+    *,
+    backend: str = "mmap",
+) -> tuple[set[str], list[str]]:
+    """Loads a file into a model; tensors that share memory in the model may stand in the file under one of their names.
+
+    Args:
+        model: The model.
+        filename: The file.
+        strict: Whether names that are in one of the two alone are an error.
+        device: Where the file's tensors go before they are copied.
+        backend: As of `load_file`.
+
+    Returns:
+        (missing, unexpected): names of the model that are not in the file, and names of the file that are not in the
+        model.
+
+    Raises:
+        RuntimeError: shapes differ, or names if it is strict.
+    """
+    state_dict = load_file(filename, device=device, backend=backend)
+    shared = _remove_duplicate_names(model.state_dict(), preferred_names=state_dict)
+    found = model.load_state_dict(state_dict, strict=False)
+    missing, unexpected = set(found.missing_keys), list(found.unexpected_keys)
+    for name in (name for names in shared.values() for name in names):
+        if name in missing:
+            missing.remove(name)
+        else:
+            unexpected.append(name)
+    if strict and (missing or unexpected):
+        message = f"Error(s) in loading state_dict for {model.__class__.__name__}:"
+        for what, names in (("Missing", missing), ("Unexpected", unexpected)):
+            if names:
+                message += f"\n    {what} key(s) in state_dict: " + ", ".join(f'"{name}"' for name in sorted(names))
+        raise RuntimeError(message)
+    return missing, unexpected
+
+
+def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """The bytes of a file with these tensors, by the installed safetensors package.
+
+    Raises:
+        ImportError: the safetensors package is not installed.
+    """
+    saved: bytes = module("torch", "save").save(tensors, metadata=metadata)
+    return saved
+
+
+def save_file(
+    tensors: dict[str, torch.Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
+) -> None:
+    """Save tensors to a file, by the installed safetensors package.
+
+    Raises:
+        ImportError: the safetensors package is not installed.
+    """
+    module("torch", "save_file").save_file(tensors, filename, metadata=metadata)
+
+
+def save_model(
+    model: torch.nn.Module,
+    filename: str,
+    metadata: dict[str, str] | None = None,
+    force_contiguous: bool = True,
+) -> None:
+    """Save a model to a file, by the installed safetensors package.
+
+    Raises:
+        ImportError: the safetensors package is not installed.
+    """
+    saver = module("torch", "save_model")
+    saver.save_model(model, filename, metadata=metadata, force_contiguous=force_contiguous)
+
+
+def _to_ndarray(tensor: torch.Tensor) -> Any:
+    """(the bytes of a tensor as an array, the tensor on the CPU), by the installed safetensors package.
+
+    Raises:
+        ImportError: the safetensors package is not installed.
+    """
+    return module("torch", "_to_ndarray")._to_ndarray(tensor)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("serialize", "serialize_file", "TensorSpec", "_evaluate_tensors_for_save", "_flatten_as_ptr"):
+        return getattr(module("torch", name), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,74 @@
+"""`max_weights.safetensors` beside two versions of the safetensors package: the same programs, results and errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safetensors_cases
+from safetensors_files import write_files
+
+CANDIDATE = Path(sys.prefix) / "rivals" / "safetensors-0.9.0rc1"
+SITES = {"installed": None, "0.9.0rc1": CANDIDATE}
+
+# Where ours is another on purpose.
+BETTER = {
+    "dtype-slice[F4]": "torch's packed elements are sliced, where there the shape does not fit",
+    "slice-np-mmap-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
+    "slice-np-pread-z.last[4:2]": "an empty array, where there a SystemError comes out of the interpreter",
+}
+# Python's own errors name the class, and its arguments, in words of their own.
+WORDED_BY_PYTHON = ("AttributeError", "TypeError")
+
+
+def outcomes(folder: Path, package: str, site: Path | None = None) -> dict[str, Any]:
+    """The outcomes of a package, in a process of its own: what others imported changes what NumPy has."""
+    write_files(folder)
+    command = [sys.executable, safetensors_cases.__file__, str(folder), package, *([str(site)] if site else [])]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcomes(tmp_path_factory.mktemp("files"), "max_weights.safetensors")
+
+
+@pytest.fixture(scope="module", params=SITES)
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    site = SITES[request.param]
+    if site is not None and not site.is_dir():
+        pytest.skip(f"{site} is missing: `make bench` installs it")
+    return outcomes(tmp_path_factory.mktemp("files"), "safetensors", site)
+
+
+def expected_of(name: str) -> str:
+    """Whose outcome is to be equalled: for torch, slices of a file that is read are those of a mapped one."""
+    return name.replace("slice-pt-pread", "slice-pt-mmap")
+
+
+def same_error(found: Any, expected: Any) -> bool:
+    """Whether both failed in the same way: the kind, and what programs look for at the start of the text."""
+    if not (isinstance(found, dict) and isinstance(expected, dict) and "error" in found and "error" in expected):
+        return False
+    if found["error"] != expected["error"]:
+        return False
+    start = ": ".join(expected["text"].split(": ")[:2])
+    if found["error"] == "FileNotFoundError":
+        start = start.partition("/")[0]
+    return found["error"] in WORDED_BY_PYTHON or found["text"].startswith(start)
+
+
+@pytest.mark.parametrize("name", safetensors_cases.CASES)
+def test_the_outcome_is_that_of_the_package(name: str, ours: dict[str, Any], other: dict[str, Any]) -> None:
+    found, expected = ours[name], other[expected_of(name)]
+    if name in BETTER:
+        assert "error" in expected, f"it is no longer another: {BETTER[name]}"
+        assert "error" not in found
+        return
+    assert found == expected or same_error(found, expected)

@@ -1,0 +1,336 @@
+"""What `max_weights.safetensors` does beyond the package, and what it does without it."""
+
+import copy
+import io
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import torch
+
+import max_weights.safetensors
+from max_weights.safetensors import PrefetchLoader, PySafeSlice, SafetensorError, TensorMeta, safe_open
+from max_weights.safetensors.numpy import load as load_arrays
+from max_weights.safetensors.numpy import load_file as load_arrays_file
+from max_weights.safetensors.torch import load, load_file
+from safetensors_files import BROKEN, entry, file_bytes, write_files
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("files")
+    write_files(made)
+    return made
+
+
+def run(program: str, *arguments: str) -> str:
+    """What a program prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_imports_no_framework_and_not_safetensors() -> None:
+    program = """
+import sys, max_weights, max_weights.safetensors
+print([name for name in ("torch", "numpy", "jax", "safetensors", "ml_dtypes") if name in sys.modules])
+import max_weights.safetensors.torch
+print([name for name in ("jax", "safetensors") if name in sys.modules])
+"""
+    assert run(program) == "[]\n[]"
+
+
+def test_the_error_class_is_that_of_the_installed_package() -> None:
+    assert SafetensorError is safetensors.SafetensorError
+    assert max_weights.safetensors.__version__ == safetensors.__version__
+    assert max_weights.safetensors.TensorSpec is safetensors.TensorSpec
+
+
+def test_without_the_package_files_are_read_and_saving_says_what_is_missing(folder: Path) -> None:
+    program = """
+import importlib.machinery, sys
+find = importlib.machinery.PathFinder.find_spec
+def find_others(name, *where):
+    return None if name.partition(".")[0] == "safetensors" else find(name, *where)
+importlib.machinery.PathFinder.find_spec = find_others
+import max_weights.safetensors as package, max_weights.safetensors.torch as torch_package
+file = package.safe_open(sys.argv[1], "pt")
+print(len(file.keys()), package.SafetensorError.__name__, package.SafetensorError.__module__, package.__version__)
+try:
+    file.get_tensor("no")
+except package.SafetensorError as error:
+    print(error)
+for save in (lambda: torch_package.save_file({}, "x"), lambda: torch_package.save({}), lambda: package.serialize({})):
+    try:
+        save()
+    except ImportError as error:
+        print("pip install safetensors" in str(error))
+"""
+    lines = run(program, str(folder / "model.safetensors")).splitlines()
+    assert lines[0] == "6 SafetensorError max_weights.safetensors 0.8.0"
+    assert lines[1:] == ["File does not contain tensor no", "True", "True", "True"]
+
+
+def test_in_the_place_of_the_package_it_still_saves_with_it(tmp_path: Path) -> None:
+    program = """
+import sys, torch, max_weights.safetensors, max_weights.safetensors.torch, max_weights.safetensors.numpy
+for name in ("safetensors", "safetensors.torch", "safetensors.numpy"):
+    sys.modules[name] = sys.modules[f"max_weights.{name}"]
+import numpy, safetensors
+from safetensors.torch import save_file, load_file
+from safetensors.numpy import save
+save_file({"a": torch.arange(3)}, sys.argv[1])
+print(load_file(sys.argv[1])["a"].tolist(), len(save({"a": numpy.arange(3)})) > 24)
+print(safetensors.SafetensorError.__module__)
+"""
+    assert run(program, str(tmp_path / "a.safetensors")) == "[0, 1, 2] True\nsafetensors._safetensors_rust"
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_negative_steps_and_bounds_that_count_from_the_end(folder: Path, backend: str) -> None:
+    expected = np.arange(50, dtype="f4").reshape(10, 5)
+    of_torch = safe_open(folder / "model.safetensors", "pt", backend=backend).get_slice("z.last")
+    of_numpy = safe_open(folder / "model.safetensors", "np", backend=backend).get_slice("z.last")
+    for index in (np.s_[::-1], np.s_[:, ::-2], np.s_[-3:], np.s_[-2::-1, 1]):
+        np.testing.assert_array_equal(of_torch[index].numpy(), expected[index])
+        np.testing.assert_array_equal(of_numpy[index], expected[index])
+
+
+def test_a_mapped_slice_reads_only_its_own_pages_and_is_a_view(folder: Path) -> None:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        whole, column = file.get_tensor("z.last"), file.get_slice("z.last")[:, 1]
+    assert column.data_ptr() == whole.data_ptr() + 4
+    assert column.stride() == (5,)
+
+
+def test_load_takes_any_buffer(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    expected = load_file(path)
+    with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        buffers: list[Any] = [content, bytearray(content), memoryview(content), np.frombuffer(content, "u1"), mapped]
+        for data in buffers:
+            tensors, arrays = load(data), load_arrays(data)
+            assert list(tensors) == list(expected)
+            for name, tensor in expected.items():
+                assert torch.equal(tensors[name], tensor)
+                np.testing.assert_array_equal(arrays[name], tensor.numpy())
+    with pytest.raises(TypeError):
+        load(memoryview(content * 2)[::2])
+
+
+def test_load_under_the_meta_device_is_on_the_cpu(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    with torch.device("meta"):
+        tensors = load(content)
+        part = safe_open(folder / "model.safetensors", "pt").get_slice("z.last")[[1, 0]]
+        empty = safe_open(folder / "model.safetensors", "pt").get_slice("none")[...]
+    assert {tensor.device.type for tensor in (*tensors.values(), part, empty)} == {"cpu"}
+
+
+def test_empty_tensors_have_storages_of_their_own(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    assert tensors["none"].shape == (0, 3)
+    file = io.BytesIO()
+    torch.save(tensors, file)  # which takes equal addresses for one storage
+    file.seek(0)
+    loaded = torch.load(file)
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_bfloat16_and_small_floats_as_arrays_once_ml_dtypes_is_imported(folder: Path) -> None:
+    with safe_open(folder / "dtypes.safetensors", "np") as file, safe_open(folder / "dtypes.safetensors", "pt") as same:
+        for name, dtype in (("BF16", ml_dtypes.bfloat16), ("F8_E4M3", ml_dtypes.float8_e4m3fn)):
+            array = file.get_tensor(name)
+            assert array.dtype == dtype
+            assert array.tobytes() == same.get_tensor(name).view(torch.uint8).numpy().tobytes()
+            assert file.get_slice(name)[1:3].tobytes() == array[1:3].tobytes()
+
+
+def test_arrays_are_aligned_and_private(folder: Path) -> None:
+    path = folder / "unaligned.safetensors"
+    before = path.read_bytes()
+    arrays = load_arrays_file(path)
+    assert all(array.flags.aligned and array.flags.writeable for array in arrays.values())
+    for array in arrays.values():
+        array[...] = 0
+    assert path.read_bytes() == before
+    assert load_arrays_file(path)["a"].tobytes() == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("empty", "HeaderTooSmall"),
+        ("a page", "HeaderTooLarge"),
+        ("gguf", "HeaderTooLarge"),
+        ("header beyond the end", "InvalidHeaderLength"),
+        ("truncated", "MetadataIncompleteBuffer"),
+        ("trailing", "MetadataIncompleteBuffer"),
+        ("hole", "InvalidOffset"),
+        ("size", "TensorInvalidInfo"),
+        ("no json", "InvalidHeaderDeserialization"),
+        ("no utf-8", "InvalidHeader"),
+    ],
+)
+def test_errors_have_the_names_that_older_versions_gave_and_say_where(folder: Path, name: str, token: str) -> None:
+    assert name in BROKEN
+    path = folder / f"{name}.safetensors"
+    with pytest.raises(SafetensorError) as raised:
+        safe_open(path, "pt")
+    message = raised.value.args[0]
+    assert f"({token})" in message
+    assert str(path) in message
+
+
+def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
+    # There the last one wins; two readers could then see two models in one file.
+    path = tmp_path / "twice.safetensors"
+    path.write_bytes(file_bytes(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},' * 1 + b'"a":{"dtype":"U8",'
+                                b'"shape":[1],"data_offsets":[0,1]}}', b"x"))  # fmt: skip
+    with pytest.raises(SafetensorError, match="duplicate-name"):
+        safe_open(path, "pt")
+
+
+def test_open_files_take_no_descriptors(folder: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    files = [safe_open(folder / "model.safetensors", "pt") for _ in range(100)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert all(torch.equal(file.get_tensor("a.first"), torch.arange(4)) for file in files)
+
+
+def test_one_file_for_several_threads(folder: Path) -> None:
+    file, found = safe_open(folder / "dtypes.safetensors", "pt"), []
+    parts = {name: file.get_slice(name) for name in file.keys() if not name.startswith("F6")}  # noqa: SIM118
+    expected = {name: part[...].clone() for name, part in parts.items()}
+
+    def work() -> None:
+        for _ in range(50):
+            found.append(all(torch.equal(_bits(part[...]), _bits(expected[name])) for name, part in parts.items()))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 200
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.uint8)
+
+
+def test_keys_are_a_list_of_the_callers_own(folder: Path) -> None:
+    file = safe_open(folder / "model.safetensors", "pt")
+    file.keys().clear()
+    assert len(file.keys()) == 6
+
+
+def test_what_the_header_says_of_a_tensor(folder: Path) -> None:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert file.get_tensor_meta("a.first") == TensorMeta("I64", [4], (200, 232))
+        with pytest.raises(SafetensorError, match="File does not contain tensor b"):
+            file.get_tensor_meta("b")
+        assert isinstance(file.get_slice("a.first"), PySafeSlice)
+    with pytest.raises(SafetensorError, match="File is closed"):
+        file.get_tensor_meta("a.first")
+
+
+def test_a_file_that_is_read_may_be_written_to_while_it_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    content = file_bytes({"a": entry("U8", [4], 0, 4)}, b"abcd")
+    path.write_bytes(content)
+    file = safe_open(path, "pt")
+    with path.open("r+b") as opened:
+        opened.seek(len(content) - 4)
+        opened.write(b"e")
+    assert bytes(file.get_tensor("a").tolist()) == b"ebcd"  # nothing is remembered
+    assert bytes(file.get_tensors()["a"].tolist()) == b"ebcd"
+
+
+def test_frameworks_that_are_not_served_say_so(folder: Path) -> None:
+    for name in ("tf", "mlx", "paddle"):
+        with pytest.raises(SafetensorError, match="not served by max_weights"):
+            safe_open(folder / "model.safetensors", name)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_jax_arrays(folder: Path, backend: str) -> None:
+    flax = pytest.importorskip("max_weights.safetensors.flax", reason="jax is not installed")
+    from max_weights.safetensors.jax import load_file as same
+
+    arrays = flax.load_file(folder / "model.safetensors", backend=backend)
+    expected = load_arrays_file(folder / "model.safetensors")
+    from_bytes = flax.load((folder / "model.safetensors").read_bytes())
+    for name, array in expected.items():
+        for found in (arrays[name], from_bytes[name], same(folder / "model.safetensors")[name]):
+            np.testing.assert_array_equal(np.asarray(found), array)
+            assert found.dtype == flax.jnp.array(array).dtype
+    with safe_open(folder / "model.safetensors", "flax", backend=backend) as file:
+        np.testing.assert_array_equal(np.asarray(file.get_slice("z.last")[1:3, 2]), expected["z.last"][1:3, 2])
+
+
+class TestPrefetch:
+    """`prefetch`, on the CPU."""
+
+    @pytest.mark.parametrize("backend", ["mmap", "pread"])
+    def test_every_tensor_is_handed_out_once(self, folder: Path, backend: str) -> None:
+        expected = load_file(folder / "model.safetensors")
+        with safe_open(folder / "model.safetensors", "pt", backend=backend) as file:
+            loader = file.prefetch(threads=2)
+        with loader:
+            assert isinstance(loader, PrefetchLoader)
+            assert sorted(loader.names()) == sorted(expected)
+            assert len(loader) == 6
+            assert torch.equal(loader.take("a.first"), expected["a.first"])
+            rest = dict(loader)
+            assert sorted(rest) == sorted(set(expected) - {"a.first"})
+            assert all(torch.equal(tensor, expected[name]) for name, tensor in rest.items())
+            with pytest.raises(SafetensorError, match="taken already"):
+                loader.take("a.first")
+            with pytest.raises(SafetensorError, match="File does not contain tensor b"):
+                loader.take("b")
+
+    def test_a_plan_of_rows(self, folder: Path) -> None:
+        file = safe_open(folder / "model.safetensors", "pt")
+        with file.prefetch({"z.last": slice(2, 5), "scalar": None}) as loader:
+            assert loader.names() == ["z.last", "scalar"]
+            assert torch.equal(loader.take("z.last"), file.get_tensor("z.last")[2:5])
+            assert [name for name, _ in loader] == ["scalar"]
+
+    def test_closing_lets_go_of_what_was_not_taken(self, folder: Path) -> None:
+        loader = safe_open(folder / "model.safetensors", "pt").prefetch()
+        kept = loader.take("z.last")
+        loader.close()
+        loader.close()
+        assert copy.deepcopy(kept).sum() == 1225
+        assert list(loader) == []
+        with pytest.raises(SafetensorError, match="closed"):
+            loader.take("scalar")
+
+    @pytest.mark.parametrize(
+        ("plan", "message"),
+        [
+            ({}, "selects no tensors"),
+            ({"b": None}, "File does not contain tensor b"),
+            ({"scalar": slice(0, 1)}, "0-d"),
+            ({"z.last": slice(0, 4, 2)}, "step"),
+            ({"z.last": 3}, "None or a slice"),
+            ({3: None}, "keys must be tensor names"),
+        ],
+    )
+    def test_plans_that_make_no_sense(self, folder: Path, plan: Any, message: str) -> None:
+        with pytest.raises(SafetensorError, match=message):
+            safe_open(folder / "model.safetensors", "pt").prefetch(plan)
+
+    def test_arrays_are_not_prefetched(self, folder: Path) -> None:
+        with pytest.raises(SafetensorError, match='only compatible with framework="pt"'):
+            safe_open(folder / "model.safetensors", "np").prefetch()
