@@ -34,6 +34,8 @@ const PLACE: u64 = 256 << 10;
 
 /// An entry of a header: name, dtype by the format's name for it, shape, and the first byte and the end in the file.
 type Entry = (String, String, Vec<u64>, u64, u64);
+/// The entries of a header, and its metadata.
+type Entries = (Vec<Entry>, Vec<(String, String)>);
 
 /// One safetensors file, open. Methods that take a name raise KeyError if there is no such tensor.
 ///
@@ -276,7 +278,7 @@ impl PySafeSlice {
 /// Raises:
 ///     FormatError: the header breaks the rules of the format.
 #[pyfunction]
-pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<(Vec<Entry>, Vec<(String, String)>)> {
+pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<Entries> {
     let options = Options { policy: Policy::new(false), interrupt, ..Options::default() };
     let header_length = safetensors::header_length(start, length, &Limits::default())?;
     let end = LENGTH_BYTES + header_length as usize;
