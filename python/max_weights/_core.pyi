@@ -34,13 +34,13 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
-    "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PytorchWeights",
+    "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
     "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
-    "_PickledFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers",
-    "data_of_all",
+    "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights",
+    "_reopen_weights", "buffers", "data_of_all",
     "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
-    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "scale_blocks", "set_threads", "shown",
-    "torch_globals", "tree",
+    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
+    "set_threads", "shown", "torch_globals", "tree",
 ]
 # fmt: on
 
@@ -72,12 +72,10 @@ class Buffer:
         """A tensor of rank 0."""
     @staticmethod
     def mmap(
-        filename: str | PathLike[str],
-        dtype: DTypeLike,
-        shape: Sequence[int] | int,
+        filename: str | PathLike[str], dtype: DTypeLike, shape: Sequence[int] | int,
         mode: Literal["c", "copyonwrite", "r", "readonly", "r+", "readwrite", "w+", "write"] = "copyonwrite",
         offset: int = 0,
-    ) -> Buffer:
+    ) -> Buffer:  # fmt: skip
         """A file of bare elements, without a header, by memory map."""
     @staticmethod
     def zeros(shape: Sequence[int], dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
@@ -166,13 +164,9 @@ class Buffer:
     def __deepcopy__(self, _memo: Any, /) -> Buffer: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any: ...
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any: ...  # fmt: skip
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
@@ -312,12 +306,9 @@ class WeightsNode:
         waits at the first touch.
         """
     def digests(
-        self,
-        select: Select | None = None,
-        *,
-        threads: int | None = None,
+        self, select: Select | None = None, *, threads: int | None = None,
         progress: Callable[[int, int], object] | bool | None = None,
-    ) -> dict[str, str]:
+    ) -> dict[str, str]:  # fmt: skip
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
         in file order.
         """
@@ -345,12 +336,9 @@ class WeightsNode:
         alone.
         """
     def allocate(
-        self,
-        dtype: DType | None = None,
-        shape: Iterable[int | str | Dim] | None = None,
-        quantization_encoding: QuantizationEncoding | None = None,
-        device: DeviceRef | None = None,
-    ) -> Weight:
+        self, dtype: DType | None = None, shape: Iterable[int | str | Dim] | None = None,
+        quantization_encoding: QuantizationEncoding | None = None, device: DeviceRef | None = None,
+    ) -> Weight:  # fmt: skip
         """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`."""
     def allocate_as_bytes(self, dtype: DType | None = None) -> Weight:
         """A uint8 `Weight` over the bytes: the last dimension times the item size; a scalar becomes one dimension."""
@@ -369,42 +357,27 @@ class SafetensorWeights(WeightsNode):
     """Weights in safetensors files."""
 
     def __new__(
-        cls,
-        filepaths: _Paths,
-        *,
-        prefix: str = "",
-        backend: _Backend = "auto",
-        strict: bool = True,
+        cls, filepaths: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
         max_header_bytes: int | None = None,
-    ) -> Self: ...
+    ) -> Self: ...  # fmt: skip
 
 @final
 class GGUFWeights(WeightsNode):
     """Weights in a GGUF file, or in the files of a split set, by GGUF's own names."""
 
     def __new__(
-        cls,
-        source: _Paths | _GGUFReader,
-        *,
-        prefix: str = "",
-        backend: _Backend = "auto",
-        strict: bool = True,
+        cls, source: _Paths | _GGUFReader, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
         max_header_bytes: int | None = None,
-    ) -> Self: ...
+    ) -> Self: ...  # fmt: skip
 
 @final
 class PytorchWeights(WeightsNode):
     """Weights in files of `torch.save`, of any version from 0.1.10 on. Nothing that a file names is ever called."""
 
     def __new__(
-        cls,
-        filepath: _Paths,
-        *,
-        prefix: str = "",
-        backend: _Backend = "auto",
-        strict: bool = True,
+        cls, filepath: _Paths, *, prefix: str = "", backend: _Backend = "auto", strict: bool = True,
         max_header_bytes: int | None = None,
-    ) -> Self: ...
+    ) -> Self: ...  # fmt: skip
     def aliases(self) -> list[list[str]]:
         """Groups of weights at and below this node that share bytes: tied weights."""
     def verify_checksums(self) -> int:
@@ -452,39 +425,23 @@ class Placeholder:
         """What would have been added to it: (key, value), the key None for what has none."""
 
 @final
-class SafetensorsFile:
-    """One safetensors file, open."""
+class _SafetensorsFile:
+    """One safetensors file, open. Methods that take a name raise KeyError if there is no such tensor."""
 
+    is_mapped: bool
     def __new__(cls, path: str | PathLike[str], *, backend: str) -> Self: ...
-    @property
-    def is_mapped(self) -> bool:
-        """False where tensors are read when they are taken."""
-    def sorted_names(self) -> list[str]:
-        """The names, sorted by their code points."""
-    def names(self) -> list[str]:
-        """The names, in the order of the file."""
-    def metadata(self) -> dict[str, str] | None:
-        """The metadata; None where there are none."""
-    def dtype(self, name: str) -> str:
-        """The dtype of a tensor by the format's name for it. KeyError: there is none of this name."""
-    def shape(self, name: str) -> list[int]:
-        """The shape of a tensor. KeyError: there is none of this name."""
-    def slice(self, name: str, framework: Any) -> PySafeSlice:
-        """A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of
-        this name.
-        """
-    def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]:
-        """(dtype by the format's name for it, shape, first byte and end in the data) of a tensor."""
-    def buffer(self, name: str) -> Buffer:
-        """A tensor. KeyError: there is none of this name."""
-    def part(self, name: str, index: Any) -> Buffer:
-        """The part of a tensor that a basic index selects."""
-    def take(self, name: str, convert: Callable[[Any], _T]) -> _T:
-        """A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name."""
-    def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]:
-        """All tensors in the order of the file: {name: convert(DLPack capsule)}."""
-    def buffers(self) -> list[tuple[str, Buffer]]:
-        """All tensors, in the order of the file."""
+    def sorted_names(self) -> list[str]: ...
+    def names(self) -> list[str]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def dtype(self, name: str) -> str: ...
+    def shape(self, name: str) -> list[int]: ...
+    def slice(self, name: str, framework: Any) -> PySafeSlice: ...
+    def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]: ...
+    def buffer(self, name: str) -> Buffer: ...
+    def part(self, name: str, index: Any) -> Buffer: ...
+    def take(self, name: str, convert: Callable[[Any], _T]) -> _T: ...
+    def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
+    def buffers(self) -> list[tuple[str, Buffer]]: ...
 
 @final
 class PySafeSlice:
@@ -494,13 +451,13 @@ class PySafeSlice:
         """The shape of the whole tensor, slowest dimension first."""
     def get_dtype(self) -> str:
         """The dtype as safetensors spells it, such as `BF16`."""
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any, /) -> Any:
         """The part that an index of the framework selects."""
 
 def safetensors_header(
     start: bytes, length: int
 ) -> tuple[list[tuple[str, str, list[int], int, int]], list[tuple[str, str]]]:
-    """What the header of a file of `length` bytes that begins with `start` says of its tensors, and its metadata."""
+    """What the header of a file says of its tensors, in their order, and its metadata."""
 
 @final
 class TorchFile:
@@ -534,12 +491,9 @@ class Metadata:
         """The pairs, all decoded."""
 
 def open_weights(
-    paths: Sequence[str | PathLike[str]],
-    *,
-    backend: str = "auto",
-    strict: bool = True,
+    paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
     max_header_bytes: int | None = None,
-) -> WeightsNode:
+) -> WeightsNode:  # fmt: skip
     """Opens files, of whatever format they turn out to be, as one tree of weights."""
 
 def _reopen_weights(
@@ -587,13 +541,9 @@ def load_tensors(
     """
 
 def digests_of(
-    node: WeightsNode,
-    names: Sequence[str],
-    expected: Sequence[str] | None = None,
-    *,
-    threads: int | None = None,
+    node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> list[str]: ...
+) -> list[str]: ...  # fmt: skip
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None: as many as the process may use."""
 

@@ -34,8 +34,10 @@ const PLACE: u64 = 256 << 10;
 
 /// An entry of a header: name, dtype by the format's name for it, shape, and the first byte and the end in the file.
 type Entry = (String, String, Vec<u64>, u64, u64);
+/// The entries of a header, and its metadata.
+type Entries = (Vec<Entry>, Vec<(String, String)>);
 
-/// One safetensors file, open.
+/// One safetensors file, open. Methods that take a name raise KeyError if there is no such tensor.
 ///
 /// Args:
 ///     path: The file.
@@ -43,7 +45,7 @@ type Entry = (String, String, Vec<u64>, u64, u64);
 ///
 /// Raises:
 ///     FormatError: the file is no safetensors file, or a damaged one.
-#[pyclass(frozen, module = "max_weights._core")]
+#[pyclass(frozen, name = "_SafetensorsFile", module = "max_weights._core")]
 pub(crate) struct SafetensorsFile {
     checkpoint: Checkpoint,
     source: Arc<dyn Source>,
@@ -141,19 +143,19 @@ impl SafetensorsFile {
         Ok(detached(py, || Self::open(&path, &options))?)
     }
 
-    /// The names, sorted by their code points.
+    // The names, sorted by their code points.
     fn sorted_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.table().iter().map(|info| info.name).collect();
         names.sort_unstable();
         names
     }
 
-    /// The names, in the order of the file.
+    // The names, in the order of the file.
     fn names(&self) -> Vec<&str> {
         self.table().iter().map(|info| info.name).collect()
     }
 
-    /// The metadata; None where there are none.
+    // The metadata; None where there are none.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let pairs = self.checkpoint.catalog().files().first().map(|file| &file.metadata[..]).unwrap_or_default();
         if pairs.is_empty() {
@@ -164,22 +166,22 @@ impl SafetensorsFile {
         Ok(Some(metadata))
     }
 
-    /// The dtype of a tensor by the format's name for it. KeyError: there is none of this name.
+    // The dtype of a tensor by the format's name for it. KeyError: there is none of this name.
     fn dtype(&self, name: &str) -> PyResult<String> {
         Ok(element_name(self.table().get(self.number(name)?).element))
     }
 
-    /// The shape of a tensor. KeyError: there is none of this name.
+    // The shape of a tensor. KeyError: there is none of this name.
     fn shape(&self, name: &str) -> PyResult<Vec<u64>> {
         Ok(self.table().get(self.number(name)?).shape.to_vec())
     }
 
-    /// A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of this name.
+    // A tensor that is taken in parts, each by `framework.part(file, name, index)`. KeyError: there is none of this name.
     fn slice(slf: &Bound<'_, Self>, name: &str, framework: Py<PyAny>) -> PyResult<PySafeSlice> {
         Ok(PySafeSlice { file: slf.clone().unbind(), number: slf.get().number(name)?, framework })
     }
 
-    /// (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: there is none of this name.
+    // (dtype by the format's name for it, shape, first byte and end in the data) of a tensor. KeyError: there is none of this name.
     fn entry(&self, name: &str) -> PyResult<(String, Vec<u64>, (u64, u64))> {
         let info = self.table().get(self.number(name)?);
         // The first tensor of a file begins where the data do.
@@ -188,12 +190,12 @@ impl SafetensorsFile {
         Ok((element_name(info.element), info.shape.to_vec(), span))
     }
 
-    /// A tensor. KeyError: there is none of this name.
+    // A tensor. KeyError: there is none of this name.
     fn buffer(&self, py: Python<'_>, name: &str) -> Outcome<Buffer> {
         Ok(Buffer::new(self.tensor_of(py, name)?))
     }
 
-    /// The part of a tensor that a basic index selects; no more of the file is read than its elements and short gaps between them.
+    // The part of a tensor that a basic index selects; no more of the file is read than its elements and short gaps between them.
     fn part(&self, py: Python<'_>, name: &str, index: &Bound<'_, PyAny>) -> Outcome<Buffer> {
         let (number, index) = (self.number(name)?, index_from_python(index)?);
         if let Some(view) = self.view(number)? {
@@ -202,13 +204,13 @@ impl SafetensorsFile {
         Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
     }
 
-    /// A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name.
+    // A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name.
     fn take<'py>(&self, py: Python<'py>, name: &str, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
         let tensor = self.tensor_of(py, name)?;
         Ok(convert.call1((dlpack::export(py, &tensor, dlpack::Version::Versioned)?,))?)
     }
 
-    /// All tensors in the order of the file: {name: convert(DLPack capsule)}.
+    // All tensors in the order of the file: {name: convert(DLPack capsule)}.
     fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
         let taken = PyDict::new(py);
         for (info, tensor) in self.table().iter().zip(detached(py, || self.everything())?) {
@@ -218,20 +220,22 @@ impl SafetensorsFile {
         Ok(taken)
     }
 
-    /// All tensors, in the order of the file.
+    // All tensors, in the order of the file.
     fn buffers(&self, py: Python<'_>) -> Outcome<Vec<(&str, Buffer)>> {
         let tensors = detached(py, || self.everything())?;
         Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
     }
 
-    /// False where tensors are read when they are taken.
+    // False where tensors are read when they are taken.
     #[getter]
     fn is_mapped(&self) -> bool {
         self.source.is_mapped()
     }
 }
 
-/// A tensor that is taken in parts, of which nothing is read before; what `safe_open.get_slice` gives. It stays valid when the file is closed.
+/// A tensor that is taken in parts; what `safe_open.get_slice` gives.
+///
+/// Nothing is read before it is indexed. It stays valid when the file is closed.
 #[pyclass(frozen, module = "max_weights.safetensors")]
 pub(crate) struct PySafeSlice {
     file: Py<SafetensorsFile>,
@@ -251,8 +255,9 @@ impl PySafeSlice {
         element_name(self.file.get().table().get(self.number).element)
     }
 
-    /// The part that an index of the framework selects: for torch and NumPy a view of the file's private pages where that can be.
+    /// The part that an index of the framework selects.
     ///
+    /// For torch and NumPy it is a view of the file's private pages where that can be.
     /// Negative steps are allowed, too. Of a file that is read (`backend="pread"`), no more is read than a basic index selects.
     ///
     /// Raises:
@@ -273,7 +278,7 @@ impl PySafeSlice {
 /// Raises:
 ///     FormatError: the header breaks the rules of the format.
 #[pyfunction]
-pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<(Vec<Entry>, Vec<(String, String)>)> {
+pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<Entries> {
     let options = Options { policy: Policy::new(false), interrupt, ..Options::default() };
     let header_length = safetensors::header_length(start, length, &Limits::default())?;
     let end = LENGTH_BYTES + header_length as usize;

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from max_weights._core import Buffer, SafetensorsFile
+    from max_weights._core import Buffer, _SafetensorsFile
 
 __all__ = ["SERVED", "Framework", "framework_of", "from_capsule", "to_array"]
 
@@ -43,13 +43,13 @@ class Framework(Protocol):
     def prefetches(self) -> bool:
         """Whether tensors may be read in the background."""
 
-    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         """A tensor. KeyError: there is none of this name."""
 
-    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         """All tensors, in the order of the file."""
 
-    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         """The part of a tensor that an index selects."""
 
 
@@ -89,14 +89,14 @@ class _Torch:
         self._device = device
         self._convert = from_capsule()
 
-    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         try:
             tensor = file.take(name, self._convert)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
         return tensor if self._device == "cpu" else tensor.to(self._device)
 
-    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         try:
             tensors = file.take_all(self._convert)
         except BufferError:
@@ -106,14 +106,14 @@ class _Torch:
                 tensors[name] = tensor.to(self._device)
         return tensors
 
-    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         try:
             tensor = self._part(file, name, index)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
         return tensor if self._device == "cpu" else tensor.to(self._device)
 
-    def _part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+    def _part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         if not file.is_mapped and (part := _part_that_is_read(file, name, index)) is not None:
             return self._convert(part.__dlpack__(max_version=(1, 0)))
         whole = file.take(name, self._convert)
@@ -140,7 +140,7 @@ def from_capsule() -> Callable[[Any], Any]:
     return convert
 
 
-def _part_that_is_read(file: SafetensorsFile, name: str, index: Any) -> Buffer | None:
+def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer | None:
     """The part that a basic index selects; None for any other, and for one that the framework is to refuse."""
     try:
         return file.part(name, index)
@@ -160,13 +160,13 @@ class _Numpy:
 
         import max_weights.buffer  # noqa: F401 (which knows how arrays are made)
 
-    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         return to_array(file.buffer(name), file.dtype(name))
 
-    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         return {name: to_array(buffer, file.dtype(name)) for name, buffer in file.buffers()}
 
-    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         import numpy as np
 
         index = array_index(index, file.shape(name))
@@ -202,13 +202,13 @@ class _Jax(_Numpy):
         super().__init__()
         import jax  # noqa: F401 (and ml_dtypes with it)
 
-    def tensor(self, file: SafetensorsFile, name: str) -> Any:
+    def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         return _as_jax(super().tensor(file, name))
 
-    def tensors(self, file: SafetensorsFile) -> dict[str, Any]:
+    def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         return {name: _as_jax(array) for name, array in super().tensors(file).items()}
 
-    def part(self, file: SafetensorsFile, name: str, index: Any) -> Any:
+    def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         return _as_jax(_Numpy().part(file, name, index))
 
 

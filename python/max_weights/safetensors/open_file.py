@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import PySafeSlice, SafetensorsFile, shown
+from max_weights._core import PySafeSlice, _SafetensorsFile, shown
 from max_weights.errors import WeightsError
 from max_weights.safetensors.devices import device_of
 from max_weights.safetensors.errors import closed, missing_tensor, opening_error, safetensor_error
@@ -67,11 +67,11 @@ class safe_open(metaclass=_Signed):
         self._framework = framework_of(framework, self._device)
         self._keys: list[str] | None = None
         try:
-            self._file: SafetensorsFile | None = SafetensorsFile(path, backend=_BACKENDS[backend])
+            self._file: _SafetensorsFile | None = _SafetensorsFile(path, backend=_BACKENDS[backend])
         except WeightsError as error:
             raise opening_error(error, path) from None
 
-    def _open_file(self) -> SafetensorsFile:
+    def _open_file(self) -> _SafetensorsFile:
         if self._file is None:
             raise closed()
         return self._file
@@ -169,7 +169,7 @@ class safe_open(metaclass=_Signed):
         self._file = None
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError(f"cannot pickle '{type(self).__name__}' object")
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
 
 class _safe_open_handle(safe_open):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from max_weights._core import SafetensorsFile
+    from max_weights._core import _SafetensorsFile
 
 __all__ = ["Plan", "PrefetchLoader"]
 
@@ -31,7 +31,7 @@ class PrefetchLoader:
 
     __slots__ = ("__weakref__", "_convert", "_device", "_lock", "_names", "_pending", "_pool")
 
-    def __init__(self, file: SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
+    def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
             raise safetensor_error(f"prefetch needs a thread or more, not {threads}")
         rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
@@ -106,7 +106,7 @@ class PrefetchLoader:
             self.close()
 
 
-def _rows(file: SafetensorsFile, name: object, wanted: object) -> slice | None:
+def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
     """The rows that are wanted, within the tensor."""
     if not isinstance(name, str):
         raise safetensor_error("prefetch plan keys must be tensor names")
@@ -126,6 +126,6 @@ def _rows(file: SafetensorsFile, name: object, wanted: object) -> slice | None:
     return slice(start, max(start, stop))
 
 
-def _read(file: SafetensorsFile, name: str, rows: slice | None) -> Any:
+def _read(file: _SafetensorsFile, name: str, rows: slice | None) -> Any:
     part = file.buffer(name) if rows is None else file.part(name, (rows,))
     return part.copy() if part.is_mapped else part
