@@ -120,3 +120,13 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let error = Checkpoint::open(&[path], &OpenOptions::default()).expect_err("refused");
     assert_eq!(error.fault().expect("a fault").rule.id, "file.special");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_socket_is_refused_as_what_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket.safetensors");
+    let _bound = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let error = Checkpoint::open(&[path], &OpenOptions::default()).expect_err("refused");
+    assert_eq!(error.fault().expect("a fault").rule.id, "file.special");
+}

@@ -64,7 +64,7 @@ def measure(folder: Path, small: bool) -> Report:
         "shards",
         columns,
         targets=(
-            Target(f"warm: {RIVAL} ÷ ours", ratio(warm, RIVAL), 2.0, "at least"),
+            Target(f"warm: {RIVAL} ÷ ours", ratio(warm, RIVAL), 2.5, "at least"),
             Target(f"cold: {RIVAL} ÷ ours", ratio(cold_values, RIVAL), 5.0, "at least"),
         ),
         limits=frozenset({LIMIT}),

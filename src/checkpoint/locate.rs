@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::ReadDir;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault, Result};
@@ -36,6 +37,8 @@ const OTHER_SUFFIXES: [&str; 4] = [".h5", ".msgpack", ".onnx", ".npz"];
 const PARTIAL_SUFFIXES: [&str; 3] = [".incomplete", ".part", ".crdownload"];
 /// The most files of a GGUF split set: its number is stored in 16 bits.
 const MAX_SPLIT: usize = u16::MAX as usize;
+/// What is done to a directory, in messages.
+const LIST: &str = "list the directory";
 /// How many names a message lists.
 const LISTED: usize = 8;
 
@@ -54,8 +57,11 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
         let cause = format!("the name ends in {suffix}: this is a download that is not complete");
         return Err(Fault::new(rules::FILE_PARTIAL, cause).path(path).format());
     }
-    if path.is_dir() {
-        return directory(path);
+    // Asked for its entries instead of what it is: a folder is answered for at once.
+    match std::fs::read_dir(path) {
+        Ok(entries) => return directory(path, entries),
+        Err(error) if path.is_dir() => return Err(Error::io(path, LIST, error)),
+        Err(_) => {}
     }
     if name_of(path).ends_with(DISTRIBUTED_SUFFIX) && path.exists() {
         return Err(distributed(path, "this is one file of a distributed checkpoint", path.parent()));
@@ -131,12 +137,11 @@ impl<'a> ShardName<'a> {
 }
 
 /// The index, else the complete set of shards, else the single file; safetensors before GGUF, and this before PyTorch.
-fn directory(path: &Path) -> Result<Located> {
+fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
     let mut names = Vec::new();
     let mut has_distributed_metadata = false;
-    let failed = |source| Error::io(path, "list the directory", source);
-    for entry in std::fs::read_dir(path).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
+    for entry in entries {
+        let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
         let text = name_of(Path::new(&name));
         has_distributed_metadata |= text == DISTRIBUTED_METADATA;
         if !text.starts_with('.') {

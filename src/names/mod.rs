@@ -79,6 +79,9 @@ impl NameIndex {
 
     /// The entries of a range, in the table's order, which is file order: sequential to read.
     pub fn in_file_order(&self, range: Range<usize>) -> Vec<u32> {
+        if range == (0..self.len()) {
+            return (0..self.len() as u32).collect();
+        }
         let mut entries = self.sorted[range].to_vec();
         entries.sort_unstable();
         entries

@@ -41,18 +41,16 @@ impl LocalFile {
             io::ErrorKind::NotFound => Error::MissingFile { path: path.to_path_buf() },
             _ => Error::io(path, "open", source),
         };
-        // Looked at before it is opened, because opening a pipe waits for its writer.
-        let metadata = std::fs::metadata(path).map_err(failed)?;
-        if metadata.is_dir() {
-            let fault = Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file");
-            return Err(fault.path(path).format());
-        }
-        if !metadata.is_file() {
-            let fault = Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)");
-            return Err(fault.path(path).format());
-        }
-        let file = File::open(path).map_err(failed)?;
+        let file = match open_at_once(path) {
+            Ok(file) => file,
+            // A socket, for one, cannot be opened.
+            Err(error) => {
+                std::fs::metadata(path).map_err(failed).and_then(|metadata| check_kind(path, &metadata))?;
+                return Err(failed(error));
+            }
+        };
         let metadata = file.metadata().map_err(failed)?;
+        check_kind(path, &metadata)?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let origin = Origin { path: path.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
         Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
@@ -202,6 +200,30 @@ impl Source for LocalFile {
     fn is_mapped(&self) -> bool {
         self.mapping.get().is_some()
     }
+}
+
+/// Opens a file for reading. Of a pipe, which is no checkpoint file, no writer is waited for.
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    match options.read(true).open(path) {
+        // Of a regular file only this: another process has to give up its lease first.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path),
+        opened => opened,
+    }
+}
+
+/// An error for what is no regular file.
+fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
+    let fault = if metadata.is_dir() {
+        Fault::new(rules::FILE_DIRECTORY, "this is a directory, not a checkpoint file")
+    } else if metadata.is_file() {
+        return Ok(());
+    } else {
+        Fault::new(rules::FILE_SPECIAL, "this is not a regular file (a pipe, socket or device)")
+    };
+    Err(fault.path(path).format())
 }
 
 /// How many of the parts are read together, the first and its small neighbours, and how many bytes that is.

@@ -50,22 +50,12 @@ impl TensorTable {
 
     /// Adds a tensor; its number is the former [`TensorTable::len`].
     pub fn push(&mut self, info: &TensorInfo<'_>) -> Result<()> {
-        let full =
-            || Error::Argument("the names or shapes of the tensors take more than 4 GiB: open fewer files".into());
         let element = match info.element {
             Element::Plain(dtype) => dtype.index() as u32,
             Element::Packed(encoding) => self.special(Element::Packed(encoding)),
             Element::Torch(dtype) => self.special(Element::Torch(dtype)),
             Element::NoArray(kind, dtype) => self.special(Element::NoArray(kind, dtype)),
-            Element::Unknown(name) => {
-                let known = self.unknown.iter().position(|have| &**have == name);
-                let position = known.unwrap_or_else(|| {
-                    self.unknown.push(name.into());
-                    self.unknown.len() - 1
-                });
-                let number = UNKNOWN.checked_add(u32::try_from(position).map_err(|_| full())?);
-                number.filter(|number| *number < VIEW).ok_or_else(full)?
-            }
+            Element::Unknown(name) => self.unknown(name)?,
         };
         self.names.try_reserve(info.name.len()).map_err(|_| Short::System(info.name.len()))?;
         let of_view = info.view.map_or(0, |view| view.strides.len() + VIEW_WORDS);
@@ -100,13 +90,34 @@ impl TensorTable {
         SPECIAL + position as u32
     }
 
+    fn unknown(&mut self, name: &str) -> Result<u32> {
+        let known = self.unknown.iter().position(|have| &**have == name);
+        let position = known.unwrap_or_else(|| {
+            self.unknown.push(name.into());
+            self.unknown.len() - 1
+        });
+        let number = UNKNOWN.checked_add(u32::try_from(position).map_err(|_| full())?);
+        number.filter(|number| *number < VIEW).ok_or_else(full)
+    }
+
     /// Adds all tensors of `other`, as those of file number `file`.
     pub fn append(&mut self, other: &Self, file: u32) -> Result<()> {
         budget::reserve(&mut self.entries, other.len())?;
         budget::reserve(&mut self.dims, other.dims.len())?;
         self.names.try_reserve(other.names.len()).map_err(|_| Short::System(other.names.len()))?;
-        for i in 0..other.len() {
-            self.push(&TensorInfo { file, ..other.get(i) })?;
+        let (names, dims) = (self.names.len(), self.dims.len());
+        self.names.push_str(&other.names);
+        self.dims.extend_from_slice(&other.dims);
+        let behind = |start: u32, before: usize| u32::try_from(start as usize + before).map_err(|_| full());
+        for entry in &other.entries {
+            let (name_start, dims_start) = (behind(entry.name_start, names)?, behind(entry.dims_start, dims)?);
+            let element = match entry.element & !VIEW {
+                number @ UNKNOWN.. => self.unknown(&other.unknown[(number - UNKNOWN) as usize])?,
+                number @ SPECIAL.. => self.special(other.special[(number - SPECIAL) as usize]),
+                plain => plain,
+            };
+            let element = element | entry.element & VIEW;
+            self.entries.push(Entry { name_start, dims_start, file, element, ..*entry });
         }
         Ok(())
     }
@@ -127,12 +138,14 @@ impl TensorTable {
     }
 
     /// The name of tensor `i`.
+    #[inline]
     pub fn name(&self, i: usize) -> &str {
         let entry = &self.entries[i];
         &self.names[entry.name_start as usize..][..entry.name_len as usize]
     }
 
     /// Tensor `i`.
+    #[inline]
     pub fn get(&self, i: usize) -> TensorInfo<'_> {
         let entry = &self.entries[i];
         let element = match entry.element & !VIEW {
@@ -174,6 +187,10 @@ impl TensorTable {
     }
 }
 
+fn full() -> Error {
+    Error::Argument("the names or shapes of the tensors take more than 4 GiB: open fewer files".into())
+}
+
 /// The view whose strides begin `words`.
 fn view(words: &[u64], rank: usize) -> View<'_> {
     let (strides, rest) = words.split_at(rank);
@@ -210,16 +227,22 @@ mod tests {
             ..strided
         };
         let plain = TensorInfo { name: "c", shape: &[6], view: None, ..strided };
+        let unknown = TensorInfo { name: "d", element: Element::Unknown("F6"), ..plain };
+        let other = TensorInfo { element: Element::Unknown("F7"), ..unknown };
         let mut table = TensorTable::default();
         let mut joined = TensorTable::default();
-        for info in [&strided, &plain, &deflated] {
+        for info in [&strided, &plain, &deflated, &unknown] {
             table.push(info).expect("room");
         }
+        joined.push(&other).expect("room");
         joined.append(&table, 0).expect("room");
         joined.append(&table, 1).expect("room");
         assert_eq!((table.get(0), table.get(1), table.get(2)), (strided, plain, deflated));
-        assert_eq!(joined.get(3), TensorInfo { file: 1, ..strided });
-        assert_eq!(joined.get(5), TensorInfo { file: 1, ..deflated });
+        assert_eq!(joined.get(0), other);
+        for (number, info) in table.iter().enumerate() {
+            assert_eq!(joined.get(1 + number), info);
+            assert_eq!(joined.get(5 + number), TensorInfo { file: 1, ..info });
+        }
         assert_eq!((strided.bytes(), plain.bytes(), deflated.bytes()), (24, 24, 7));
         assert!(strided.is_aligned() && !deflated.is_aligned());
     }

@@ -1,7 +1,11 @@
 """Opening: slips in paths and arguments, what is told beside the weights, and what MAX's constructors take."""
 
+import fcntl
 import logging
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,3 +162,23 @@ def test_gguf_weights_take_a_reader_of_gguf_py(models: Path) -> None:
     weights = GGUFWeights(gguf.GGUFReader(path))
     assert [info.name for info in weights.infos()] == [info.name for info in load_weights(path).infos()]
     assert max_weights.GGUFWeights(gguf.GGUFReader(path), prefix="blk")[0].attn_q.weight.exists()
+
+
+def test_a_file_that_another_program_has_under_a_lease_is_waited_for(make_file: Make) -> None:
+    path = make_file({"a": np.arange(3, dtype=np.float32)})
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # how the one who has the lease is asked to give it up
+    holder = os.open(path, os.O_RDWR)
+    try:
+        try:
+            fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            pytest.skip(f"this file system gives no leases: {error}")
+        with pytest.raises(BlockingIOError):
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        gives_up = threading.Timer(0.1, fcntl.fcntl, (holder, fcntl.F_SETLEASE, fcntl.F_UNLCK))
+        gives_up.start()
+        assert load_weights(path).a.data().to_numpy().tolist() == [0, 1, 2]
+        gives_up.join()
+    finally:
+        os.close(holder)
+        signal.signal(signal.SIGIO, before)

@@ -103,7 +103,7 @@ impl WeightInfo {
     /// The full name.
     #[getter]
     fn name(&self) -> &str {
-        self.info().name
+        self.catalog.table().name(self.number as usize)
     }
 
     /// The dtype, or the file's own name for a type that this version does not know.
