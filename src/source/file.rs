@@ -77,12 +77,13 @@ impl LocalFile {
         if Fingerprint::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
     }
 
-    /// Fills `bytes` from `offset` on. A file that ends before that has been truncated since it was opened.
-    fn fill(&self, file: &File, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    /// Fills `bytes` from `offset` on, by as many calls of `read` as it takes: each gives what it can. A file that ends before that has been
+    /// truncated since it was opened.
+    fn fill(&self, read: impl Fn(u64, &mut [u8]) -> io::Result<usize>, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
-            match pread(file, at, &mut bytes[done..]) {
+            match read(at, &mut bytes[done..]) {
                 Ok(0) => return Err(self.origin.truncated()),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -96,6 +97,7 @@ impl LocalFile {
 
     fn read_from(&self, file: &File, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let interrupt = now_and_then(interrupt);
+        let read = |offset, bytes: &mut [u8]| pread(file, offset, bytes);
         let mut joined = Vec::new();
         let mut rest = parts;
         while !rest.is_empty() {
@@ -104,14 +106,14 @@ impl LocalFile {
             match group {
                 [part] => {
                     for (i, bytes) in part.bytes.chunks_mut(READ_AT_A_TIME).enumerate() {
-                        self.fill(file, part.offset + (i * READ_AT_A_TIME) as u64, bytes)?;
+                        self.fill(read, part.offset + (i * READ_AT_A_TIME) as u64, bytes)?;
                         interrupt()?;
                     }
                 }
                 group => {
                     let first = group[0].offset;
                     joined.resize(len, 0);
-                    self.fill(file, first, &mut joined)?;
+                    self.fill(read, first, &mut joined)?;
                     for part in group {
                         part.bytes.copy_from_slice(&joined[(part.offset - first) as usize..][..part.bytes.len()]);
                     }
@@ -251,4 +253,42 @@ fn pread(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
 #[cfg(windows)]
 fn pread(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_system_that_gives_less_than_it_is_asked_for_is_asked_again_from_there_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let bytes: Vec<u8> = (0..10_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        std::fs::write(&path, &bytes).expect("written");
+        let file = LocalFile::open(&path).expect("opened");
+        for share in [1, 2, 3, 10_000] {
+            let calls = Cell::new(0);
+            let short = |offset: u64, room: &mut [u8]| {
+                calls.set(calls.get() + 1);
+                if calls.get() % 3 == 0 {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                let len = (room.len() / share).max(1);
+                room[..len].copy_from_slice(&bytes[offset as usize..][..len]);
+                Ok(len)
+            };
+            let mut found = vec![0; 9000];
+            file.fill(short, 500, &mut found).expect("all of it");
+            assert!(found == bytes[500..9500] && (share == 1 || calls.get() > 9), "{share}");
+        }
+        let nothing = |_: u64, _: &mut [u8]| Ok(0);
+        assert!(matches!(file.fill(nothing, 0, &mut [0; 5]), Err(Error::FileChanged(_))));
+        let broken = |offset: u64, room: &mut [u8]| {
+            if offset >= 600 { Err(io::Error::other("the disk is broken")) } else { Ok(room.len().min(100)) }
+        };
+        let told = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
+        assert!(told.contains("read 200 bytes at 600") && told.contains("the disk is broken"), "{told}");
+    }
 }
