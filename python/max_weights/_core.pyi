@@ -569,6 +569,9 @@ class TensorStream:
     @property
     def max_host_bytes(self) -> int:
         """The most bytes of memory that tensors take which are read, wait or were given last."""
+    @property
+    def choice(self) -> str:
+        """How files are read, and why, in words."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> tuple[int, Buffer]: ...
     def close(self) -> None:

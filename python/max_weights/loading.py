@@ -39,6 +39,7 @@ __all__ = [
     "digests",
     "dtypes_wanted",
     "load",
+    "log_choice",
     "own_dtype",
     "progress_of",
     "renamed_by",
@@ -157,7 +158,7 @@ def load(
         )
     finally:
         end()
-    _log(choice)
+    log_choice("load", choice)
     for i, (pieces, memory) in apart.items():
         loaded[i] = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
     with collecting_later():
@@ -275,10 +276,10 @@ def backend_for(backend: str) -> str:
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
 
-def _log(choice: str) -> None:
-    """One line of how the files were read; nobody listens where nobody imported logging."""
+def log_choice(what: str, choice: str) -> None:
+    """One line of how files are read for `what`; nobody listens where nobody imported logging."""
     if logging := sys.modules.get("logging"):
-        logging.getLogger("max_weights").info("load: %s", choice)
+        logging.getLogger("max_weights").info("%s: %s", what, choice)
 
 
 def as_they_are(node: WeightsNode, options: LoadOptions) -> bool:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import TensorStream, shown
 from max_weights.errors import ArgumentError
-from max_weights.loading import Progress, Rename, Select, backend_for, converter, progress_of, resolved, verify_digests
+from max_weights.loading import (
+    Progress,
+    Rename,
+    Select,
+    backend_for,
+    converter,
+    log_choice,
+    progress_of,
+    resolved,
+    verify_digests,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -122,4 +132,5 @@ def stream(
         max_host_bytes=max_host_bytes,
         reuse=reuse,
     )
+    log_choice("stream", tensors.choice)
     return WeightStream(tensors, wanted.new_names, wanted.infos, convert, progress_of(progress))

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::Transform;
+use super::choice::Choice;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
+use crate::checkpoint::Backend;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
 
@@ -15,6 +17,42 @@ const FIRST: usize = 16 << 20;
 const MOST: usize = 256 << 20;
 const SHARE: usize = 4;
 
+/// Requests that one thread has under way past the page cache, at most.
+const QUEUE: usize = 16;
+
+/// What threads read to, gather and decode on the way to where tensors go.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scratch {
+    /// The most bytes that all threads read at a time.
+    most: usize,
+    /// What is needed for each of them.
+    factor: usize,
+}
+
+impl Scratch {
+    pub(super) fn new(choice: &Choice, wanted: &[Wanted]) -> Self {
+        let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
+        let factor = |one: &Wanted| {
+            let changed = one.conversion != Conversion::Nothing;
+            let decoded = match one.conversion {
+                Conversion::Decode { encoding, to } if !is_decoded_to(to) => {
+                    (encoding.elements_per_block() * size_of::<f32>()).div_ceil(encoding.bytes_per_block())
+                }
+                _ => 0,
+            };
+            usize::from(direct || changed || one.cut.is_some()) + usize::from(changed && one.cut.is_some()) + decoded
+        };
+        let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
+        let most = at_once.saturating_mul(choice.sizes().converted);
+        Self { most, factor: wanted.iter().map(factor).max().unwrap_or_default() }
+    }
+
+    /// The bytes of memory while so many bytes of files are read.
+    pub(super) fn bytes(self, read: usize) -> usize {
+        self.most.min(read).saturating_mul(self.factor)
+    }
+}
+
 /// Tensors whose memory is taken, and let go, as one: a large one, or neighbours that are small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -22,6 +60,8 @@ pub(super) struct Piece {
     pub(super) tensors: Range<usize>,
     /// Bytes of memory.
     pub(super) len: usize,
+    /// Bytes of files that are read to where they go, or by way of [`Scratch`].
+    read: usize,
     /// Whether they are read to where they go. Otherwise they have memory of their own…
     pub(super) in_place: bool,
     /// … and this is what is needed beside it while they are read.
@@ -29,6 +69,11 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// What threads need while they read it.
+    pub(super) fn by_way_of(&self, scratch: Scratch) -> usize {
+        scratch.bytes(self.read)
+    }
+
     /// What counts for it while it is there.
     pub(super) fn bytes(&self) -> usize {
         block_bytes(self.len)
@@ -43,6 +88,7 @@ pub(super) struct Group {
     pub(super) bytes: usize,
     /// What is needed beside them while they are read.
     pub(super) beside: usize,
+    read: usize,
 }
 
 impl Group {
@@ -68,9 +114,11 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
         {
             last.tensors.end = i + 1;
             last.len += len;
+            last.read += placement.len as usize;
             continue;
         }
-        let mut piece = Piece { tensors: i..i + 1, len, in_place, beside: 0 };
+        let read = if in_place { placement.len as usize } else { 0 };
+        let mut piece = Piece { tensors: i..i + 1, len, read, in_place, beside: 0 };
         if !in_place {
             let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
             if one.conversion == Conversion::Nothing && one.cut.is_none() {
@@ -90,10 +138,11 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
 }
 
 /// The least budget for these pieces, and the position of the one that needs it. `reuse`: whoever takes a tensor has let go of the one before.
-pub(super) fn least(pieces: &[Piece], reuse: bool) -> (usize, usize) {
+pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, usize) {
     let mut before = 0;
     let needs = pieces.iter().enumerate().map(|(i, piece)| {
-        let needed = piece.bytes().saturating_add(piece.beside).saturating_add(before);
+        let beside = piece.beside.saturating_add(piece.by_way_of(scratch));
+        let needed = piece.bytes().saturating_add(beside).saturating_add(before);
         before = if reuse { 0 } else { piece.bytes() };
         (needed, i)
     });
@@ -101,12 +150,13 @@ pub(super) fn least(pieces: &[Piece], reuse: bool) -> (usize, usize) {
 }
 
 /// The pieces in groups, each of which has room in the budget beside the piece before it, if each piece has.
-pub(super) fn groups(pieces: Vec<Piece>, budget: usize, reuse: bool) -> Vec<Group> {
+pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let (mut most, mut room, mut before) = (FIRST, 0, 0);
     for piece in pieces {
-        let (bytes, beside) = (piece.bytes(), piece.beside);
-        let fits = |group: &Group| group.bytes + group.beside + bytes + beside <= room;
+        let (bytes, beside, read) = (piece.bytes(), piece.beside, piece.read);
+        let fits =
+            |group: &Group| group.bytes + group.beside + bytes + beside + scratch.bytes(group.read + read) <= room;
         if !groups.last().is_some_and(fits) {
             room = most.min(budget / SHARE).min(budget.saturating_sub(before));
             most = (most * 2).min(MOST);
@@ -115,9 +165,13 @@ pub(super) fn groups(pieces: Vec<Piece>, budget: usize, reuse: bool) -> Vec<Grou
         if let Some(group) = groups.last_mut() {
             group.bytes += bytes;
             group.beside += beside;
+            group.read += read;
             group.pieces.push(piece);
         }
         before = if reuse { 0 } else { bytes };
+    }
+    for group in &mut groups {
+        group.beside += scratch.bytes(group.read);
     }
     groups
 }
@@ -127,20 +181,28 @@ mod tests {
     use super::*;
 
     fn piece(i: usize, len: usize) -> Piece {
-        Piece { tensors: i..i + 1, len, in_place: true, beside: 0 }
+        Piece { tensors: i..i + 1, len, read: len, in_place: true, beside: 0 }
     }
 
     #[test]
     fn every_group_has_room_beside_the_piece_before_it() {
         const MIB: usize = 1 << 20;
-        for (budget, sizes) in [(40, vec![2, 6, 30, 8, 2, 2, 2, 38, 2]), (64, vec![10; 40]), (2048, vec![50; 60])] {
+        let many_threads = Scratch { most: 16 * MIB, factor: 2 };
+        for (budget, scratch, sizes) in [
+            (40, Scratch::default(), vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
+            (64, Scratch::default(), vec![10; 40]),
+            (80, many_threads, vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
+            (2048, many_threads, vec![50; 60]),
+        ] {
             for reuse in [false, true] {
                 let pieces: Vec<Piece> = sizes.iter().enumerate().map(|(i, size)| piece(i, size * MIB)).collect();
-                assert!(least(&pieces, reuse).0 <= budget * MIB);
-                let groups = groups(pieces, budget * MIB, reuse);
+                assert!(least(&pieces, scratch, reuse).0 <= budget * MIB);
+                let groups = groups(pieces, scratch, budget * MIB, reuse);
                 let mut before = 0;
                 for group in &groups {
-                    assert!(before + group.bytes <= budget * MIB, "{budget} {group:?}");
+                    assert!(before + group.bytes + group.beside <= budget * MIB, "{budget} {group:?}");
+                    let read: usize = group.pieces.iter().map(|piece| piece.len).sum();
+                    assert_eq!(group.beside, (scratch.most * scratch.factor).min(read * scratch.factor));
                     assert_eq!(group.bytes, group.pieces.iter().map(Piece::bytes).sum::<usize>());
                     before = if reuse { 0 } else { group.pieces.last().map_or(0, Piece::bytes) };
                 }
@@ -153,8 +215,12 @@ mod tests {
     #[test]
     fn the_least_budget_holds_a_piece_and_the_one_before_it_unless_memory_is_reused() {
         let pieces: Vec<Piece> = [100, 700, 900, 300].into_iter().enumerate().map(|(i, len)| piece(i, len)).collect();
-        assert_eq!(least(&pieces, false), (1600, 2));
-        assert_eq!(least(&pieces, true), (900, 2));
-        assert_eq!(least(&[], false), (0, 0));
+        let none = Scratch::default();
+        assert_eq!(least(&pieces, none, false), (1600, 2));
+        assert_eq!(least(&pieces, none, true), (900, 2));
+        assert_eq!(least(&[], none, false), (0, 0));
+        let threads = Scratch { most: 200, factor: 3 };
+        assert_eq!(least(&pieces, threads, true), (900 + 600, 2));
+        assert_eq!(threads.bytes(100), 300, "no more than is read");
     }
 }

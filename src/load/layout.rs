@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::choice::{Choice, LoadOptions};
 use super::cut::Cut;
+use super::groups::Scratch;
 use super::placement::Transform;
 use super::plan;
 use super::wanted::{Conversion, Wanted};
@@ -197,10 +198,8 @@ impl Layout {
                 largest = largest.max(one.placement.segment.span.len() + one.placement.len);
             }
         }
-        // What is read and what is gathered of it, or the queue of direct reads.
-        let at_once = self.choice.threads.max(16 * self.choice.direct_threads);
-        let read = at_once * self.choice.sizes().converted * 2;
-        Ok(bytes + largest + if self.runs.is_empty() { 0 } else { read as u64 })
+        let read = self.runs.iter().map(|run| run.len).sum::<u64>() as usize;
+        Ok(bytes + largest + Scratch::new(&self.choice, &self.wanted).bytes(read) as u64)
     }
 
     /// The bytes of the files that are read or fetched.

@@ -8,12 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::choice::LoadOptions;
-use super::groups::{Group, groups, least, pieces};
+use super::choice::{Choice, LoadOptions};
+use super::groups::{Group, Scratch, groups, least, pieces};
 use super::layout::Layout;
 use super::wanted::Wanted;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Catalog, Checkpoint};
+use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, Block, Exclusive, Recycled, Storage};
 use crate::text;
@@ -64,6 +64,7 @@ pub struct Stream {
     shared: Arc<Shared>,
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
+    choice: Choice,
 }
 
 #[derive(Debug)]
@@ -113,19 +114,28 @@ impl Stream {
         options: StreamOptions,
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
+        // For all at once, as a load does; what is read at a time is too little to try both ways of reading.
+        let mut choice = Choice::new(&checkpoint, &wanted, true, &options.load)?;
+        if choice.backend == Backend::Auto {
+            choice.backend = Backend::Read;
+            "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
+        }
+        let load = LoadOptions { backend: choice.backend, ..options.load };
+        let scratch = Scratch::new(&choice, &wanted);
         let pieces = pieces(&wanted)?;
-        let (least, largest) = least(&pieces, reuse);
+        let (least, largest) = least(&pieces, scratch, reuse);
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
         if budget < least {
             let piece = &pieces[largest];
             let name = text::shown(catalog.table().name(numbers[piece.tensors.start]));
             let beside = if reuse { "" } else { ", beside the one before it, which is still in use" };
+            let threads = if piece.by_way_of(scratch) > 0 { ", and by way of memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
-                "'{name}' takes {} bytes of memory while it is read{beside}: max_host_bytes must be at least {least}, not {budget}",
+                "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_host_bytes must be at least {least}, not {budget}",
                 piece.len
             )));
         }
-        let groups = groups(pieces, budget, reuse);
+        let groups = groups(pieces, scratch, budget, reuse);
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -134,14 +144,19 @@ impl Stream {
             recycled: options.recycled,
             kept: memory::kept(),
         });
-        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: options.load };
+        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
             move || shared.read_all(reading)
         });
         let reader = reader.map_err(|error| Error::io(Path::new("stream"), "start a thread", error))?;
-        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id() })
+        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice })
+    }
+
+    /// How files are read, and why.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
     }
 
     /// The most bytes that tensors take which are read, wait, or were taken last.

@@ -147,6 +147,37 @@ def test_a_tensor_that_is_too_large_for_the_budget_is_named_with_the_least_that_
     assert weights.stream().max_host_bytes >= needed
 
 
+def test_one_line_says_how_a_stream_reads_and_why(models: Path, caplog: pytest.LogCaptureFixture) -> None:
+    weights = max_weights.load_weights(models / "minilm.safetensors")
+    for options, message in (
+        ({"backend": "direct", "threads": 3}, "stream: direct, 3 threads, in the page cache: it was asked for"),
+        ({"backend": "mmap", "threads": 1}, "stream: read, 1 threads, in the page cache: it was asked for"),
+        ({"threads": 2}, "stream: read, 2 threads, in the page cache: the bytes are in the page cache"),
+    ):
+        list(weights.stream("pooler"))  # reads what may have been forgotten
+        caplog.clear()
+        with caplog.at_level("INFO", "max_weights"):
+            list(weights.stream("pooler", **options))
+        assert [record.message for record in caplog.records] == [message]
+
+
+def test_memory_of_many_threads_counts(tmp_path: Path) -> None:
+    path = large(tmp_path, 6, 16 * MIB)
+    path.read_bytes()  # from the page cache a thread reads 256 KiB at a time
+    weights = max_weights.load_weights(path)
+    few, many = (least(weights, dtype={"*": "float16"}, threads=threads) for threads in (2, 48))
+    assert few == 2 * 32 * MIB + 2 * 256 * 1024
+    assert many == 2 * 32 * MIB + 48 * 256 * 1024
+    assert least(weights, threads=48) == 2 * 16 * MIB, "what goes to where it stays needs nothing beside it"
+    assert len(list(weights.stream(dtype={"*": "float16"}, threads=48, max_host_bytes=many))) == 6
+
+
+def least(weights: Any, **options: Any) -> int:
+    with pytest.raises(ValueError, match="max_host_bytes must be at least") as caught:
+        weights.stream(max_host_bytes=1, **options)
+    return int(str(caught.value).split("at least ")[1].split(",")[0])
+
+
 def test_reused_memory_is_at_addresses_that_repeat(tmp_path: Path) -> None:
     weights = max_weights.load_weights(large(tmp_path, 40, 2 * MIB))
     first = []

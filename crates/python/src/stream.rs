@@ -70,6 +70,12 @@ impl TensorStream {
         self.stream.budget()
     }
 
+    /// How files are read, and why, in words.
+    #[getter]
+    fn choice(&self) -> String {
+        self.stream.choice().to_string()
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
