@@ -556,6 +556,15 @@ def plan_tensors(
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 
 @final
+class Ahead:
+    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk."""
+
+    def __new__(
+        cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool
+    ) -> Self: ...  # fmt: skip
+    def take(self, position: int) -> None:
+        """Says that the weight at this position is going to be taken now."""
+
 class TensorStream:
     """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
     dtype beside it (None: as it is), in this order.

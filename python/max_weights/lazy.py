@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import load_tensors
+from max_weights._core import Ahead, load_tensors
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.loading import dtypes_wanted, own_dtype, renamed_by
@@ -37,9 +37,10 @@ def lazy_state_dict(
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
     dtypes = dtypes_wanted([infos[name] for name in new_names], dtype, packed)
     nodes = dict(node.items())
+    ahead = Ahead(node, list(new_names), dtypes, bool(copy))
     return {
-        new: LazyTensor(nodes[name], infos[name], wanted, bool(copy))
-        for (name, new), wanted in zip(new_names.items(), dtypes, strict=True)
+        new: LazyTensor(nodes[name], infos[name], wanted, bool(copy), (ahead, position))
+        for position, ((name, new), wanted) in enumerate(zip(new_names.items(), dtypes, strict=True))
     }
 
 
@@ -48,13 +49,16 @@ class LazyTensor:
     torch tensors. Nothing is kept here: who takes it twice reads it twice.
     """
 
-    __slots__ = ("_copy", "_info", "_node", "_wanted")
+    __slots__ = ("_ahead", "_copy", "_info", "_node", "_wanted")
 
-    def __init__(self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool) -> None:
+    def __init__(
+        self, node: WeightsNode, info: WeightInfo, wanted: DType | None, copy: bool, ahead: tuple[Ahead, int]
+    ) -> None:
         self._node = node
         self._info = info
         self._wanted = wanted
         self._copy = copy
+        self._ahead = ahead
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         """Read the tensor, or the part of it that the index says.
@@ -73,6 +77,8 @@ class LazyTensor:
             part = self._node[index if isinstance(index, tuple) else (index,)]
             converted = part if self._wanted is None else part.astype(self._wanted)
             return from_dlpack(converted.copy() if self._copy and converted is part else converted)
+        ahead, position = self._ahead
+        ahead.take(position)  # the rest of the tensors is probably wanted, too
         (buffer,), _ = load_tensors(self._node, [info.name], [self._wanted], own=self._copy, outs={})
         taken: torch.Tensor = own_dtype(from_dlpack(buffer), info)
         return taken

@@ -15,6 +15,7 @@ mod job;
 mod layout;
 mod placement;
 mod plan;
+mod prefetch;
 mod slice;
 mod stream;
 mod wanted;
@@ -26,6 +27,7 @@ pub use digest::{check_digests, digests};
 pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
+pub use prefetch::Prefetch;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};
 

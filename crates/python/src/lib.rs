@@ -20,6 +20,7 @@ mod one_file;
 mod open;
 mod pickle;
 mod plan;
+mod prefetch;
 mod reserved;
 mod shared;
 mod slices;
@@ -60,6 +61,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pickle::PickledFile>()?;
     module.add_class::<slices::WeightSlice>()?;
     module.add_class::<stream::TensorStream>()?;
+    module.add_class::<prefetch::Ahead>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<weights::WeightsNode>()?;
     module.add_function(function!(blocks::dequantize, module)?)?;

@@ -1,0 +1,45 @@
+//! Reading ahead of tensors that are taken one by one.
+
+use max_weights::load::Prefetch;
+use pyo3::prelude::*;
+
+use crate::ending::detached;
+use crate::error::Outcome;
+use crate::weights::WeightsNode;
+
+/// Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its threads end by themselves,
+/// and with it.
+///
+/// Args:
+///     node: Any node of the tree.
+///     names: Full names.
+///     dtypes: One for each; None for that of the file.
+///     own: Weights get memory of their own.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct Ahead {
+    prefetch: Prefetch,
+}
+
+#[pymethods]
+impl Ahead {
+    #[new]
+    fn new(
+        node: &Bound<'_, WeightsNode>,
+        names: Vec<String>,
+        dtypes: Vec<Option<Bound<'_, PyAny>>>,
+        own: bool,
+    ) -> Outcome<Self> {
+        let (py, node) = (node.py(), node.get());
+        let checkpoint = node.shared().checkpoint()?;
+        let asked = node.asked(&names, &dtypes, None)?;
+        let prefetch = detached(py, || {
+            Ok::<_, max_weights::error::Error>(Prefetch::new(&checkpoint, &asked.wanted(node.catalog())?, own))
+        })?;
+        Ok(Self { prefetch })
+    }
+
+    /// Says that the weight at this position is going to be taken now.
+    fn take(&self, py: Python<'_>, position: usize) {
+        detached(py, || self.prefetch.take(position));
+    }
+}
