@@ -150,13 +150,17 @@ impl Shared {
         ahead.filter(|job| !job.taken.load(Ordering::Relaxed))
     }
 
-    /// The first job to do, if it is near, and comes from a disk, and there is memory for it.
+    /// The first job to do, if it is near, and comes from a disk, and there is memory for it. What is cached is not asked for again.
     fn needs_more(&self) -> Option<&Fetch> {
-        let first = self.waiting(AHEAD / 2).next()?;
         let checkpoint = self.checkpoint.upgrade()?;
-        let (offset, len) = (first.bytes.start, first.bytes.end - first.bytes.start);
-        let cold = checkpoint.file(first.file).is_ok_and(|file| file.is_cached(offset, len) == Some(false));
-        (cold && available_memory().is_none_or(|available| available > 2 * AHEAD)).then_some(first)
+        let is_cold = |job: &&Fetch| {
+            let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
+            let cold = checkpoint.file(job.file).is_ok_and(|file| file.is_cached(offset, len) == Some(false));
+            job.taken.fetch_or(!cold, Ordering::Relaxed);
+            cold
+        };
+        let first = self.waiting(AHEAD / 2).find(is_cold)?;
+        available_memory().is_none_or(|available| available > 2 * AHEAD).then_some(first)
     }
 
     /// Fetches until enough is ahead, or nobody wants it any more.
