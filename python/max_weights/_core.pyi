@@ -557,7 +557,9 @@ def plan_tensors(
 
 @final
 class Ahead:
-    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk."""
+    """Fetches the pages that follow the weight that is taken, in the order of the files, if they come from a disk. Its
+    threads end by themselves, and with it.
+    """
 
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool
