@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from max_weights.benching import BenchResult, bench
     from max_weights.buffer import Buffer
     from max_weights.devices import DeviceRef, virtual_devices
+    from max_weights.dropin import patch, patched, unpatch
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
         ClosedError,
@@ -71,6 +72,8 @@ __all__ = [
     "load_weights",
     "nn",
     "numpy",
+    "patch",
+    "patched",
     "quantize",
     "release_memory",
     "safetensors",
@@ -79,6 +82,7 @@ __all__ = [
     "sharding",
     "show_versions",
     "torch",
+    "unpatch",
     "virtual_devices",
     "weights_format",
 ]
@@ -115,6 +119,8 @@ _HOMES = {
     "load_weights": "max_weights.weights",
     "nn": "max_weights.nn",
     "numpy": "max_weights.numpy",
+    "patch": "max_weights.dropin",
+    "patched": "max_weights.dropin",
     "quantize": "max_weights.quantization",
     "release_memory": "max_weights._core",
     "safetensors": "max_weights.safetensors",
@@ -123,6 +129,7 @@ _HOMES = {
     "sharding": "max_weights.sharding",
     "show_versions": "max_weights.versions",
     "torch": "max_weights.torch",
+    "unpatch": "max_weights.dropin",
     "virtual_devices": "max_weights.devices",
     "weights_format": "max_weights.weights",
 }

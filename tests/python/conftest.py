@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,17 @@ def make_file(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """A folder for PYTHONPATH with the metadata of an installed package: the entry points of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    folder = tmp_path / "site/max_weights_under_test-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: max_weights_under_test\nVersion: 1\n")
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name}_under_test = {value}" for name, value in entries.items())]
+    (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return os.pathsep.join([str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -13,6 +13,7 @@ MODULES = [
     "max_weights",
     "max_weights.buffer",
     "max_weights.devices",
+    "max_weights.dropin",
     "max_weights.dtype",
     "max_weights.errors",
     "max_weights.graph",

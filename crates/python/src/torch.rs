@@ -78,6 +78,12 @@ impl TorchFile {
         Ok(file)
     }
 
+    /// Every class and function that the pickle names, in the order of their first places.
+    #[getter]
+    fn globals(&self) -> Outcome<Vec<String>> {
+        Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
+    }
+
     /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, or not at all where `data` is false.
     #[pyo3(signature = (builder, *, data))]
     fn build<'py>(slf: &Bound<'py, Self>, builder: &Bound<'py, PyAny>, data: bool) -> Outcome<Bound<'py, PyAny>> {

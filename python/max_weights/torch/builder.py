@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import TorchFile, printable
 from max_weights.errors import UnsupportedError
+from max_weights.torch.opened import at_path
 
 if TYPE_CHECKING:
     MapLocation = (
@@ -18,49 +19,90 @@ if TYPE_CHECKING:
     )
     Place = tuple[torch.UntypedStorage, str, int, tuple[int, ...], tuple[int, ...]]
 
-__all__ = ["load"]
+__all__ = ["Loading", "load"]
 
 
-def load(path: str | os.PathLike[str], map_location: MapLocation = "cpu", *, mmap: bool = True) -> Any:
-    """What `torch.load(path, weights_only=True)` returns: the same nested values, with torch tensors.
+def load(
+    f: str | os.PathLike[str] | IO[bytes],
+    map_location: MapLocation = "cpu",
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = True,
+    mmap: bool | None = True,
+    encoding: str = "utf-8",
+) -> Any:
+    """What `torch.load(f, weights_only=True)` returns: the same nested values, with torch tensors.
 
     No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. Where
     a storage is stored as it is, tensors are views of private pages of the file: nothing is read before it is used, and
     writing to them changes neither the file nor another process.
 
     Args:
-        path: A file that `torch.save` wrote, of any version from 0.1.10 on.
+        f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. An object that
+            reads a file of the disk from its start is taken as that file, and stays where it is; of another, such as
+            `io.BytesIO`, the rest is read.
         map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
             location, or None for where they were saved.
-        mmap: Map the file; otherwise all storages are read now.
+        pickle_module: None: no other unpickler is asked.
+        weights_only: True or None, which are the same here.
+        mmap: Map the file; with False or None all storages are read now.
+        encoding: Of the byte strings of Python 2; there is the one.
 
     Raises:
         UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
-            made of. `load_weights` reads the tensors of such a file.
+            made of; `load_weights` reads the tensors of such a file. Or an argument asks for what could run code.
         FormatError: the file is damaged.
+        ArgumentError: `f` is neither a path nor a file object that gives bytes.
     """
-    file = TorchFile(path, backend="auto" if mmap else "read")
-    return file.build(Builder(map_location), data=not _is_meta(map_location))
+    if pickle_module is not None or weights_only is False or encoding != "utf-8":
+        raise UnsupportedError(
+            "only weights and plain values are loaded here, without code: pickle_module=, weights_only=False and "
+            "another encoding= are for torch.load, which can run what the file says"
+        )
+    with at_path(f) as path:
+        return Loading(path, map_location, mmap=bool(mmap)).value()
+
+
+class Loading:
+    """A file that is open to be loaded."""
+
+    def __init__(self, path: str | os.PathLike[str], map_location: MapLocation, *, mmap: bool) -> None:
+        self._file = TorchFile(path, backend="auto" if mmap else "read")
+        self._builder = Builder(map_location)
+
+    @property
+    def globals(self) -> list[str]:
+        """Every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
+        return self._file.globals
+
+    @property
+    def raised(self) -> Exception | None:
+        """What the function given as `map_location` raised."""
+        return self._builder.raised
+
+    def value(self) -> Any:
+        """The value."""
+        return self._file.build(self._builder, data=not _is_meta(self._builder.map_location))
 
 
 class Builder:
     """Makes what only torch can, from what the Rust core found in the file."""
 
     def __init__(self, map_location: MapLocation) -> None:
-        self._map_location = map_location
+        self.map_location = map_location
         self.raised: Exception | None = None
         """What the caller's own function raised."""
 
     def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
         """A storage of these bytes, a DLPack capsule or None, where `map_location` puts one from `location`."""
-        where = self._map_location
+        where = self.map_location
         if isinstance(where, dict):
             where = where.get(location, location)
         if where is None:
             where = location
         if _is_meta(where):
             return torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
-        tensor = from_dlpack(data) if size else torch.empty(0, dtype=torch.uint8)
+        tensor = from_dlpack(data) if size else torch.empty(0, dtype=torch.uint8, device="cpu")
         storage = tensor.untyped_storage()
         if isinstance(where, (str, torch.device)):
             return storage if str(where) == "cpu" else _restored(storage, str(where))

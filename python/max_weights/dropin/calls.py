@@ -1,0 +1,55 @@
+"""What became of the calls of a replacement: served by us, or handed over to what it replaces."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from max_weights._core import printable
+
+__all__ = ["Calls", "Counter"]
+
+_log = logging.getLogger("max_weights.dropin")
+
+
+class Calls(NamedTuple):
+    """How many calls of a replaced function we served, and how many went to the original."""
+
+    served: int
+    handed_over: int
+
+
+class Counter:
+    """Counts the calls of one replacement, and says once for each reason why one was handed over."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.active = True
+        """Whether calls are to be served; what still holds the replacement after `unpatch` calls the original."""
+        self._lock = threading.Lock()
+        self._served = 0
+        self._handed_over = 0
+        self._reasons: set[str] = set()
+
+    def served(self) -> None:
+        """Count a call that we served."""
+        with self._lock:
+            self._served += 1
+
+    def handed_over(self, reason: str | Exception) -> None:
+        """Count a call that goes to the original; a reason is logged once, exceptions by their kind."""
+        kind = reason if isinstance(reason, str) else type(reason).__name__
+        with self._lock:
+            self._handed_over += 1
+            known = kind in self._reasons
+            self._reasons.add(kind)
+        if not known:
+            said = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
+            _log.info("%s: handed over to the original: %s", self.name, said)
+
+    @property
+    def calls(self) -> Calls:
+        """The numbers so far."""
+        with self._lock:
+            return Calls(self._served, self._handed_over)

@@ -1,0 +1,204 @@
+"""`patch` and `unpatch`: which functions are replaced, wherever a loaded module has them, and when they come later."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from max_weights._core import shown
+from max_weights.dropin.calls import Calls, Counter
+
+__all__ = ["patch", "patched", "unpatch"]
+
+_log = logging.getLogger("max_weights.dropin")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A name of another library, and where its replacement is made."""
+
+    module: str
+    """The module by whose import the name is there."""
+    name: str
+    maker: str
+    """`module:function`, called with the original and a `Counter`."""
+    homes: tuple[str, ...]
+    """The modules that define the original; what comes from another is somebody else's replacement."""
+
+    @property
+    def full_name(self) -> str:
+        """The name as a program writes it."""
+        return f"{self.module}.{self.name}"
+
+
+_SAFETENSORS = "max_weights.dropin.safetensors_functions"
+TARGETS = (
+    Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
+    Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:function_of_torch", ("safetensors.torch",)),
+    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function_of_torch", ("safetensors.torch",)),
+    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function_of_numpy", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function_of_numpy", ("safetensors.numpy",)),
+    Target("torch", "load", "max_weights.dropin.torch_load:replacement", ("torch.serialization",)),
+    Target("gguf", "GGUFReader", "max_weights.dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An original and what replaces it."""
+
+    original: Any
+    replacement: Any
+    counter: Counter
+
+
+class _State:
+    """What is replaced in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.active = False
+        self.pairs: dict[str, Pair] = {}
+        """By full name; made once, so that a second `patch` puts the same objects in place."""
+
+
+_state = _State()
+
+
+def patch() -> None:
+    """Have this program load its checkpoints by max_weights: replaces functions of other libraries by ours.
+
+    Replaced are `safetensors.safe_open`, `load_file` and `load` of `safetensors.torch` and `safetensors.numpy`,
+    `torch.load` and `gguf.GGUFReader`, in every module that is loaded, under whatever name it imported them, and in
+    their libraries when these are imported later. A call that we do not serve (another device than the CPU,
+    `weights_only=False`, a damaged file …) goes to the original, whose result or error it then has; one line of the
+    logger `max_weights.dropin`, at level INFO, says so once for each reason. To do it twice changes nothing. Forked
+    processes are patched too; for spawned ones set `MAX_WEIGHTS_PATCH=1`.
+    """
+    with _state.lock:
+        _state.active = True
+        for pair in _state.pairs.values():
+            pair.counter.active = True
+        for module in dict.fromkeys(target.module for target in TARGETS):
+            if module in sys.modules:
+                importlib.import_module(module)  # waits where another thread is importing it
+                _make_pairs(module)
+        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+        _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()})
+
+
+def unpatch() -> None:
+    """Put the originals back, wherever a loaded module has one of our replacements. Handles and readers that were
+    opened meanwhile go on working. What others have put in place since stays, and calls the originals.
+    """
+    with _state.lock:
+        _state.active = False
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+        for pair in _state.pairs.values():
+            pair.counter.active = False
+        _exchange({id(pair.replacement): pair.original for pair in _state.pairs.values()})
+
+
+def patched() -> Mapping[str, Calls]:
+    """What is replaced in this process, by full name such as `torch.load`, and how many calls of it we served and
+    handed over; empty where nothing is. A library that is not imported yet is not in it.
+    """
+    with _state.lock:
+        pairs = _state.pairs if _state.active else {}
+        return MappingProxyType({name: pair.counter.calls for name, pair in pairs.items()})
+
+
+def _make_pairs(module: str) -> None:
+    """Make the replacements for what a loaded module has."""
+    for target in TARGETS:
+        if target.module != module or target.full_name in _state.pairs:
+            continue
+        original = getattr(sys.modules[module], target.name, None)
+        if getattr(original, "__module__", None) not in target.homes:
+            if original is not None:
+                found = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
+                _log.info("%s stays as it is: it is %s, which is not the library's own", target.full_name, found)
+            continue
+        where, _, function = target.maker.partition(":")
+        counter = Counter(target.full_name)
+        try:
+            replacement = getattr(importlib.import_module(where), function)(original, counter)
+        except Exception as error:
+            # A version of the library that we do not know: the program goes on with what it has.
+            counter.handed_over(error)
+            continue
+        _state.pairs[target.full_name] = Pair(original, replacement, counter)
+
+
+def _exchange(by_id: Mapping[int, Any], modules: Sequence[str] | None = None) -> None:
+    """Replace values by identity in the namespaces of all loaded modules, or of these."""
+    wanted = by_id.keys()
+    for name in list(sys.modules) if modules is None else modules:
+        module = sys.modules.get(name)
+        # Our own modules keep the originals that they hand over to. Some entries are no modules.
+        if name.partition(".")[0] == "max_weights" or not isinstance(module, ModuleType):
+            continue
+        namespace = vars(module)
+        if wanted.isdisjoint(map(id, list(namespace.values()))):
+            continue
+        for key, value in list(namespace.items()):
+            if id(value) in wanted:
+                namespace[key] = by_id[id(value)]
+
+
+def _imported(module: str) -> None:
+    """Replace what the library that was just imported has; nobody else can have it yet."""
+    with _state.lock:
+        if _state.active:
+            _make_pairs(module)
+            package = module.partition(".")[0]
+            inside = [name for name in list(sys.modules) if name.partition(".")[0] == package]
+            _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()}, inside)
+
+
+class _Finder(MetaPathFinder):
+    """Finds nothing itself: it sees to it that a library is patched when it has been imported."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        """The spec that the other finders have, with a loader that tells us."""
+        if name not in _LIBRARIES or name in _finding.names:
+            return None
+        _finding.names.add(name)
+        try:
+            spec = find_spec(name)
+        finally:
+            _finding.names.discard(name)
+        if spec is not None and spec.loader is not None:
+            _tell(spec.loader, name)
+        return spec
+
+
+class _Finding(threading.local):
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+
+_finding = _Finding()
+_LIBRARIES = frozenset(target.module for target in TARGETS)
+
+
+def _tell(loader: Any, name: str) -> None:
+    """Have a loader call us when it has run the module."""
+    run: Callable[[ModuleType], None] = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        run(module)
+        _imported(name)
+
+    loader.exec_module = exec_module

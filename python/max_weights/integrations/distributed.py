@@ -1,0 +1,153 @@
+"""torch's distributed checkpoints: `torch.distributed.checkpoint` reads safetensors, GGUF and PyTorch files."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from max_weights._core import shown
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
+from max_weights.weights import load_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from max_weights._core import WeightInfo, WeightsNode
+
+    Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+__all__ = ["WeightsReader"]
+
+
+class WeightsReader(StorageReader):
+    """What `torch.distributed.checkpoint.load(state_dict, storage_reader=WeightsReader(path))` reads from.
+
+    Every process reads the parts that its plan asks for, and nothing else: whole tensors straight into their
+    destinations, of others the byte runs of their slices. Packed weights of GGUF are decoded to float32.
+
+    Args:
+        path: What `load_weights` takes: a file, a folder, an index of shards, a list of files.
+
+    Raises:
+        FormatError: a file is damaged.
+        MissingFileError: there is none.
+    """
+
+    def __init__(self, path: Paths) -> None:
+        self.reset()
+        self._open(path)
+
+    def _open(self, path: Paths) -> None:
+        self._path = path
+        self._weights: WeightsNode = load_weights(path)
+        self._infos: dict[str, WeightInfo] = {info.name: info for info in self._weights.infos()}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin another load, of the checkpoint at this path if there is one."""
+        self._load_id: str | None = None
+        if checkpoint_id is not None:
+            self._open(checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether there is something at this path."""
+        return os.path.exists(checkpoint_id)
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """The dtypes and shapes of all weights; each is one chunk."""
+        tensors, places = {}, {}
+        for name, info in self._infos.items():
+            shape = torch.Size(info.logical_shape)
+            start = torch.Size([0] * len(shape))
+            chunk = ChunkStorageMetadata(offsets=start, sizes=shape)
+            tensors[name] = TensorStorageMetadata(TensorProperties(dtype=_dtype(info)), shape, [chunk])
+            places[MetadataIndex(name, start)] = name
+        return Metadata(
+            state_dict_metadata=tensors,  # type: ignore[arg-type]
+            storage_data=places,
+            storage_meta=StorageMeta(load_id=self._load_id),
+        )
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_: Any, **__: Any) -> None:
+        """Nothing is to be set up: the files are open."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """The plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read what the plan asks for; everything is there when this returns.
+
+        Raises:
+            ArgumentError: a destination has another shape than what is to go there.
+        """
+        items = [(item, planner.resolve_tensor(item).detach()) for item in plan.items]
+        whole: dict[str, torch.Tensor] = {}
+        parts = []
+        for item, target in items:
+            name = item.storage_index.fqn
+            if target.shape != item.lengths:
+                raise ArgumentError(
+                    f"'{shown(name)}': a part of shape {tuple(item.lengths)} is to go to a tensor of shape "
+                    f"{tuple(target.shape)}"
+                )
+            if name not in whole and self._goes_straight(name, item.lengths, target):
+                whole[name] = target
+            else:
+                parts.append((item, target))
+        if whole:
+            self._weights.load(whole.__contains__, framework="torch", out=whole)
+        if parts:
+            wanted = {item.storage_index.fqn for item, _ in parts}
+            packed = {name: DType.float32 for name in wanted if self._infos[name].encoding is not None}
+            lazy = self._weights.lazy_state_dict(wanted.__contains__, dtype=packed or None)
+            for item, target in parts:
+                index = tuple(
+                    slice(offset, offset + length)
+                    for offset, length in zip(item.storage_offsets, item.lengths, strict=True)
+                )
+                target.copy_(lazy[item.storage_index.fqn][index if index else ...])
+        for item, target in items:
+            planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _goes_straight(self, name: str, lengths: torch.Size, target: torch.Tensor) -> bool:
+        info = self._infos[name]
+        return (
+            info.encoding is None
+            and isinstance(info.dtype, DType)
+            and target.dtype == _dtype(info)
+            and target.device.type == "cpu"
+            and target.is_contiguous()
+            and math.prod(lengths) == math.prod(info.shape)
+        )
+
+
+def _dtype(info: WeightInfo) -> torch.dtype:
+    if info.encoding is not None:
+        return torch.float32
+    if isinstance(info.dtype, DType):
+        return info.dtype.to_torch()
+    found: torch.dtype = getattr(torch, info.dtype)
+    return found

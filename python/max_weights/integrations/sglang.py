@@ -1,0 +1,29 @@
+"""sglang: its iterators over safetensors files, hooked by the entry point of group `sglang.srt.plugins`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+__all__ = ["register"]
+
+_ITERATORS = ("safetensors_weights_iterator", "buffered_multi_thread_safetensors_weights_iterator")
+
+
+def register() -> None:
+    """Hook sglang's iterators, if `MAX_WEIGHTS_PATCH=1` asks for it. sglang goes on if this fails, and says so."""
+    if os.environ.get("MAX_WEIGHTS_PATCH") != "1":
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    for name in _ITERATORS:
+        HookRegistry.register(f"sglang.srt.model_loader.weight_utils.{name}", _iterate, HookType.AROUND)
+
+
+def _iterate(original: Callable[..., Any], hf_weights_files: Iterable[str], *arguments: Any, **options: Any) -> Any:
+    """The tensors of these files, in the order in which sglang's iterators give files."""
+    del original, arguments
+    from max_weights.integrations.streamed import streamed
+
+    return streamed(hf_weights_files, drop_cache=bool(options.get("drop_cache_after_load", False)))

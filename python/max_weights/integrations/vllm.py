@@ -1,0 +1,63 @@
+"""vLLM: the load format `max_weights`, registered by the entry point of group `vllm.general_plugins`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from typing import Any
+
+__all__ = ["register"]
+
+_OURS = ("max_host_bytes", "backend", "threads", "drop_cache")
+_FILTERS = ("local_expert_ids", "_encoder_only_lm_prefixes")
+
+
+def register() -> None:
+    """Register `--load-format max_weights`. Its options, in `--model-loader-extra-config`, are `max_host_bytes`,
+    `backend`, `threads` and `drop_cache` of `WeightsNode.stream`. What is raised here would end vLLM: nothing is.
+    """
+    try:
+        _register()
+    except Exception as error:
+        import logging
+
+        logging.getLogger("max_weights.integrations").warning(
+            "vLLM does not know the load format max_weights: %r", error
+        )
+
+
+def _register() -> None:
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    from max_weights.integrations.streamed import streamed
+
+    @register_model_loader("max_weights")
+    class MaxWeightsLoader(DefaultModelLoader):  # type: ignore[misc]
+        """vLLM's own loader, which finds the files; safetensors files are read by max_weights."""
+
+        def __init__(self, load_config: Any) -> None:
+            given = dict(load_config.model_loader_extra_config or {})
+            self._options = {name: given.pop(name) for name in _OURS if name in given}
+            # The files are found as for the format "auto", with vLLM's own options.
+            known = copy.copy(load_config)
+            object.__setattr__(known, "load_format", "auto")
+            object.__setattr__(known, "model_loader_extra_config", given)
+            super().__init__(known)
+
+        def _get_weights_iterator(self, source: Any) -> Any:
+            # Models that leave files or experts out are vLLM's to filter.
+            if any(getattr(self, name, None) is not None for name in _FILTERS) or getattr(
+                source, "is_unused_weight", None
+            ):
+                return super()._get_weights_iterator(source)
+            given = {**vars(source), "model_name_or_path": source.model_or_path}
+            wanted = inspect.signature(self._prepare_weights).parameters
+            _, files, use_safetensors, *_ = self._prepare_weights(*(given[name] for name in wanted))
+            if not use_safetensors:
+                return super()._get_weights_iterator(source)
+            if not getattr(self, "counter_before_loading_weights", 1.0):
+                self.counter_before_loading_weights = time.perf_counter()
+            options = self._options
+            return ((source.prefix + name, tensor) for name, tensor in streamed(sorted(files), **options))

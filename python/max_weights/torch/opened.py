@@ -1,0 +1,74 @@
+"""File objects that a checkpoint is loaded from: the file that one stands for, or its bytes in memory."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from max_weights._core import shown
+from max_weights.errors import ArgumentError
+
+__all__ = ["at_path", "path_of"]
+
+_COPIED_AT_A_TIME = 1 << 24
+
+
+def path_of(file: object) -> str | None:
+    """The path of the file that this object reads from its first byte on; None where there is none that surely is.
+
+    What unpacks, decrypts or cuts out a part of a file has a name too, and other bytes than the file of that name.
+    """
+    file = getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
+    file = getattr(file, "f", file) if type(file).__module__ == "fsspec.implementations.local" else file
+    raw = file.raw if isinstance(file, (io.BufferedReader, io.BufferedRandom)) else file
+    if type(raw) is not io.FileIO or not isinstance(raw.name, (str, bytes)):
+        return None
+    try:
+        if file.tell() != 0:  # type: ignore[attr-defined]
+            return None
+        if raw.writable():
+            file.flush()  # type: ignore[attr-defined]
+        path = os.fsdecode(raw.name)
+        return path if os.path.samestat(os.fstat(raw.fileno()), os.stat(path)) else None
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
+    """A path at which the rest of a file object can be opened; a path is itself.
+
+    Raises:
+        ArgumentError: it is neither a path nor a file object that is open for reading bytes.
+    """
+    if isinstance(file, (str, os.PathLike)):
+        yield file
+    elif (path := path_of(file)) is not None:
+        yield path
+    else:
+        _require_readable(file)
+        # Memory with a path: it can be mapped, so that the bytes are copied once.
+        number = os.memfd_create("checkpoint")
+        try:
+            while part := file.read(_COPIED_AT_A_TIME):
+                _write(number, part)
+            yield f"/proc/self/fd/{number}"
+        finally:
+            os.close(number)
+
+
+def _require_readable(file: Any) -> None:
+    if not callable(getattr(file, "read", None)) or isinstance(file, io.TextIOBase):
+        raise ArgumentError(
+            f"a checkpoint is loaded from a path or a file object that gives bytes, not {shown(type(file).__name__)}: "
+            "open the file in mode 'rb'"
+        )
+
+
+def _write(number: int, part: bytes) -> None:
+    rest = memoryview(part)
+    while rest:
+        rest = rest[os.write(number, rest) :]

@@ -1,0 +1,82 @@
+"""Programs that load models with other libraries have the same ones patched and unpatched, in every kind of process."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("patched_program.py")
+LIBRARIES = ["transformers", "accelerate", "peft", "timm", "diffusers", "sentence_transformers"]
+HERE = [name for name in LIBRARIES if importlib.util.find_spec(name) is not None]
+ALL = {"safetensors.safe_open", "safetensors.torch.load", "safetensors.torch.load_file", "torch.load"}
+
+
+def run(*arguments: Any, **environment: str) -> dict[str, Any]:
+    """What the program prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "MAX_WEIGHTS_PATCH"} | environment
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    run(PROGRAM, folder, "make", *HERE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> dict[str, Any]:
+    found = run(PROGRAM, folder, "none", *HERE)
+    assert found.pop("served") == []
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_library_is_among_those_that_were_tried(expected: dict[str, Any], library: str) -> None:
+    if library not in HERE:
+        pytest.skip(f"{library} is not installed")
+    assert expected[library]
+
+
+@pytest.mark.parametrize("how", ["before", "after", "fork"])
+def test_models_are_the_same_patched(folder: Path, expected: dict[str, Any], how: str) -> None:
+    found = run(PROGRAM, folder, how, *HERE)
+    assert set(found.pop("served")) >= (ALL if "diffusers" in HERE else {"safetensors.safe_open", "torch.load"})
+    assert found == expected
+
+
+def test_models_are_the_same_and_not_ours_when_unpatched(folder: Path, expected: dict[str, Any]) -> None:
+    found = run(PROGRAM, folder, "again", *HERE)
+    assert found.pop("served") == []
+    assert found == expected
+
+
+def test_spawned_processes_are_patched_where_the_environment_says_so(
+    folder: Path,
+    expected: dict[str, Any],
+    installed: str,
+) -> None:
+    found = run(PROGRAM, folder, "spawn", "transformers", PYTHONPATH=installed, MAX_WEIGHTS_PATCH="1")
+    assert set(found.pop("served")) >= {"safetensors.safe_open", "torch.load"}
+    assert found == {"transformers": expected["transformers"]}
+
+
+def test_a_program_is_run_patched_and_so_are_the_processes_that_it_starts(
+    folder: Path,
+    expected: dict[str, Any],
+    installed: str,
+) -> None:
+    for how in ("none", "spawn"):
+        found = run("-m", "max_weights.run", PROGRAM, folder, how, "transformers", PYTHONPATH=installed)
+        assert set(found.pop("served")) >= {"safetensors.safe_open", "torch.load"}, how
+        assert found == {"transformers": expected["transformers"]}
