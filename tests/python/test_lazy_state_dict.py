@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import harness
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
+import harness
 import max_weights
 from max_weights.lazy import LazyTensor
 
