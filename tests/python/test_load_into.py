@@ -408,3 +408,15 @@ def test_a_rank_has_its_part_of_each_weight(tmp_path: Path, device: str) -> None
     whole = nn.Linear(6, 4, device=device)
     with pytest.raises(ValueError, match=re.escape("the file has the shape [4, 3], and the module [4, 6]")):
         load_into(whole, path, shard=shard)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_function_may_cut_several_axes(tmp_path: Path, device: str) -> None:
+    from max_weights.sharding import ShardingStrategy
+
+    weight = torch.arange(48.0).reshape(6, 8)
+    path = saved(tmp_path, {"weight": weight})
+    module = nn.Linear(4, 3, bias=False, device=device)
+    corner = ShardingStrategy(2, lambda weight, rank, ranks: weight[rank * 6 // ranks :, rank * 8 // ranks :])
+    load_into(module, path, shard=(1, 2, {"weight": corner}))
+    assert torch.equal(module.weight, weight[3:, 4:])

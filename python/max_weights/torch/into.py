@@ -149,7 +149,7 @@ class _Plan:
             packed = info.encoding is not None and self._dtypes[new] is None
             shape = list(info.shape if packed else info.logical_shape)
             if isinstance(part, Pieces):
-                self.problems.append(f"'{shown(new)}': the shard cuts several axes; load_into takes cuts of one")
+                shape = [int(size) for size in part.shape]
             elif part is not None:
                 axis, ranges = part
                 shape[axis] = sum(stop - start for start, stop in ranges)
