@@ -30,6 +30,7 @@ ORDER = (
     "loading",
     "loading_cold",
     "slices_of_a_rank",
+    "load_into",
     "beside_a_read",
     "shards_of_a_file",
     "names",

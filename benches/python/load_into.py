@@ -15,6 +15,7 @@ from report import Column, Report, Target
 
 TITLE = "A sharded checkpoint into a model of transformers"
 STOCK = "from_pretrained"
+PATCHED = "from_pretrained, after patch()"
 LAZY = "from_pretrained(state_dict=lazy_state_dict())"
 CASE = "model"
 
@@ -57,6 +58,13 @@ def _stock(path: Path) -> Callable[[], object]:
     return lambda: _touched(LlamaForCausalLM.from_pretrained(path, dtype=torch.bfloat16))
 
 
+def _patched(path: Path) -> Callable[[], object]:
+    import max_weights
+
+    max_weights.patch()
+    return _stock(path)
+
+
 def _lazy(path: Path) -> Callable[[], object]:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -94,7 +102,7 @@ def _into_own(path: Path) -> Callable[[], object]:
 
 
 OWN = "load_into(copy=True)"
-CASES: harness.Cases = {CASE: {harness.OURS: _into, OWN: _into_own, LAZY: _lazy, STOCK: _stock}}
+CASES: harness.Cases = {CASE: {harness.OURS: _into, OWN: _into_own, LAZY: _lazy, PATCHED: _patched, STOCK: _stock}}
 
 
 def measure(folder: Path, small: bool) -> Report:
@@ -114,7 +122,7 @@ def measure(folder: Path, small: bool) -> Report:
     columns.append(Column("peak memory", "MB", peaks, charted=False))
     cold_values = columns[1].values
     targets = []
-    for loader, name in ((harness.OURS, "load_into"), (LAZY, "lazy_state_dict")):
+    for loader, name in ((harness.OURS, "load_into"), (LAZY, "lazy_state_dict"), (PATCHED, PATCHED)):
         targets += [
             Target(f"cold: {name} ÷ {STOCK}", cold_values[loader] / cold_values[STOCK], 0.6, "at most"),
             Target(f"peak memory of {name} ÷ the files", peaks[loader] / size, 1.1, "at most"),

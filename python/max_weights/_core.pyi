@@ -34,12 +34,12 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
-    "RESERVED", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
-    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
-    "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights",
-    "_reopen_weights", "buffers", "data_of_all",
-    "dequantize", "digests_of", "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names",
-    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
+    "RESERVED", "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
+    "PytorchWeights", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
+    "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
+    "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all", "dequantize", "digests_of",
+    "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights",
+    "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
     "set_threads", "shown", "torch_globals", "tree",
 ]
 # fmt: on
@@ -439,7 +439,7 @@ class _SafetensorsFile:
     def entry(self, name: str) -> tuple[str, list[int], tuple[int, int]]: ...
     def buffer(self, name: str) -> Buffer: ...
     def part(self, name: str, index: Any) -> Buffer: ...
-    def take(self, name: str, convert: Callable[[Any], _T]) -> _T: ...
+    def take(self, name: str, convert: Callable[[Any], _T], *, whole: bool) -> _T: ...
     def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
     def buffers(self) -> list[tuple[str, Buffer]]: ...
 
@@ -570,6 +570,7 @@ class Ahead:
     def take(self, position: int) -> None:
         """Says that the weight at this position is going to be taken now."""
 
+@final
 class TensorStream:
     """An iterator of (position, tensor) that a thread reads ahead for: the tensors of these full names, each as the
     dtype beside it (None: as it is), in this order.

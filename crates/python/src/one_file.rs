@@ -2,14 +2,14 @@
 //! index or a folder is refused.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::{Error, Fault, Policy};
 use max_weights::format::{Kind, Limits, Options, safetensors};
-use max_weights::load::{Layout, LoadOptions};
+use max_weights::load::{Layout, LoadOptions, Prefetch};
 use max_weights::rules;
 use max_weights::source::{Filesystem, LocalFile, Part, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
@@ -17,7 +17,7 @@ use max_weights::workers::now_and_then;
 use pyo3::exceptions::PyKeyError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyEllipsis, PySlice};
 
 use crate::buffer::Buffer;
 use crate::convert::index_from_python;
@@ -47,10 +47,14 @@ type Entries = (Vec<Entry>, Vec<(String, String)>);
 ///     FormatError: the file is no safetensors file, or a damaged one.
 #[pyclass(frozen, name = "_SafetensorsFile", module = "max_weights._core")]
 pub(crate) struct SafetensorsFile {
-    checkpoint: Checkpoint,
+    checkpoint: Arc<Checkpoint>,
     source: Arc<dyn Source>,
     /// Whether its data have to come from a disk, as it was when that was first asked.
     cold: OnceLock<bool>,
+    /// Whether a tensor was taken as a whole before.
+    was_taken: AtomicBool,
+    /// What fetches those that follow; none where they do not come from a disk.
+    ahead: OnceLock<Option<Prefetch>>,
 }
 
 impl SafetensorsFile {
@@ -65,13 +69,14 @@ impl SafetensorsFile {
         let length = safetensors::header_length(&first, file.len(), &options.format.limits);
         length.map_err(|error| error.at_path(path))?;
         let source: Arc<dyn Source> = Arc::new(file);
-        let checkpoint = Checkpoint::open_sources(vec![source.clone()], options)?;
+        let checkpoint = Arc::new(Checkpoint::open_sources(vec![source.clone()], options)?);
         if checkpoint.catalog().kind() != Kind::Safetensors {
             let cause = format!("this is a {} file, not a safetensors file", checkpoint.catalog().kind());
             return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(path).format());
         }
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-        Ok(Self { checkpoint, source, cold: OnceLock::new() })
+        let (cold, was_taken, ahead) = (OnceLock::new(), AtomicBool::new(false), OnceLock::new());
+        Ok(Self { checkpoint, source, cold, was_taken, ahead })
     }
 
     fn table(&self) -> &TensorTable {
@@ -113,6 +118,29 @@ impl SafetensorsFile {
             matches!(self.source.filesystem(), Some(Filesystem::Network(_)))
                 || (0..PLACES).map(place).any(|(at, len)| self.source.is_cached(at, len) == Some(false))
         })
+    }
+
+    /// Says that a whole tensor is taken. From the second on, whoever takes them wants more of them: what follows is fetched where it comes from
+    /// a disk.
+    fn fetch_ahead(&self, py: Python<'_>, number: usize) {
+        if !self.source.is_mapped()
+            || !self.was_taken.swap(true, Ordering::Relaxed)
+            || matches!(self.ahead.get(), Some(None))
+        {
+            return;
+        }
+        let prefetch = || {
+            if !self.is_cold() {
+                return None;
+            }
+            let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
+            Some(Prefetch::new(&self.checkpoint, &wanted.collect::<Result<Vec<_>, Error>>().ok()?, false))
+        };
+        detached(py, || {
+            if let Some(ahead) = self.ahead.get_or_init(prefetch) {
+                ahead.take(number);
+            }
+        });
     }
 
     /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
@@ -192,6 +220,8 @@ impl SafetensorsFile {
 
     // A tensor. KeyError: there is none of this name.
     fn buffer(&self, py: Python<'_>, name: &str) -> Outcome<Buffer> {
+        let number = self.number(name)?;
+        self.fetch_ahead(py, number);
         Ok(Buffer::new(self.tensor_of(py, name)?))
     }
 
@@ -204,8 +234,19 @@ impl SafetensorsFile {
         Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
     }
 
-    // A tensor as `convert(DLPack capsule)`. KeyError: there is none of this name.
-    fn take<'py>(&self, py: Python<'py>, name: &str, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+    // A tensor as `convert(DLPack capsule)`; `whole`: all of it is going to be used. KeyError: there is none of this name.
+    #[pyo3(signature = (name, convert, *, whole))]
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        convert: &Bound<'py, PyAny>,
+        whole: bool,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        let number = self.number(name)?;
+        if whole {
+            self.fetch_ahead(py, number);
+        }
         let tensor = self.tensor_of(py, name)?;
         Ok(convert.call1((dlpack::export(py, &tensor, dlpack::Version::Versioned)?,))?)
     }
@@ -264,7 +305,11 @@ impl PySafeSlice {
     ///     IndexError: torch: there is no such part.
     ///     SafetensorError: NumPy and JAX: there is no such part.
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let name = self.file.get().table().name(self.number);
+        let file = self.file.get();
+        if index.is_instance_of::<PyEllipsis>() || index.eq(PySlice::full(py)).unwrap_or_default() {
+            file.fetch_ahead(py, self.number);
+        }
+        let name = file.table().name(self.number);
         self.framework.bind(py).call_method1(intern!(py, "part"), (&self.file, name, index))
     }
 }

@@ -91,7 +91,7 @@ class _Torch:
 
     def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         try:
-            tensor = file.take(name, self._convert)
+            tensor = file.take(name, self._convert, whole=True)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
         return tensor if self._device == "cpu" else tensor.to(self._device)
@@ -116,7 +116,7 @@ class _Torch:
     def _part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
         if not file.is_mapped and (part := _part_that_is_read(file, name, index)) is not None:
             return self._convert(part.__dlpack__(max_version=(1, 0)))
-        whole = file.take(name, self._convert)
+        whole = file.take(name, self._convert, whole=False)
         try:
             return whole[index]
         except ValueError:
