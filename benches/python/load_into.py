@@ -117,7 +117,7 @@ def measure(folder: Path, small: bool) -> Report:
         timings = harness.alternate(here, CASE, CASES[CASE], b, effort=effort, cold=cold and not small)
         samples[label] = {loader: timing.seconds for loader, timing in timings.items()}
         columns.append(Column(label, "ms", {loader: timing.median for loader, timing in timings.items()}))
-    memory = harness.peak_memory(here, CASE, CASES[CASE], b, runs=1 if small else 3)
+    memory = harness.peak_memory(here, CASE, CASES[CASE], b, runs=1)
     peaks = {loader: float(one.peak) for loader, one in memory.items()}
     columns.append(Column("peak memory", "MB", peaks, charted=False))
     cold_values = columns[1].values
