@@ -96,6 +96,13 @@ $(stamps)/models: tools/get_models.py $(stamps)/test-packages
 	@python tools/get_models.py $(MODELS) --derive
 	@touch $@
 
+# The safetensors package's own tests, which are run over ours.
+SDIST := $(MODELS)/safetensors-0.8.0.tar.gz
+
+$(SDIST): tools/safetensors_tests.py | $(stamps)/models
+	@python tools/safetensors_tests.py --fetch $(MODELS)
+	@touch $@
+
 # --- verbs -------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo
@@ -111,7 +118,7 @@ rust-tests: need-cargo $(stamps)/models
 
 # Last in `make test`, so that pytest's closing line is the last line of its output.
 .PHONY: python-tests
-python-tests: need-cargo $(stamps)/extension $(stamps)/models
+python-tests: need-cargo $(stamps)/extension $(stamps)/models $(SDIST)
 	@python -m pytest
 
 .PHONY: lint

@@ -181,7 +181,7 @@ def is_present(out: Path, wheel: Wheel) -> bool:
 
 
 @contextmanager
-def _python_with_pip() -> Iterator[str]:
+def python_with_pip() -> Iterator[str]:
     """Give an interpreter that has pip: this one, or that of a short-lived environment where this one has none."""
     if importlib.util.find_spec("pip") is not None:
         yield sys.executable
@@ -209,7 +209,7 @@ def download(requirement: str, folder: Path) -> Path:
         "--ignore-requires-python",
         "--disable-pip-version-check",
     ]
-    with _python_with_pip() as python:
+    with python_with_pip() as python:
         done = subprocess.run(
             [python, "-m", "pip", "download", *flags, "--dest", str(folder), requirement],
             stdout=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ The tests are those of its source distribution, which is downloaded unless it is
 folder, first over the installed package and then with ours in its place in `sys.modules`. What passes there has to
 pass here.
 
-    python tools/safetensors_tests.py [--sdist safetensors-0.8.0.tar.gz] [--version 0.8.0]
+    python tools/safetensors_tests.py [--sdist safetensors-0.8.0.tar.gz] [--version 0.8.0] [--fetch FOLDER]
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from get_models import FetchError, python_with_pip
 
 PLACED = """
 import importlib
@@ -36,10 +38,10 @@ class SdistError(Exception):
 
 def fetched(version: str, folder: Path) -> Path:
     """The source distribution of a version, downloaded by pip."""
-    command = [sys.executable, "-m", "pip", "download", "--no-binary", ":all:", "--no-deps", "--no-build-isolation"]
-    run = subprocess.run(
-        [*command, "--dest", str(folder), f"safetensors=={version}"], capture_output=True, text=True, check=False
-    )
+    flags = ["--disable-pip-version-check", "--no-deps", "--no-binary", "safetensors", "--dest", str(folder)]
+    with python_with_pip() as python:
+        command = [python, "-m", "pip", "download", *flags, f"safetensors=={version}"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     found = sorted(folder.glob("*.tar.gz"))
     if run.returncode or not found:
         raise SdistError(f"pip cannot download safetensors {version}: {run.stderr.strip()[-300:]}")
@@ -80,12 +82,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sdist", type=Path, help="the source distribution; default: download it")
     parser.add_argument("--version", default="0.8.0", help="the version to download")
+    parser.add_argument("--fetch", type=Path, metavar="FOLDER", help="only download it, to this folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
+            if arguments.fetch is not None:
+                fetched(arguments.version, arguments.fetch)
+                return 0
             theirs, ours = compared(arguments.sdist or fetched(arguments.version, folder), folder)
-        except SdistError as error:
+        except (SdistError, FetchError) as error:
             print(error, file=sys.stderr)
             return 2
     passed = [test for test, outcome in theirs.items() if outcome == "passed"]

@@ -42,8 +42,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=SITES)
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     site = SITES[request.param]
-    if site is not None and not site.is_dir():
-        pytest.skip(f"{site} is missing: `make bench` installs it")
+    assert site is None or site.is_dir(), f"{site} is missing: `make test` installs it"
     return outcomes(tmp_path_factory.mktemp("files"), "safetensors", site)
 
 

@@ -139,7 +139,8 @@ def test_each_process_reads_its_own_parts(shards: Path, tmp_path: Path, tensors:
 
 @pytest.mark.filterwarnings("ignore")
 def test_lightnings_trainer_and_fabric_load_by_the_plug_in(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    import lightning
+
     from max_weights.integrations.lightning import WeightsCheckpointIO
 
     class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
@@ -188,7 +189,8 @@ def test_lightnings_trainer_and_fabric_load_by_the_plug_in(tmp_path: Path) -> No
 
 @pytest.mark.filterwarnings("ignore")
 def test_accelerate_takes_mapped_tensors_as_its_map_of_weights(tmp_path: Path) -> None:
-    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    import accelerate
+
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)).eval()
     expected = model(torch.ones(1, 4))
     safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")

@@ -69,7 +69,8 @@ def temporary(path: Path) -> Any:
 
 
 def by_fsspec(path: Path) -> Any:
-    fsspec = pytest.importorskip("fsspec", reason="fsspec comes with torch, but not with every version")
+    import fsspec
+
     return fsspec.open(str(path), "rb").open()
 
 
