@@ -126,6 +126,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
+	cargo fmt --manifest-path benches/network_disk/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check
@@ -168,7 +169,7 @@ wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay
-	rm -rf target fuzz/target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target benches/network_disk/target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(stamps)/extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import report
-from harness import BenchError, load_module
+from harness import BenchError, Unavailable, load_module
 
 HERE = Path(__file__).resolve().parent
 # The order of the chart; a bench that is not named here comes after them.
@@ -31,6 +31,7 @@ ORDER = (
     "loading_cold",
     "slices_of_a_rank",
     "load_into",
+    "network_disk",
     "beside_a_read",
     "shards_of_a_file",
     "names",
@@ -39,7 +40,6 @@ ORDER = (
     "gguf_blocks",
     "torch_files",
     "modules",
-    "load_into",
 )
 
 
@@ -67,7 +67,11 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
     met = True
     for name in names or benches:
         print(f"{name}: {benches[name].TITLE}", flush=True)
-        result: report.Report = benches[name].measure(folder, options.small)
+        try:
+            result: report.Report = benches[name].measure(folder, options.small)
+        except Unavailable as reason:
+            print(f"{name}: not measured on this machine: {reason}", flush=True)
+            continue
         report.write_json(result, options.results, found)
         body = report.markdown(result, report.environment_line(found))
         if options.docs is None:

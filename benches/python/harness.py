@@ -44,6 +44,10 @@ class BenchError(Exception):
     """A loader failed or the machine cannot be measured as asked; the message names the loader and its error."""
 
 
+class Unavailable(BenchError):
+    """This machine lacks what a bench needs: the message says what, and the other benches go on."""
+
+
 @dataclass(frozen=True)
 class Effort:
     """How long a case is measured: rounds of all loaders until `seconds` have gone, within [least, most] rounds."""

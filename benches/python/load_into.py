@@ -39,6 +39,11 @@ def _config(path: Path) -> dict[str, object]:
     }
 
 
+def write_config(path: Path) -> None:
+    """Make a folder of shards one that `from_pretrained` opens."""
+    (path / "config.json").write_text(json.dumps(_config(path)))
+
+
 def _touched(model: object) -> object:
     """The model, with a byte of each page of its parameters read."""
     import torch
@@ -109,7 +114,7 @@ def measure(folder: Path, small: bool) -> Report:
     """Time b into a model, warm and cold, and take the memory."""
     effort = harness.QUICK if small else harness.Effort(least=3, most=9, seconds=60.0)
     b = files.make(folder, "b", small=small)
-    (b / "config.json").write_text(json.dumps(_config(b)))
+    write_config(b)
     size = sum(file.stat().st_size for file in b.glob("*.safetensors"))
     here = Path(__file__)
     columns, samples = [], {}

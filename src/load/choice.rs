@@ -17,9 +17,9 @@ use crate::source::{Filesystem, Source};
 use crate::workers;
 
 /// Requests under way where bytes come from a disk…
-const FROM_DISK: usize = 8;
+pub(super) const FROM_DISK: usize = 8;
 /// … and over a network.
-const FROM_NETWORK: usize = 16;
+pub(super) const FROM_NETWORK: usize = 16;
 /// So many files of a load are looked for in the page cache.
 const SAMPLED: usize = 16;
 

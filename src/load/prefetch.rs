@@ -2,23 +2,26 @@
 //! files, by threads that end when there is nothing more to fetch.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
+use super::choice::{FROM_DISK, FROM_NETWORK};
 use super::job::Sizes;
 use super::layout::GAP;
 use super::placement::Transform;
 use super::wanted::{Conversion, Wanted};
 use crate::checkpoint::Checkpoint;
-use crate::error::{Error, Result};
-use crate::memory::available_memory;
+use crate::error::Result;
+use crate::memory::{Storage, available_memory};
+use crate::source::Filesystem;
 use crate::workers::{self, in_order};
 
 /// How far beyond the tensor that was taken last bytes are fetched.
 const AHEAD: u64 = 256 << 20;
-/// Threads that fetch: as many as a load from a disk has.
-const THREADS: usize = 8;
+/// Bytes that were fetched because they are wanted, of all checkpoints that are open in this process: what is fetched long before it is used
+/// must not push out what is.
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// Fetches ahead of whoever takes tensors. It has no memory of its own, and a forked child fetches nothing.
 #[derive(Debug)]
@@ -32,10 +35,16 @@ struct Shared {
     /// Gone when the checkpoint is closed.
     checkpoint: Weak<Checkpoint>,
     jobs: Vec<Fetch>,
+    /// How many threads fetch.
+    threads: usize,
     /// The jobs that whoever takes a tensor does, by its position; none where tensors share a job, but where that stands.
     of_tensor: Vec<Range<usize>>,
     /// The first job after the tensor that was taken last.
     from: AtomicUsize,
+    /// The jobs of tensors that are going to be used, and that nobody else reads.
+    wanted: Mutex<Vec<usize>>,
+    /// Its part of [`HELD`].
+    held: AtomicU64,
     /// Whether a thread is at it.
     running: AtomicBool,
     stop: AtomicBool,
@@ -48,12 +57,14 @@ struct Fetch {
     bytes: Range<u64>,
     /// Bytes of all jobs before it.
     before: u64,
-    /// Into the page table, too: tensors are views of them.
-    viewed: bool,
+    /// Where tensors are views of them, which are then fetched into the page table, too. Gone with the last tensor.
+    view: Option<Weak<Storage>>,
     /// Several small tensors may lie in it: none of them fetches it all.
     shared: bool,
     /// Whether somebody has fetched it, or is about to.
     taken: AtomicBool,
+    /// Whether a tensor in it is going to be used.
+    wanted: AtomicBool,
 }
 
 impl Prefetch {
@@ -76,14 +87,16 @@ impl Prefetch {
         for (file, bytes, position) in order {
             let one = &wanted[position];
             let plain = one.conversion == Conversion::Nothing && one.cut.is_none();
-            let viewed = plain && !own && checkpoint.backend().maps();
+            let is_viewed = plain && !own && checkpoint.backend().maps();
+            let mapping = || checkpoint.file(file).ok().and_then(|file| file.mapping().ok().map(Arc::downgrade));
+            let view = if is_viewed { mapping() } else { None };
             let most = Sizes::COLD.fetched as u64;
             let small = bytes.end - bytes.start < most;
             let end_of_last = jobs.last().filter(|job| job.file == file).map(|job| job.bytes.end);
             if small
                 && let (Some(last), Some(end)) = (jobs.last_mut(), end_of_last)
                 && last.shared
-                && last.viewed == viewed
+                && last.view.is_some() == view.is_some()
                 && bytes.start <= end + GAP
                 && bytes.end <= last.bytes.start + most
             {
@@ -96,41 +109,75 @@ impl Prefetch {
             let mut at = end_of_last.map_or(bytes.start, |end| end.max(bytes.start));
             while at < bytes.end {
                 let end = bytes.end.min(at + most);
-                let taken = AtomicBool::new(false);
-                jobs.push(Fetch { file, bytes: at..end, before, viewed, shared: small, taken });
+                let (view, taken, wanted) = (view.clone(), AtomicBool::new(false), AtomicBool::new(false));
+                jobs.push(Fetch { file, bytes: at..end, before, view, shared: small, taken, wanted });
                 (before, at) = (before + end - at, end);
             }
             of_tensor[position] = first..if small { first } else { jobs.len() };
         }
+        let is_network = |file: &u32| {
+            checkpoint.file(*file).is_ok_and(|file| matches!(file.filesystem(), Some(Filesystem::Network(_))))
+        };
+        let over_network = wanted.first().is_some_and(|one| is_network(&one.placement.segment.file));
         let shared = Shared {
             checkpoint: Arc::downgrade(checkpoint),
             jobs,
             of_tensor,
             from: AtomicUsize::new(0),
+            wanted: Mutex::default(),
+            threads: workers::asked_threads().unwrap_or(if over_network { FROM_NETWORK } else { FROM_DISK }),
+            held: AtomicU64::new(0),
             running: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), process: std::process::id() }
     }
 
-    /// Says that the tensor at this position is going to be taken now. Where what follows is not in the page cache, a thread begins to fetch it.
+    /// Says that the tensor at this position is going to be read now, by the caller. Where what follows is not in the page cache, a thread
+    /// begins to fetch it.
     pub fn take(&self, position: usize) {
-        if self.process != std::process::id() {
-            return;
+        let Some(jobs) = self.jobs_of(position) else { return };
+        for job in &self.shared.jobs[jobs.clone()] {
+            job.taken.store(true, Ordering::Relaxed);
         }
-        let shared = &self.shared;
-        let Some(of_tensor) = shared.of_tensor.get(position).cloned() else { return };
-        for job in &shared.jobs[of_tensor.clone()] {
-            job.taken.store(true, Ordering::Relaxed); // by whoever takes the tensor
+        self.shared.from.store(jobs.end, Ordering::Relaxed);
+        if self.shared.needs_more().is_some() {
+            self.start();
         }
-        shared.from.store(of_tensor.end, Ordering::Relaxed);
-        if shared.needs_more().is_none() || shared.running.swap(true, Ordering::AcqRel) {
+    }
+
+    /// Says that the tensor at this position is going to be used, and that the caller does not read it now: a thread begins to fetch it, and
+    /// what follows it.
+    pub fn want(&self, position: usize) {
+        let Some(jobs) = self.jobs_of(position) else { return };
+        // Small tensors have no job of their own: that in which they lie is the first of none.
+        let own = jobs.start..jobs.end.max(jobs.start + 1);
+        let is_open = |job: &usize| {
+            let job = self.shared.jobs.get(*job);
+            job.is_some_and(|job| !job.wanted.swap(true, Ordering::Relaxed) && !job.taken.load(Ordering::Relaxed))
+        };
+        let open: Vec<usize> = own.filter(is_open).collect();
+        self.shared.from.store(jobs.end, Ordering::Relaxed);
+        if !open.is_empty() {
+            self.shared.wanted().extend(open);
+            self.start();
+        }
+    }
+
+    /// None in a forked child.
+    fn jobs_of(&self, position: usize) -> Option<Range<usize>> {
+        self.shared.of_tensor.get(position).filter(|_| self.process == std::process::id()).cloned()
+    }
+
+    /// Starts the thread that fetches, unless it runs.
+    fn start(&self) {
+        if self.shared.running.swap(true, Ordering::AcqRel) {
             return;
         }
         let thread = thread::Builder::new().name("max_weights-ahead".into());
-        let work = shared.clone();
+        let work = self.shared.clone();
         if thread.spawn(move || work.run()).is_err() {
-            shared.running.store(false, Ordering::Release);
+            self.shared.running.store(false, Ordering::Release);
         }
     }
 }
@@ -141,9 +188,16 @@ impl Drop for Prefetch {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 impl Shared {
-    /// The jobs that nobody has taken, no farther ahead than `most` bytes.
+    /// The jobs that nobody has taken, no farther ahead than `most` bytes; none when nobody takes tensors any more.
     fn waiting(&self, most: u64) -> impl Iterator<Item = &Fetch> {
+        let most = if self.stop.load(Ordering::Relaxed) { 0 } else { most };
         let from = self.from.load(Ordering::Relaxed);
         let end = self.jobs.get(from).map_or(0, |job| job.before + most);
         let ahead = self.jobs.iter().skip(from).take_while(move |job| job.before < end);
@@ -163,32 +217,63 @@ impl Shared {
         available_memory().is_none_or(|available| available > 2 * AHEAD).then_some(first)
     }
 
-    /// Fetches until enough is ahead, or nobody wants it any more.
-    fn run(&self) {
-        loop {
-            let jobs: Vec<&Fetch> =
-                self.waiting(AHEAD).filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
-            let go_on = || if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-            let threads = workers::asked_threads().unwrap_or(THREADS);
-            let fetched = in_order(threads, jobs, &go_on, |job, (): &mut (), _| self.fetch(job));
-            // An error is told to whoever takes the tensor.
-            if fetched.is_err() || self.waiting(AHEAD).next().is_none() {
-                break;
-            }
-        }
-        self.running.store(false, Ordering::Release);
+    fn wanted(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Fetches until what is wanted is there and enough is ahead, or nobody wants it any more.
+    fn run(&self) {
+        loop {
+            let fetched = self.fetch_more();
+            if fetched.is_ok_and(|any| any) {
+                continue;
+            }
+            self.running.store(false, Ordering::Release);
+            // What was wanted between the last look and now has started no thread.
+            if self.wanted().is_empty() || self.running.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+
+    /// What is wanted now, in the order of the file, and what follows. False: there was nothing.
+    fn fetch_more(&self) -> Result<bool> {
+        let mut wanted = std::mem::take(&mut *self.wanted());
+        wanted.sort_unstable();
+        let most = available_memory().map_or(u64::MAX, |available| available / 2);
+        let wanted = wanted.into_iter().map(|job| &self.jobs[job]).filter(|job| self.hold(job, most));
+        let all = wanted.chain(self.waiting(AHEAD));
+        let jobs: Vec<&Fetch> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
+        let any = !jobs.is_empty();
+        // An error is told to whoever uses the tensor.
+        in_order(self.threads, jobs, &|| Ok(()), |job, (): &mut (), _| self.fetch(job)).map(|()| any)
+    }
+
+    /// Counts a job, if no more than `most` bytes are held with it.
+    fn hold(&self, job: &Fetch, most: u64) -> bool {
+        let len = job.bytes.end - job.bytes.start;
+        let fits = HELD.fetch_add(len, Ordering::Relaxed) + len <= most;
+        if fits {
+            self.held.fetch_add(len, Ordering::Relaxed);
+        } else {
+            HELD.fetch_sub(len, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// What is wanted is fetched as long as there are views of it, even if the file is closed; what only may be is not.
     fn fetch(&self, job: &Fetch) -> Result<()> {
-        let checkpoint = self.checkpoint.upgrade().ok_or(Error::Interrupted)?;
-        let file = checkpoint.file(job.file)?;
         let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
-        match file.mapping() {
-            Ok(mapping) if job.viewed => mapping.populate(offset as usize, len as usize),
-            _ => {
-                file.read_ahead(offset, len);
+        if self.stop.load(Ordering::Relaxed) && !job.wanted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match (&job.view, self.checkpoint.upgrade()) {
+            (Some(view), _) => view.upgrade().map_or(Ok(()), |mapping| mapping.populate(offset as usize, len as usize)),
+            (None, Some(checkpoint)) => {
+                checkpoint.file(job.file)?.read_ahead(offset, len);
                 Ok(())
             }
+            (None, None) => Ok(()),
         }
     }
 }

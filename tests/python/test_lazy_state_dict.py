@@ -1,20 +1,14 @@
 """`weights.lazy_state_dict()`: what transformers takes as a state dict, compared with what it loads by itself."""
 
-import contextlib
 import json
-import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
-import harness
 import max_weights
 from max_weights.lazy import LazyTensor
 
@@ -170,66 +164,3 @@ def test_wrong_arguments_are_errors(models: Path) -> None:
     weights.close()
     with pytest.raises(max_weights.ClosedError):
         lazy[...]
-
-
-def threads_ahead() -> int:
-    names = []
-    for thread in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            names.append((thread / "comm").read_text().strip())
-    return names.count("max_weights-ahe")  # which the system cuts off there
-
-
-def wait_until(reached: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
-    while not reached() and time.monotonic() < until:
-        time.sleep(0.01)
-    return reached()
-
-
-@pytest.fixture
-def cold(tmp_path: Path) -> Path:
-    """32 MB in 8 tensors, and small ones, none of it in the page cache."""
-    path = tmp_path / "model.safetensors"
-    large = {f"t{i}": np.full(1 << 20, i, np.float32) for i in range(8)}
-    save_file(large | {f"s{i}": np.full(9, i, np.float32) for i in range(50)}, path)
-    os.sync()
-    try:
-        harness.evict(path)
-    except harness.BenchError as error:
-        pytest.skip(f"no disk: {error}")
-    return path
-
-
-@pytest.mark.parametrize("options", [{}, {"copy": True}, {"dtype": "float16"}])
-def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path, options: dict[str, Any]) -> None:
-    weights = max_weights.load_weights(cold)
-    state = weights.lazy_state_dict(**options)
-    assert harness.cached_fraction(cold) < 0.2, "nothing is read before a tensor is taken"
-    first = next(iter(state))
-    state[first][...]
-    assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-    assert wait_until(lambda: not threads_ahead())
-    for i in range(8):
-        assert int(state[f"t{i}"][...][-1]) == i
-    assert not threads_ahead(), "what is in the page cache is not fetched"
-
-
-def test_a_part_of_a_tensor_fetches_no_more(cold: Path) -> None:
-    state = max_weights.load_weights(cold).lazy_state_dict()
-    assert int(state["t3"][:8][0]) == 3
-    assert not threads_ahead()
-    time.sleep(0.05)
-    assert harness.cached_fraction(cold) < 0.5
-
-
-@pytest.mark.parametrize("end", ["drop", "close"])
-def test_the_end_of_the_dict_or_of_the_weights_ends_the_fetching(cold: Path, end: str) -> None:
-    weights = max_weights.load_weights(cold)
-    state = weights.lazy_state_dict()
-    state["t0"][...]
-    if end == "close":
-        weights.close()
-    del state, weights
-    assert wait_until(lambda: not threads_ahead())
-    assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())

@@ -2,7 +2,7 @@
 //! index or a folder is refused.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use max_weights::buffer::Buffer as Tensor;
@@ -51,8 +51,8 @@ pub(crate) struct SafetensorsFile {
     source: Arc<dyn Source>,
     /// Whether its data have to come from a disk, as it was when that was first asked.
     cold: OnceLock<bool>,
-    /// Whether a tensor was taken as a whole before.
-    was_taken: AtomicBool,
+    /// The first tensor that was taken as a whole.
+    first_taken: OnceLock<usize>,
     /// What fetches those that follow; none where they do not come from a disk.
     ahead: OnceLock<Option<Prefetch>>,
 }
@@ -75,8 +75,8 @@ impl SafetensorsFile {
             return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(path).format());
         }
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-        let (cold, was_taken, ahead) = (OnceLock::new(), AtomicBool::new(false), OnceLock::new());
-        Ok(Self { checkpoint, source, cold, was_taken, ahead })
+        let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Self { checkpoint, source, cold, first_taken, ahead })
     }
 
     fn table(&self) -> &TensorTable {
@@ -120,13 +120,15 @@ impl SafetensorsFile {
         })
     }
 
-    /// Says that a whole tensor is taken. From the second on, whoever takes them wants more of them: what follows is fetched where it comes from
-    /// a disk.
+    /// Says that a whole tensor is taken as a view, which is not read now. From the second on, whoever takes them wants more of them: they are
+    /// fetched, and what follows, where they come from a disk.
     fn fetch_ahead(&self, py: Python<'_>, number: usize) {
-        if !self.source.is_mapped()
-            || !self.was_taken.swap(true, Ordering::Relaxed)
-            || matches!(self.ahead.get(), Some(None))
-        {
+        let mut is_first = false;
+        let first = *self.first_taken.get_or_init(|| {
+            is_first = true;
+            number
+        });
+        if is_first || !self.source.is_mapped() || matches!(self.ahead.get(), Some(None)) {
             return;
         }
         let prefetch = || {
@@ -138,7 +140,8 @@ impl SafetensorsFile {
         };
         detached(py, || {
             if let Some(ahead) = self.ahead.get_or_init(prefetch) {
-                ahead.take(number);
+                ahead.want(first);
+                ahead.want(number);
             }
         });
     }

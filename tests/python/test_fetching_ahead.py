@@ -1,0 +1,134 @@
+"""Tensors that are taken one by one from a disk: what follows is fetched before it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import harness
+import max_weights
+from max_weights.safetensors import safe_open
+
+
+def threads_ahead() -> int:
+    names = []
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            names.append((thread / "comm").read_text().strip())
+    return names.count("max_weights-ahe")  # which the system cuts off there
+
+
+def wait_until(reached: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 20
+    while not reached() and time.monotonic() < until:
+        time.sleep(0.01)
+    return reached()
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Path:
+    """32 MB in 8 tensors, and small ones, none of it in the page cache."""
+    path = tmp_path / "model.safetensors"
+    large = {f"t{i}": np.full(1 << 20, i, np.float32) for i in range(8)}
+    save_file(large | {f"s{i}": np.full(9, i, np.float32) for i in range(50)}, path)
+    os.sync()
+    try:
+        harness.evict(path)
+    except harness.BenchError as error:
+        pytest.skip(f"no disk: {error}")
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"dtype": "float16"}])
+def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path, options: dict[str, Any]) -> None:
+    weights = max_weights.load_weights(cold)
+    state = weights.lazy_state_dict(**options)
+    assert harness.cached_fraction(cold) < 0.2, "nothing is read before a tensor is taken"
+    first = next(iter(state))
+    state[first][...]
+    assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
+    assert wait_until(lambda: not threads_ahead())
+    for i in range(8):
+        assert int(state[f"t{i}"][...][-1]) == i
+    assert not threads_ahead(), "what is in the page cache is not fetched"
+
+
+def test_a_part_of_a_tensor_fetches_no_more(cold: Path) -> None:
+    state = max_weights.load_weights(cold).lazy_state_dict()
+    assert int(state["t3"][:8][0]) == 3
+    assert not threads_ahead()
+    time.sleep(0.05)
+    assert harness.cached_fraction(cold) < 0.5
+
+
+@pytest.mark.parametrize("end", ["drop", "close"])
+def test_the_end_of_the_dict_or_of_the_weights_ends_the_fetching(cold: Path, end: str) -> None:
+    weights = max_weights.load_weights(cold)
+    state = weights.lazy_state_dict()
+    state["t0"][...]
+    if end == "close":
+        weights.close()
+    del state, weights
+    assert wait_until(lambda: not threads_ahead())
+    assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
+
+
+class TestSafeOpen:
+    """`safe_open` gives views of a mapping: taking one reads nothing by itself."""
+
+    def test_the_first_whole_tensor_fetches_nothing_and_the_second_what_follows(self, cold: Path) -> None:
+        with safe_open(cold, "pt") as file:
+            tensors = [file.get_tensor("t0")]
+            time.sleep(0.05)
+            assert not threads_ahead()
+            assert harness.cached_fraction(cold) < 0.2
+            tensors.append(file.get_slice("t1")[...])
+            assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
+            assert wait_until(lambda: not threads_ahead())
+            assert [int(tensor[-1]) for tensor in tensors] == [0, 1]
+
+    def test_what_was_taken_is_fetched_when_the_file_is_closed_already(self, cold: Path) -> None:
+        file = safe_open(cold, "pt")
+        slices = {name: file.get_slice(name) for name in [f"t{i}" for i in range(8)]}
+        tensors = {name: part[...] for name, part in slices.items()}
+        file.__exit__(None, None, None)
+        del file, slices
+        assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
+        assert wait_until(lambda: not threads_ahead())
+        assert all(int(tensor[0]) == int(name[1:]) for name, tensor in tensors.items())
+
+    def test_what_nobody_has_any_more_is_not_fetched(self, cold: Path) -> None:
+        with safe_open(cold, "pt") as file:
+            for name in ("t0", "t1"):
+                file.get_tensor(name)
+        assert wait_until(lambda: not threads_ahead())
+        assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
+
+    def test_parts_fetch_no_more(self, cold: Path) -> None:
+        with safe_open(cold, "pt") as file:
+            parts = [file.get_slice(name)[:8] for name in ("t2", "t3", "t4")]
+            assert int(parts[0][0]) == 2
+            assert not threads_ahead()
+            time.sleep(0.05)
+            assert harness.cached_fraction(cold) < 0.5
+
+    def test_a_forked_child_takes_tensors_and_fetches_nothing(self, cold: Path) -> None:
+        with safe_open(cold, "pt") as file:
+            file.get_tensor("t0")
+            file.get_tensor("t1")
+            child = os.fork()
+            if child == 0:
+                status = 1
+                with contextlib.suppress(BaseException):
+                    good = all(int(file.get_tensor(f"t{i}")[-1]) == i for i in range(8))
+                    status = 0 if good and not threads_ahead() else 2
+                os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
