@@ -31,6 +31,7 @@ ORDER = (
     "loading_cold",
     "slices_of_a_rank",
     "load_into",
+    "dropin",
     "network_disk",
     "beside_a_read",
     "shards_of_a_file",
