@@ -463,13 +463,13 @@ def safetensors_header(
 class TorchFile:
     """One PyTorch file, open for a loader that builds its values as they are nested."""
 
-    def __new__(cls, path: str | PathLike[str], *, backend: str = "auto") -> Self: ...
+    def __new__(cls, path: str | PathLike[str]) -> Self: ...
     @property
     def globals(self) -> list[str]:
         """Every class and function that the pickle names, in the order of their first places."""
-    def build(self, builder: Any, *, data: bool) -> Any:
-        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, or not at
-        all where `data` is false.
+    def build(self, builder: Any, *, data: bool, own: bool) -> Any:
+        """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
+        memory of its `own` or where the file is mapped, or not at all where `data` is false.
         """
 
 def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]: ...

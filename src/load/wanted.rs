@@ -92,6 +92,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What lies at a placement, as it is.
+    pub fn as_it_is(placement: Placement) -> Self {
+        let (dtype, shape) = (placement.dtype, placement.shape.clone());
+        Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None }
+    }
+
     /// The bytes of the result.
     pub(super) fn size(&self) -> Result<usize> {
         checked_size(self.dtype, &self.shape)

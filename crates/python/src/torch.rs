@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use max_weights::budget::{self, Short};
 use max_weights::buffer::Buffer as Tensor;
@@ -13,8 +14,10 @@ use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
 };
 use max_weights::format::torch::Torch;
+use max_weights::load::{Layout, LoadOptions, Wanted};
 use max_weights::rules;
 use max_weights::text;
+use max_weights::workers::now_and_then;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{
     PyArithmeticError, PyAssertionError, PyAttributeError, PyLookupError, PyMemoryError, PyRuntimeError, PyTypeError,
@@ -26,7 +29,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, Outcome, interrupt};
 use crate::objects::array_bytes;
 use crate::open::Arguments;
 use crate::values::{Maker, Values, at_path};
@@ -69,9 +72,8 @@ impl TorchFile {
 #[pymethods]
 impl TorchFile {
     #[new]
-    #[pyo3(signature = (path, *, backend="auto"))]
-    fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
-        let arguments = Arguments::new(backend, true, None);
+    fn new(py: Python<'_>, path: PathBuf) -> Outcome<Self> {
+        let arguments = Arguments::new("auto", true, None);
         let options = arguments.options()?.unnamed();
         let file = Self { checkpoint: detached(py, || Checkpoint::open(&[path], &options))? };
         file.torch()?;
@@ -84,9 +86,15 @@ impl TorchFile {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
-    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, or not at all where `data` is false.
-    #[pyo3(signature = (builder, *, data))]
-    fn build<'py>(slf: &Bound<'py, Self>, builder: &Bound<'py, PyAny>, data: bool) -> Outcome<Bound<'py, PyAny>> {
+    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own` or where
+    /// the file is mapped, or not at all where `data` is false.
+    #[pyo3(signature = (builder, *, data, own))]
+    fn build<'py>(
+        slf: &Bound<'py, Self>,
+        builder: &Bound<'py, PyAny>,
+        data: bool,
+        own: bool,
+    ) -> Outcome<Bound<'py, PyAny>> {
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
@@ -96,7 +104,7 @@ impl TorchFile {
             }
         }
         let keys = first_of_each_key(torch)?;
-        let taken = detached(py, || if data { take(&file.checkpoint, torch, &keys) } else { Ok(Vec::new()) })?;
+        let taken = detached(py, || if data { take(&file.checkpoint, torch, &keys, own) } else { Ok(Vec::new()) })?;
         let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new() };
         build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
         build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);
@@ -116,8 +124,13 @@ fn first_of_each_key(torch: &Torch) -> Result<HashMap<&str, u32>, Error> {
     Ok(keys)
 }
 
-/// Takes the bytes of these storages, as one plan; the result has a place for each storage of the file.
-fn take(checkpoint: &Checkpoint, torch: &Torch, keys: &HashMap<&str, u32>) -> Result<Vec<Option<Tensor>>, Error> {
+/// Takes the bytes of these storages, all at once; the result has a place for each storage of the file.
+fn take(
+    checkpoint: &Checkpoint,
+    torch: &Torch,
+    keys: &HashMap<&str, u32>,
+    own: bool,
+) -> Result<Vec<Option<Tensor>>, Error> {
     // Elements of a storage without a dtype are what its tensors say.
     let mut said = HashMap::new();
     for strided in torch.pickled.tensors.iter().filter_map(TensorRef::part_of_storage) {
@@ -135,7 +148,15 @@ fn take(checkpoint: &Checkpoint, torch: &Torch, keys: &HashMap<&str, u32>) -> Re
     let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
     let mut taken = budget::list(torch.pickled.storages.len())?;
     taken.resize(torch.pickled.storages.len(), None);
-    for (bytes, (number, _)) in checkpoint.take(placements)?.into_iter().zip(&wanted) {
+    let read = if own {
+        let whole = placements.map(|placement| placement.map(Wanted::as_it_is)).collect::<Result<_, Error>>()?;
+        let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
+        let layout = Layout::new(checkpoint, whole, true, &[], &options)?;
+        layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?
+    } else {
+        checkpoint.take(placements)?
+    };
+    for (bytes, (number, _)) in read.into_iter().zip(&wanted) {
         taken[*number] = Some(bytes);
     }
     Ok(taken)

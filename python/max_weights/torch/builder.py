@@ -67,7 +67,8 @@ class Loading:
     """A file that is open to be loaded."""
 
     def __init__(self, path: str | os.PathLike[str], map_location: MapLocation, *, mmap: bool) -> None:
-        self._file = TorchFile(path, backend="auto" if mmap else "read")
+        self._file = TorchFile(path)
+        self._own = not mmap
         self._builder = Builder(map_location)
 
     @property
@@ -82,7 +83,7 @@ class Loading:
 
     def value(self) -> Any:
         """The value."""
-        return self._file.build(self._builder, data=not _is_meta(self._builder.map_location))
+        return self._file.build(self._builder, data=not _is_meta(self._builder.map_location), own=self._own)
 
 
 class Builder:
