@@ -53,8 +53,8 @@ def plain(value: Any) -> Any:
 
 
 def outcomes(package: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """What came of each program: its value, or {"error": kind, "text": what it says}."""
-    found: dict[str, Any] = {}
+    """What came of each program: its value, or {"error": kind, "text": what it says}; and the version."""
+    found: dict[str, Any] = {"version": package.__version__}
     for name, program in CASES.items():
         try:
             with warnings.catch_warnings():
@@ -229,6 +229,7 @@ DEVICES = [
     "cuda:0:1",
     1.5,
     "CUDA",
+    np.int64(0),
 ]
 cases(
     "device",
@@ -239,7 +240,7 @@ cases(
         for device in DEVICES
     },
 )
-FRAMEWORKS = ["pt", "torch", "pytorch", "np", "numpy", "PT", "", "keras", 3]
+FRAMEWORKS = ["pt", "torch", "pytorch", "np", "numpy", "tf", "mlx", "paddle", "PT", "", "keras", 3]
 cases(
     "framework",
     {
@@ -254,6 +255,34 @@ cases(
         for name in ("mmap", "pread", "read", "", 3)
     },
 )
+
+
+# Which of several wrong arguments is the one that is named.
+WRONG: dict[str, dict[str, str]] = {
+    "framework and device": {"framework": "no", "device": "no"},
+    "framework and backend": {"framework": "no", "backend": "no"},
+    "device and backend": {"framework": "pt", "device": "no", "backend": "no"},
+    "device of tf": {"framework": "tf", "device": "no"},
+}
+cases(
+    "wrong",
+    {key: lambda package, _folder, given=given: package.safe_open("absent", **given) for key, given in WRONG.items()},
+)
+
+
+@case
+def no_arguments(package: Any, _folder: pathlib.Path) -> Any:
+    try:
+        package.safe_open()
+    except TypeError as error:
+        return str(error)
+
+
+@case
+def exit_by_name(package: Any, folder: pathlib.Path) -> Any:
+    file = model(package, folder)
+    file.__exit__(_exc_type=None, _exc_value=None, _traceback=None)
+    return file.keys()
 
 
 @case
@@ -441,9 +470,58 @@ def deserialize(package: Any, folder: pathlib.Path) -> Any:
     ]
 
 
+cases(
+    "load-dtype",
+    {
+        dtype: lambda package, _folder, dtype=dtype, bits=bits: package.torch.load(
+            file_bytes({"a": entry(dtype, [6, 4], 0, 3 * bits)}, bytes(3 * bits))
+        )
+        for dtype, bits in DTYPES.items()
+    },
+)
+
+
 @case
 def load_text(package: Any, _folder: pathlib.Path) -> Any:
     return package.torch.load("text")
+
+
+cases(
+    "meta",
+    {
+        name: lambda package, folder, name=name: [
+            getattr(model(package, folder, backend="pread").get_tensor_meta(name), field)
+            for field in ("dtype", "shape", "data_offsets")
+        ]
+        for name in ("z.last", "a.first", "scalar", "none", "not there")
+    },
+)
+
+# Plans of `prefetch`, which are looked at before the device is.
+PLANS: dict[str, Any] = {
+    "nothing": {},
+    "absent": {"not there": None},
+    "no name": {3: None},
+    "a list": ["z.last"],
+    "a scalar": {"scalar": slice(0, 1)},
+    "a step": {"z.last": slice(0, 4, 2)},
+    "backwards": {"z.last": slice(None, None, -1)},
+    "a number": {"z.last": 3},
+}
+cases(
+    "prefetch",
+    {
+        key: lambda package, folder, plan=plan: model(package, folder, device="cuda").prefetch(plan)
+        for key, plan in PLANS.items()
+    }
+    | {
+        "a dtype": lambda package, folder: package.safe_open(folder / "dtypes.safetensors", "pt", "cuda").prefetch(
+            {"F6_E2M3": None}
+        ),
+        "a device": lambda package, folder: model(package, folder).prefetch(device="no"),
+        "arrays": lambda package, folder: model(package, folder, "np").prefetch(),
+    },
+)
 
 
 # Files that are broken, and files that are not.

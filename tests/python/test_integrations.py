@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,15 +207,18 @@ def test_accelerate_takes_mapped_tensors_as_its_map_of_weights(tmp_path: Path) -
 class LoadConfig:
     load_format: str = "max_weights"
     model_loader_extra_config: dict[str, Any] = field(default_factory=dict)
+    safetensors_load_strategy: str | None = None
 
 
 @dataclass
 class Source:
     model_or_path: str
     revision: str | None = None
+    subfolder: str | None = None
     prefix: str = ""
     fall_back_to_pt: bool = True
     allow_patterns_overrides: list[str] | None = None
+    is_unused_weight: Callable[[str], bool] | None = None
 
 
 class DefaultModelLoader:
@@ -228,14 +231,21 @@ class DefaultModelLoader:
             raise ValueError(f"Unexpected extra config keys: {unknown}")
         self.load_config = load_config
         self.local_expert_ids: set[int] | None = None
+        self._encoder_only_lm_prefixes: tuple[str, ...] | None = None
 
     def _prepare_weights(
-        self, model_name_or_path: str, revision: str | None, fall_back_to_pt: bool, allow_patterns_overrides: Any
-    ) -> tuple[str, list[str], bool]:
+        self,
+        model_name_or_path: str,
+        subfolder: str | None,
+        revision: str | None,
+        fall_back_to_pt: bool,
+        allow_patterns_overrides: Any,
+    ) -> tuple[str, list[str], bool, str]:
         assert self.load_config.load_format == "auto"
         assert (revision, fall_back_to_pt, allow_patterns_overrides) == (None, True, None)
-        files = [str(path) for path in Path(model_name_or_path).iterdir()]
-        return model_name_or_path, files, all(file.endswith(".safetensors") for file in files)
+        folder = Path(model_name_or_path, subfolder or "")
+        files = [str(path) for path in folder.iterdir()]
+        return str(folder), files, all(file.endswith(".safetensors") for file in files), "model.safetensors.index.json"
 
     def _get_weights_iterator(self, source: Source) -> Iterator[tuple[str, Any]]:
         yield from [(source.prefix + "by vllm", None)]
@@ -263,7 +273,7 @@ def test_vllm_gets_all_tensors_under_its_names(
 ) -> None:
     config = LoadConfig(model_loader_extra_config={"max_host_bytes": 1 << 20, "num_threads": 2})
     ours = loader(config)
-    found = dict(ours._get_weights_iterator(Source(str(shards), prefix="model.")))
+    found = dict(ours._get_weights_iterator(Source(str(shards.parent), subfolder=shards.name, prefix="model.")))
     assert {name: tensor.tolist() for name, tensor in found.items()} == {
         f"model.{name}": tensor.tolist() for name, tensor in tensors.items()
     }
@@ -273,8 +283,16 @@ def test_vllm_gets_all_tensors_under_its_names(
 
 def test_vllm_keeps_what_it_filters_and_other_files(loader: type[Any], shards: Path, tmp_path: Path) -> None:
     ours = loader(LoadConfig())
+    assert "by vllm" not in dict(ours._get_weights_iterator(Source(str(shards))))
     ours.local_expert_ids = {1}
     assert dict(ours._get_weights_iterator(Source(str(shards)))) == {"by vllm": None}
+    ours.local_expert_ids, ours._encoder_only_lm_prefixes = None, ()
+    assert dict(ours._get_weights_iterator(Source(str(shards)))) == {"by vllm": None}
+    unused = Source(str(shards), is_unused_weight=lambda name: name == "scalar")
+    assert dict(loader(LoadConfig())._get_weights_iterator(unused)) == {"by vllm": None}
+    of_torchao = loader(LoadConfig())
+    of_torchao.load_config.safetensors_load_strategy = "torchao"  # as vLLM sets it when it knows the model
+    assert dict(of_torchao._get_weights_iterator(Source(str(shards)))) == {"by vllm": None}
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.bin").write_bytes(b"")
     assert dict(loader(LoadConfig())._get_weights_iterator(Source(str(tmp_path / "other")))) == {"by vllm": None}

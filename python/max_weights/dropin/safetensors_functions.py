@@ -22,6 +22,7 @@ class _Elsewhere(Exception):
 def safe_open(original: type[Any], counter: Counter) -> type[Any]:
     """What replaces `safetensors.safe_open`: a class whose call opens a file here, or there."""
     from max_weights.safetensors import safe_open as ours
+    from max_weights.safetensors.frameworks import is_elsewhere
 
     class safe_open(ours):
         __slots__ = ()
@@ -33,10 +34,11 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
             if counter.active:
                 if device is not None and device != "cpu":
                     counter.handed_over(_ELSEWHERE)
+                elif is_elsewhere(framework):
+                    counter.handed_over("a framework that is not served")
                 else:
-                    opened = object.__new__(cls)
                     try:
-                        ours.__init__(opened, filename, framework, device, backend=backend)
+                        opened = super().__new__(cls, filename, framework, device, backend=backend)
                     except Exception as error:
                         counter.handed_over(error)
                     else:
@@ -45,9 +47,6 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
             # Versions before 0.8 have no backends.
             options = {} if backend == "mmap" else {"backend": backend}
             return original(filename, framework, device, **options)
-
-        def __init__(self, *_: Any, **__: Any) -> None:
-            """The file was opened when this was made."""
 
     safe_open.__module__, safe_open.__qualname__ = original.__module__, original.__qualname__
     return safe_open

@@ -47,10 +47,10 @@ def _register() -> None:
             super().__init__(known)
 
         def _get_weights_iterator(self, source: Any) -> Any:
-            # Models that leave files or experts out are vLLM's to filter.
-            if any(getattr(self, name, None) is not None for name in _FILTERS) or getattr(
-                source, "is_unused_weight", None
-            ):
+            # Models that leave files or experts out are vLLM's to filter, and tensors of torchao its to put together.
+            filters = [getattr(self, name, None) for name in _FILTERS] + [getattr(source, "is_unused_weight", None)]
+            strategy = getattr(self.load_config, "safetensors_load_strategy", None)
+            if strategy == "torchao" or any(given is not None for given in filters):
                 return super()._get_weights_iterator(source)
             given = {**vars(source), "model_name_or_path": source.model_or_path}
             wanted = inspect.signature(self._prepare_weights).parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from max_weights._core import shown
@@ -28,9 +29,13 @@ def device_of(device: Any) -> str | int:
         if (kind in _NUMBERED or kind == "mps") and ":" not in number:
             return _numbered(device, kind, number)
         raise safetensor_error(f"device {shown(device)} is invalid")
-    if isinstance(device, int) and device >= 0:
-        return int(device)
-    raise safetensor_error(f"device {shown(repr(device))} is invalid")
+    try:
+        index = operator.index(device)
+    except TypeError:
+        index = -1
+    if index < 0:
+        raise safetensor_error(f"device {shown(repr(device))} is invalid")
+    return index
 
 
 def _numbered(device: str, kind: str, number: str) -> str:

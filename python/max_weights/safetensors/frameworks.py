@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from max_weights._core import shown
 from max_weights.safetensors.array_indices import array_index
+from max_weights.safetensors.devices import device_of
 from max_weights.safetensors.errors import no_dtype, safetensor_error
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import Buffer, _SafetensorsFile
 
-__all__ = ["SERVED", "Framework", "framework_of", "from_capsule", "to_array"]
+__all__ = ["SERVED", "Framework", "framework_of", "from_capsule", "is_elsewhere", "to_array"]
 
 # Every name that safetensors takes, and what it stands for.
 _NAMES = {
@@ -36,6 +37,11 @@ SERVED = ("pytorch", "numpy", "flax")
 """The frameworks that tensors are made for here."""
 
 
+def is_elsewhere(name: object) -> bool:
+    """Whether this is a framework that safetensors makes tensors for, and we do not."""
+    return isinstance(name, str) and _NAMES.get(name, SERVED[0]) not in SERVED
+
+
 class Framework(Protocol):
     """Makes tensors."""
 
@@ -53,11 +59,11 @@ class Framework(Protocol):
         """The part of a tensor that an index selects."""
 
 
-def framework_of(name: Any, device: str | int) -> Framework:
-    """The framework of this name, with tensors on this device.
+def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
+    """The framework of this name, and the device by its full name, on which it makes tensors.
 
     Raises:
-        SafetensorError: none that safetensors knows, one that is not served here, or one that has no such device here.
+        SafetensorError: none that safetensors knows, or one that is not served here or has no such device here.
         ImportError: it is not installed.
     """
     if not isinstance(name, str):
@@ -65,17 +71,17 @@ def framework_of(name: Any, device: str | int) -> Framework:
     known = _NAMES.get(name)
     if known is None:
         raise safetensor_error(f"framework {shown(name)} is invalid")
-    if device != "cpu" and known not in ("pytorch", "paddle"):
-        raise safetensor_error(f"Device {device} is not supported for framework {known}")
+    device = device_of(device)
+    if known not in SERVED:
+        raise safetensor_error(
+            f"framework {known} is not served by max_weights (it serves {', '.join(SERVED)}), but by the safetensors "
+            "package, which is not installed: pip install safetensors"
+        )
     if known == "pytorch":
-        return _Torch(device)
-    if known == "numpy":
-        return _Numpy()
-    if known == "flax":
-        return _Jax()
-    raise safetensor_error(
-        f"framework {known} is not served by max_weights (it serves {', '.join(SERVED)}): use the safetensors package"
-    )
+        return _Torch(device), device
+    if device != "cpu":
+        raise safetensor_error(f"Device {device} is not supported for framework {known}")
+    return _Numpy() if known == "numpy" else _Jax(), device
 
 
 class _Torch:

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["_TYPES", "_getdtype", "_is_little_endian", "_view2np", "deserialize", "load", "load_file", "safe_open"]
+__all__ = [
+    "_TYPES",
+    "_getdtype",
+    "_is_little_endian",
+    "_view2np",
+    "deserialize",
+    "load",
+    "load_file",
+    "safe_open",
+    "save",
+    "save_file",
+]
 
 _TYPES: dict[str, Any] = {
     "F64": np.float64,

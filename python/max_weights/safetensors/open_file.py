@@ -9,12 +9,15 @@ from max_weights._core import PySafeSlice, _SafetensorsFile, shown
 from max_weights.errors import WeightsError
 from max_weights.safetensors.devices import device_of
 from max_weights.safetensors.errors import closed, missing_tensor, opening_error, safetensor_error
-from max_weights.safetensors.frameworks import framework_of
+from max_weights.safetensors.frameworks import framework_of, is_elsewhere
+from max_weights.safetensors.installed import found_extension
 from max_weights.safetensors.tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
+    from max_weights.safetensors.frameworks import Framework
     from max_weights.safetensors.prefetch import Plan, PrefetchLoader
 
 __all__ = ["safe_open"]
@@ -34,7 +37,8 @@ class safe_open(metaclass=_Signed):
 
     Args:
         filename: The file, as a string or a path.
-        framework: What tensors are made for: "pt" (torch, pytorch), "np" (numpy), or "flax" (jax).
+        framework: What tensors are made for: "pt" (torch, pytorch), "np" (numpy), or "flax" (jax). For "tf", "mlx" and
+            "paddle" the installed safetensors package opens the file; what is returned is an object of its class.
         device: Where tensors go, by torch's name of it or its number; default: the CPU. Only torch has others.
         backend: "mmap": tensors are writable views of private pages of the file; writing to them changes neither
             the file nor another process. "pread": each is read into memory of its own when it is taken.
@@ -47,29 +51,40 @@ class safe_open(metaclass=_Signed):
 
     __slots__ = ("_device", "_file", "_framework", "_keys")
 
-    def __init__(
-        self,
+    _device: str | int
+    _file: _SafetensorsFile | None
+    _framework: Framework
+    _keys: list[str] | None
+
+    def __new__(
+        cls,
         filename: str | os.PathLike[str],
         framework: str,
         device: str | int | None = "cpu",
         *,
         backend: str = "mmap",
-    ) -> None:
+    ) -> Self:
         path = os.fspath(filename)
         if not isinstance(path, str):
             raise TypeError(f"filename is a str or an os.PathLike of str, not {type(path).__name__}")
         if not isinstance(backend, str):
             raise TypeError(f"backend is 'mmap' or 'pread', not {type(backend).__name__}")
+        if is_elsewhere(framework) and (package := found_extension()) is not None:
+            # Versions before 0.8 have no backends.
+            options = {} if backend == "mmap" else {"backend": backend}
+            opened: Self = package.safe_open(path, framework, device, **options)
+            return opened
+        self = super().__new__(cls)
+        self._framework, self._device = framework_of(framework, device)
         if backend not in _BACKENDS:
             wrong = f'backend "{shown(backend)}" is invalid (expected one of: "mmap", "pread")'
             raise safetensor_error(wrong)
-        self._device = device_of(device)
-        self._framework = framework_of(framework, self._device)
-        self._keys: list[str] | None = None
+        self._keys = None
         try:
-            self._file: _SafetensorsFile | None = _SafetensorsFile(path, backend=_BACKENDS[backend])
+            self._file = _SafetensorsFile(path, backend=_BACKENDS[backend])
         except WeightsError as error:
             raise opening_error(error, path) from None
+        return self
 
     def _open_file(self) -> _SafetensorsFile:
         if self._file is None:
@@ -164,7 +179,10 @@ class safe_open(metaclass=_Signed):
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self,
+        _exc_type: type[BaseException] | None,
+        _exc_value: BaseException | None,
+        _traceback: TracebackType | None,
     ) -> None:
         self._file = None
 
@@ -184,6 +202,6 @@ class _safe_open_handle(safe_open):
 
     __slots__ = ()
 
-    def __init__(self, f: Any, framework: str, device: str | int | None = "cpu", *, backend: str = "mmap") -> None:
+    def __new__(cls, f: Any, framework: str, device: str | int | None = "cpu", *, backend: str = "mmap") -> Self:
         _ = f.fileno
-        super().__init__(f.name, framework, device, backend=backend)
+        return super().__new__(cls, f.name, framework, device, backend=backend)

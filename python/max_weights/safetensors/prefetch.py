@@ -34,10 +34,17 @@ class PrefetchLoader:
     def __init__(self, file: _SafetensorsFile, plan: Plan | None, device: str | int, threads: int) -> None:
         if threads < 1:
             raise safetensor_error(f"prefetch needs a thread or more, not {threads}")
+        from max_weights.safetensors.torch import _TYPES
+
+        if not isinstance(plan, dict | None):
+            raise TypeError(f"plan is a dict or None, not {type(plan).__name__}")
         rows = None if plan is None else {name: _rows(file, name, wanted) for name, wanted in plan.items()}
         self._names = [name for name in file.names() if rows is None or name in rows]
         if rows is not None and not self._names:
             raise safetensor_error("prefetch plan selects no tensors")
+        for dtype in dict.fromkeys(file.dtype(name) for name in self._names):
+            if dtype not in _TYPES:
+                raise safetensor_error(f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype")
         self._device = device
         self._convert = from_capsule()
         self._lock = Lock()
@@ -63,7 +70,7 @@ class PrefetchLoader:
             future = self._pending.pop(name, None)
         if future is None:
             if name not in self._names:
-                raise missing_tensor(name)
+                raise safetensor_error(f"{shown(name)} is not in the prefetch plan")
             raise safetensor_error(f"tensor {shown(name)} was taken already, or the loader was closed")
         return self._tensor(name, future)
 
@@ -117,12 +124,17 @@ def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
     if wanted is None:
         return None
     if not isinstance(wanted, slice):
-        raise safetensor_error(f"prefetch plan values are None or a slice, not {type(wanted).__name__}")
+        raise safetensor_error(f"prefetch plan values must be None or a slice, got {type(wanted)} for {shown(name)}")
     if not shape:
-        raise safetensor_error(f"prefetch cannot slice tensor {shown(name)}: it is 0-d")
-    start, stop, step = wanted.indices(shape[0])
+        raise safetensor_error(f"cannot slice rows of the 0-d tensor {shown(name)}")
+    try:
+        start, stop, step = wanted.indices(shape[0])
+    except (TypeError, ValueError):
+        raise safetensor_error(
+            f"prefetch plan slice bounds for {shown(name)} must be integers or None, and the step 1"
+        ) from None
     if step != 1:
-        raise safetensor_error(f"prefetch plan slices have the step 1, not {step}")
+        raise safetensor_error(f"prefetch plan slices must have step 1, got {step} for {shown(name)}")
     return slice(start, max(start, stop))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["TensorMeta"]
 
@@ -13,7 +13,7 @@ class TensorMeta:
 
     dtype: str
     """The dtype as safetensors spells it, such as `F32`."""
-    shape: list[int]
+    shape: list[int] = field(hash=False)
     """The shape, slowest dimension first."""
     data_offsets: tuple[int, int]
     """The first byte and the end in the data, which begin after the header."""

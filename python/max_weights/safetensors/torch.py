@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from max_weights.safetensors.deserializing import deserialize, pieces
-from max_weights.safetensors.errors import no_dtype
 from max_weights.safetensors.installed import module
 from max_weights.safetensors.open_file import safe_open
 from max_weights.safetensors.torch_storage import (
@@ -107,19 +106,19 @@ def load(data: Bytes) -> dict[str, torch.Tensor]:
 
     Raises:
         SafetensorError: the bytes are no safetensors file, or a damaged one.
+        KeyError: a dtype that torch lacks.
     """
     return {piece.name: _tensor(bytearray(piece.data), piece.dtype, piece.shape) for piece in pieces(data)}
 
 
 def _tensor(data: Any, dtype: str, shape: list[int]) -> torch.Tensor:
     """A tensor over the memory of a writable buffer."""
-    if dtype not in _TYPES:
-        raise no_dtype(dtype)
+    of_torch = _getdtype(dtype)
     if dtype == "F4":
         shape = [*shape[:-1], shape[-1] // 2]
     if len(data) == 0:
-        return torch.empty(shape, dtype=_TYPES[dtype], device="cpu")
-    return torch.frombuffer(data, dtype=_TYPES[dtype]).reshape(shape)
+        return torch.empty(shape, dtype=of_torch, device="cpu")
+    return torch.frombuffer(data, dtype=of_torch).reshape(shape)
 
 
 def _view2torch(safeview: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, torch.Tensor]:
