@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import safetensors
+import safetensors.torch
 import torch
 
 import max_weights.safetensors
@@ -202,6 +202,59 @@ def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
                                 b'"shape":[1],"data_offsets":[0,1]}}', b"x"))  # fmt: skip
     with pytest.raises(SafetensorError, match="duplicate-name"):
         safe_open(path, "pt")
+
+
+@pytest.mark.parametrize(
+    ("header", "rule"),
+    [
+        (b'{"__metadata__":{"a":"1","a":"2"}}', "duplicate-metadata-key"),
+        (b'{"a":["U8",[0],[0,0]]}', "an entry is an object"),
+    ],
+)
+def test_headers_that_only_the_package_takes_are_refused(tmp_path: Path, header: bytes, rule: str) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(file_bytes(header))
+    safetensors.safe_open(path, "pt")
+    with pytest.raises(SafetensorError, match=rule):
+        safe_open(path, "pt")
+
+
+def test_a_path_below_a_file_is_the_systems_error(folder: Path) -> None:
+    with pytest.raises(NotADirectoryError):
+        safe_open(folder / "model.safetensors" / "more", "pt")
+
+
+def test_what_is_read_when_it_is_taken_is_refused_once_the_file_was_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(file_bytes({"a": entry("U8", [4], 0, 4)}, b"abcd"))
+    file = safe_open(path, "pt", backend="pread")
+    path.write_bytes(file_bytes({"b": entry("U8", [4], 0, 4)}, b"efgh"))
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SafetensorError, match="written to since it was opened"):
+        file.get_tensor("a")
+
+
+def test_arrays_without_elements_can_be_sliced(folder: Path) -> None:
+    part = safe_open(folder / "model.safetensors", "np").get_slice("none")
+    assert [part[...].shape, part[0:0].shape, part[:, 1].shape] == [(0, 3), (0, 3), (0,)]
+
+
+def test_several_parts_of_a_tensor_are_shared_with_it(tmp_path: Path) -> None:
+    from max_weights.safetensors.torch import load_model
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(12), requires_grad=False)
+            self.register_buffer("first", self.weight.data[1:3])
+            self.register_buffer("second", self.weight.data[5:7])
+
+    safetensors.torch.save_file({"weight": torch.arange(12.0)}, tmp_path / "a.safetensors")
+    with pytest.raises(RuntimeError, match="no suitable name"):
+        safetensors.torch.load_model(Model(), tmp_path / "a.safetensors")
+    model = Model()
+    assert load_model(model, tmp_path / "a.safetensors") == (set(), [])
+    assert model.second.tolist() == [5, 6]
 
 
 def test_open_files_take_no_descriptors(folder: Path) -> None:
