@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import NamedTuple
 
 from max_weights._core import printable
 
-__all__ = ["Calls", "Counter"]
+__all__ = ["Calls", "Counter", "log"]
 
-_log = logging.getLogger("max_weights.dropin")
+
+def log(message: str, *arguments: str) -> None:
+    """One line of the logger `max_weights.dropin`, at level INFO."""
+    import logging
+
+    logging.getLogger("max_weights.dropin").info(message, *arguments)
 
 
 class Calls(NamedTuple):
@@ -46,7 +50,7 @@ class Counter:
             self._reasons.add(kind)
         if not known:
             said = kind if isinstance(reason, str) else f"{kind}: {printable(reason)}"
-            _log.info("%s: handed over to the original: %s", self.name, said)
+            log("%s: handed over to the original: %s", self.name, said)
 
     @property
     def calls(self) -> Calls:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from max_weights._core import shown
-from max_weights.dropin.calls import Calls, Counter
+from max_weights.dropin.calls import Calls, Counter, log
 
 __all__ = ["patch", "patched", "unpatch"]
 
-_log = logging.getLogger("max_weights.dropin")
 
-
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A name of another library, and where its replacement is made."""
 
     module: str
@@ -43,17 +37,16 @@ class Target:
 _SAFETENSORS = "max_weights.dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
-    Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:function_of_torch", ("safetensors.torch",)),
-    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function_of_torch", ("safetensors.torch",)),
-    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function_of_numpy", ("safetensors.numpy",)),
-    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function_of_numpy", ("safetensors.numpy",)),
+    Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.torch", "load", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
     Target("torch", "load", "max_weights.dropin.torch_load:replacement", ("torch.serialization",)),
     Target("gguf", "GGUFReader", "max_weights.dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
 )
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """An original and what replaces it."""
 
     original: Any
@@ -127,7 +120,7 @@ def _make_pairs(module: str) -> None:
         if getattr(original, "__module__", None) not in target.homes:
             if original is not None:
                 found = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
-                _log.info("%s stays as it is: it is %s, which is not the library's own", target.full_name, found)
+                log("%s stays as it is: it is %s, which is not the library's own", target.full_name, found)
             continue
         where, _, function = target.maker.partition(":")
         counter = Counter(target.full_name)
@@ -166,7 +159,7 @@ def _imported(module: str) -> None:
             _exchange({id(pair.original): pair.replacement for pair in _state.pairs.values()}, inside)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds nothing itself: it sees to it that a library is patched when it has been imported."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
 from max_weights.dropin.calls import Counter
 
-__all__ = ["function_of_numpy", "function_of_torch", "safe_open"]
+__all__ = ["function", "safe_open"]
 
 _ELSEWHERE = "a device that is not the CPU"
-
-
-class _Elsewhere(Exception):
-    """The tensors are to go to such a device."""
 
 
 def safe_open(original: type[Any], counter: Counter) -> type[Any]:
@@ -52,37 +48,24 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
     return safe_open
 
 
-def function_of_torch(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces a function of `safetensors.torch`."""
-    from max_weights.safetensors import torch
-
-    return _function(original, getattr(torch, original.__name__), counter)
-
-
-def function_of_numpy(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    """What replaces a function of `safetensors.numpy`."""
-    from max_weights.safetensors import numpy
-
-    return _function(original, getattr(numpy, original.__name__), counter)
-
-
-def _function(original: Callable[..., Any], ours: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
-    parameters = inspect.signature(ours)
+def function(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+    """What replaces a function of `safetensors.torch` or `safetensors.numpy`: that of our module of the same name."""
 
     @functools.wraps(original)
     def function(*arguments: Any, **options: Any) -> Any:
         if counter.active:
             try:
-                if parameters.bind(*arguments, **options).arguments.get("device", "cpu") != "cpu":
-                    raise _Elsewhere
-                value = ours(*arguments, **options)
-            except _Elsewhere:
-                counter.handed_over(_ELSEWHERE)
+                # Imported when it is first called: the import of a patched program is not to wait for it.
+                ours = getattr(importlib.import_module(f"max_weights.{original.__module__}"), original.__name__)
+                # Of these functions only `load_file` of torch takes a second argument.
+                if options.get("device", arguments[1] if len(arguments) > 1 else None) in (None, "cpu"):
+                    value = ours(*arguments, **options)
+                    counter.served()
+                    return value
             except Exception as error:
                 counter.handed_over(error)
             else:
-                counter.served()
-                return value
+                counter.handed_over(_ELSEWHERE)
         return original(*arguments, **options)
 
     return function

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from max_weights._core import PySafeSlice
 from max_weights.safetensors.deserializing import deserialize
 from max_weights.safetensors.open_file import _safe_open_handle, safe_open
-from max_weights.safetensors.prefetch import PrefetchLoader
 from max_weights.safetensors.tensor_meta import TensorMeta
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from max_weights.safetensors.prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
     TensorSpec: Any
@@ -78,6 +79,10 @@ def __getattr__(name: str) -> Any:
         from max_weights.safetensors.errors import error_class
 
         return error_class()
+    if name == "PrefetchLoader":
+        from max_weights.safetensors.prefetch import PrefetchLoader
+
+        return PrefetchLoader
     if name == "TensorSpec":
         from max_weights.safetensors.installed import extension
 
