@@ -27,6 +27,7 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
         def __new__(
             cls, filename: str | os.PathLike[str], framework: str, device: Any = "cpu", *, backend: str = "mmap"
         ) -> Any:
+            refused = None
             if counter.active:
                 if device is not None and device != "cpu":
                     counter.handed_over(_ELSEWHERE)
@@ -36,13 +37,14 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
                     try:
                         opened = super().__new__(cls, filename, framework, device, backend=backend)
                     except Exception as error:
+                        refused = error
                         counter.handed_over(error)
                     else:
                         counter.served()
                         return opened
             # Versions before 0.8 have no backends.
             options = {} if backend == "mmap" else {"backend": backend}
-            return original(filename, framework, device, **options)
+            return _called(refused, original, filename, framework, device, **options)
 
     safe_open.__module__, safe_open.__qualname__ = original.__module__, original.__qualname__
     return safe_open
@@ -53,6 +55,7 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
 
     @functools.wraps(original)
     def function(*arguments: Any, **options: Any) -> Any:
+        refused = None
         if counter.active:
             try:
                 # Imported when it is first called: the import of a patched program is not to wait for it.
@@ -63,9 +66,22 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
                     counter.served()
                     return value
             except Exception as error:
+                refused = error
                 counter.handed_over(error)
             else:
                 counter.handed_over(_ELSEWHERE)
-        return original(*arguments, **options)
+        return _called(refused, original, *arguments, **options)
 
     return function
+
+
+def _called(refused: Exception | None, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What the original returns or raises. A file that both refuse is refused in our words: they begin with those of
+    the package, say the place, and have the names of errors for which programs look that know older versions of it.
+    """
+    try:
+        return original(*arguments, **options)
+    except Exception as error:
+        if type(error) is type(refused) and type(error).__name__ == "SafetensorError":
+            raise refused from None
+        raise
