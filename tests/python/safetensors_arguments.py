@@ -1,0 +1,98 @@
+"""What `safetensors_cases` gives to functions of safetensors: right arguments, and wrong ones."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+DEVICES = [
+    "cpu",
+    "cuda",
+    "cuda:0",
+    "cuda:7",
+    0,
+    3,
+    "mps",
+    "mps:0",
+    "mps:1",
+    "xpu",
+    "xpu:1",
+    "hpu",
+    "npu:0",
+    "xla",
+    "mlu",
+    "musa",
+    None,
+    True,
+    torch.device("cpu"),
+    "cpu:0",
+    "meta",
+    "disk",
+    "neuron",
+    -1,
+    "",
+    "cuda:",
+    "cuda:x",
+    "cuda:0:1",
+    1.5,
+    "CUDA",
+    np.int64(0),
+]
+FRAMEWORKS = ["pt", "torch", "pytorch", "np", "numpy", "tf", "mlx", "paddle", "PT", "", "keras", 3]
+WRONG: dict[str, dict[str, str]] = {
+    "framework and device": {"framework": "no", "device": "no"},
+    "framework and backend": {"framework": "no", "backend": "no"},
+    "device and backend": {"framework": "pt", "device": "no", "backend": "no"},
+    "device of tf": {"framework": "tf", "device": "no"},
+}
+INDICES: dict[str, Any] = {
+    "...": ...,
+    "()": (),
+    ":": slice(None),
+    "0": 0,
+    "-1": -1,
+    "10": 10,
+    "-11": -11,
+    "1:3": slice(1, 3),
+    "::2": slice(None, None, 2),
+    "0:99": slice(0, 99),
+    "5:": slice(5, None),
+    "None": None,
+    "True": True,
+    "[0, 2]": [0, 2],
+    "[]": [],
+    "(0, 1)": (0, 1),
+    "(:, 1)": (slice(None), 1),
+    "(..., 1)": (..., 1),
+    "(0, 0, 0)": (0, 0, 0),
+    "(..., ...)": (..., ...),
+    "0 as numpy": np.int64(0),
+    "::0": slice(None, None, 0),
+    "name": "name",
+    "1.5": 1.5,
+    "(1:3, 2:)": (slice(1, 3), slice(2, None)),
+    "4:2": slice(4, 2),
+    "(:, 9)": (slice(None), 9),
+    "(None, 0)": (None, 0),
+    "(:, -6)": (slice(None), -6),
+    "(:, -2)": (slice(None), -2),
+    "(::3, ::2)": (slice(None, None, 3), slice(None, None, 2)),
+    "(:, :20)": (slice(None), slice(None, 20)),
+}
+TORCH_INDICES: dict[str, Any] = {
+    "tensor": torch.tensor([1, 0]),
+    "mask": torch.arange(10) % 2 == 0,
+    "([1, 0], ...)": ([1, 0], ...),
+    "(:, [1, 0])": (slice(None), [1, 0]),
+    "[1:3, :2]": [slice(1, 3), slice(None, 2)],
+}
+PLANS: dict[str, Any] = {
+    "nothing": {},
+    "absent": {"not there": None},
+    "no name": {3: None},
+    "a list": ["z.last"],
+    "a scalar": {"scalar": slice(0, 1)},
+    "a step": {"z.last": slice(0, 4, 2)},
+    "backwards": {"z.last": slice(None, None, -1)},
+    "a number": {"z.last": 3},
+}
