@@ -343,6 +343,21 @@ def test_jax_arrays(folder: Path, backend: str) -> None:
         np.testing.assert_array_equal(np.asarray(file.get_slice("z.last")[1:3, 2]), expected["z.last"][1:3, 2])
 
 
+def test_arrays_of_jax_are_saved_as_the_package_saves_them(tmp_path: Path) -> None:
+    import jax.numpy as jnp
+    import safetensors.flax
+
+    from max_weights.safetensors import flax
+
+    def arrays() -> dict[str, Any]:
+        return {"a": jnp.arange(4), "b": jnp.ones((2, 2), "bfloat16")}
+
+    expected = safetensors.flax.save(arrays(), {"format": "flax"})
+    assert flax.save(arrays(), metadata={"format": "flax"}) == expected
+    flax.save_file(arrays(), tmp_path / "a.safetensors", {"format": "flax"})
+    assert (tmp_path / "a.safetensors").read_bytes() == expected
+
+
 class TestPrefetch:
     """`prefetch`, on the CPU."""
 

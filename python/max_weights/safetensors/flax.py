@@ -10,7 +10,6 @@ import numpy as np
 from jax import Array
 
 from max_weights.safetensors import numpy as numpy
-from max_weights.safetensors.installed import module
 from max_weights.safetensors.open_file import safe_open
 
 if TYPE_CHECKING:
@@ -61,21 +60,12 @@ def _jnp2np(jnp_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a file with these arrays, by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    saved: bytes = module("flax", "save").save(tensors, metadata=metadata)
-    return saved
+    """As `numpy.save`, of arrays of JAX. ImportError: the safetensors package is not installed."""
+    return numpy.save(_jnp2np(tensors), metadata)
 
 
 def save_file(
     tensors: dict[str, Array], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
-    """Save arrays to a file, by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    module("flax", "save_file").save_file(tensors, filename, metadata=metadata)
+    """As `numpy.save_file`, of arrays of JAX. ImportError: the safetensors package is not installed."""
+    numpy.save_file(_jnp2np(tensors), filename, metadata)
