@@ -182,9 +182,20 @@ def test_the_import_of_the_package_and_patch_bring_no_library_along() -> None:
 import sys, max_weights
 assert not [name for name in sys.modules if name.startswith("max_weights.dropin")]
 max_weights.patch()
-print(sorted({"torch", "gguf", "safetensors", "numpy", "transformers"} & set(sys.modules)))
+print(sorted({"torch", "gguf", "safetensors", "numpy", "transformers", "logging", "dataclasses"} & set(sys.modules)))
 """
     assert run(script) == "[]"
+
+
+def test_what_a_replacement_needs_is_imported_when_it_is_called(models: Path) -> None:
+    script = """
+import sys, max_weights, safetensors.torch, torch
+max_weights.patch()
+print(sorted({"max_weights.weights", "max_weights.torch", "max_weights.safetensors.torch"} & set(sys.modules)))
+safetensors.torch.load_file(sys.argv[1])
+print(max_weights.patched()["safetensors.torch.load_file"], "max_weights.safetensors.torch" in sys.modules)
+"""
+    assert run(script, str(models / "minilm.safetensors")) == "[]\nCalls(served=1, handed_over=0) True"
 
 
 def refuse(*_: Any) -> Any:
