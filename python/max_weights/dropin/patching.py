@@ -34,6 +34,8 @@ class Target(NamedTuple):
         return f"{self.module}.{self.name}"
 
 
+_GGUF = "max_weights.dropin.gguf_functions"
+_VALUES = "transformers.integrations.ggml"
 _SAFETENSORS = "max_weights.dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
@@ -43,6 +45,9 @@ TARGETS = (
     Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
     Target("torch", "load", "max_weights.dropin.torch_load:replacement", ("torch.serialization",)),
     Target("gguf", "GGUFReader", "max_weights.dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
+    Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
+    Target("gguf", "get_tensor_name_map", f"{_GGUF}:get_tensor_name_map", ("gguf.tensor_mapping",)),
+    Target(_VALUES, "_gguf_parse_value", f"{_GGUF}:parse_value", (_VALUES,)),
 )
 
 
