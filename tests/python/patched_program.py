@@ -168,6 +168,35 @@ def load_diffusers(folder: Path) -> dict[str, str]:
     }
 
 
+def make_gguf(folder: Path) -> None:
+    import gguf_models
+
+    gguf_models.write(folder / "model.gguf")
+
+
+def load_gguf(folder: Path) -> dict[str, Any]:
+    import gguf
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    file = {"gguf_file": "model.gguf"}
+    tokenizer = AutoTokenizer.from_pretrained(folder, **file)
+    found: dict[str, Any] = {
+        str(dtype): digest(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **file).state_dict())
+        for dtype in (None, torch.bfloat16)
+    }
+    tensors = {
+        tensor.name: torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        for tensor in gguf.GGUFReader(folder / "model.gguf").tensors
+    }
+    return found | {
+        "config": AutoConfig.from_pretrained(folder, **file).to_dict(),
+        "tokens": tokenizer("then in an inn").input_ids,
+        "vocabulary": tokenizer.get_vocab(),
+        "tensors": digest(tensors),
+    }
+
+
 def make_sentence_transformers(folder: Path) -> None:
     import torch
     from sentence_transformers import SentenceTransformer

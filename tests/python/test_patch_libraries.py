@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).with_name("patched_program.py")
-LIBRARIES = ["transformers", "accelerate", "peft", "timm", "diffusers", "sentence_transformers"]
-ALL = {"safetensors.safe_open", "safetensors.torch.load", "safetensors.torch.load_file", "torch.load"}
+LIBRARIES = ["transformers", "accelerate", "peft", "timm", "diffusers", "sentence_transformers", "gguf"]
+ALL = {
+    "safetensors.safe_open",
+    "safetensors.torch.load",
+    "safetensors.torch.load_file",
+    "torch.load",
+    "gguf.GGUFReader",
+    "gguf.dequantize",
+    "gguf.get_tensor_name_map",
+    "transformers.integrations.ggml._gguf_parse_value",
+}
 
 
 def run(*arguments: Any, **environment: str) -> dict[str, Any]:
