@@ -122,7 +122,7 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
             return name_map
         name_map = original(arch, n_blocks)
         with contextlib.suppress(Exception):  # maps of another version, which are not kept
-            forget = functools.partial(built.pop, (arch, n_blocks))
+            forget = functools.partial(built.pop, (arch, n_blocks))  # the reference is the default of pop
             built[arch, n_blocks] = weakref.ref(name_map, forget), _copied(name_map), tables(arch)
         return name_map
 
@@ -153,7 +153,7 @@ def parse_value(original: Callable[..., Any], counter: Counter) -> Callable[...,
             elif kind in _SCALARS:
                 counter.served()
                 return _SCALARS[kind](_value[0])
-            elif kind == _STRING and isinstance(_value, np.ndarray) and _value.dtype is uint8 and _value.ndim == 1:
+            elif kind == _STRING and isinstance(_value, np.ndarray) and _value.dtype == uint8 and _value.ndim == 1:
                 counter.served()
                 return _value.tobytes().decode()
             else:
