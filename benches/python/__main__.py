@@ -39,6 +39,7 @@ ORDER = (
     "casts",
     "gguf_files",
     "gguf_blocks",
+    "gguf_pretrained",
     "torch_files",
     "modules",
 )

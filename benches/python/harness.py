@@ -213,6 +213,18 @@ def alternate(
     return timings
 
 
+def first_calls(bench: Path, case: str, loaders: Iterable[str], target: Path, *, rounds: int) -> dict[str, Timing]:
+    """Time the first call of fresh processes with an ordinary heap, in turns: what a program pays that loads once."""
+    timings = {loader: Timing(loader) for loader in loaders}
+    for turn in range(rounds):
+        for timing in timings.values() if turn % 2 == 0 else reversed(timings.values()):
+            with Worker(bench, case, timing.loader, target, retain_heap=False) as worker:
+                seconds, read = worker.time(1)
+            timing.seconds += seconds
+            timing.read.append(read)
+    return timings
+
+
 def peak_memory(bench: Path, case: str, loaders: Iterable[str], target: Path, *, runs: int = 3) -> dict[str, Memory]:
     """Return the median memory of each loader over fresh processes with an ordinary heap."""
     result: dict[str, Memory] = {}
