@@ -76,11 +76,11 @@ def patch() -> None:
     """Have this program load its checkpoints by max_weights: replaces functions of other libraries by ours.
 
     Replaced are `safetensors.safe_open`, `load_file` and `load` of `safetensors.torch` and `safetensors.numpy`,
-    `torch.load` and `gguf.GGUFReader`, in every module that is loaded, under whatever name it imported them, and in
-    their libraries when these are imported later. A call that we do not serve (another device than the CPU,
-    `weights_only=False`, a damaged file …) goes to the original, whose result or error it then has; one line of the
-    logger `max_weights.dropin`, at level INFO, says so once for each reason. To do it twice changes nothing. Forked
-    processes are patched too; for spawned ones set `MAX_WEIGHTS_PATCH=1`.
+    `torch.load`, `gguf.GGUFReader` and what transformers needs besides for a GGUF file, in every module that is loaded,
+    under whatever name it imported them, and in their libraries when these are imported later. A call that we do not
+    serve (another device than the CPU, `weights_only=False`, a damaged file …) goes to the original, whose result or
+    error it then has; one line of the logger `max_weights.dropin`, at level INFO, says so once for each reason. To do
+    it twice changes nothing. Forked processes are patched too; for spawned ones set `MAX_WEIGHTS_PATCH=1`.
     """
     with _state.lock:
         _state.active = True
