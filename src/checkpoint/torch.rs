@@ -121,6 +121,7 @@ fn finish(
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
     metadata.extend(version.map(|version| ("version".to_owned(), version.to_string())));
+    let metadata = Some(metadata);
     if unnamed {
         let header = Header { metadata, ..Header::default() };
         return Ok((header, Torch::new(pickled, frame)?));

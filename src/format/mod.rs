@@ -98,8 +98,8 @@ impl Options {
 pub struct Header {
     /// The tensors, in the order of their offsets. They belong to file 0, and their spans count from the start of the file.
     pub tensors: TensorTable,
-    /// The file's own key-value pairs, in its order.
-    pub metadata: Vec<(String, String)>,
+    /// The file's own key-value pairs, in its order; none where it has no place for them.
+    pub metadata: Option<Vec<(String, String)>>,
     /// Where the data begins in the file.
     pub data_start: u64,
     /// What was accepted but should not be there.

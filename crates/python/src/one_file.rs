@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Fault, Policy};
-use max_weights::format::{Kind, Limits, Options, safetensors};
+use max_weights::format::{Limits, Options, safetensors};
 use max_weights::load::{Layout, LoadOptions, Prefetch};
 use max_weights::rules;
-use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::source::{Filesystem, LocalFile, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
 use max_weights::workers::now_and_then;
 use pyo3::exceptions::PyKeyError;
@@ -48,7 +48,7 @@ type Entries = (Vec<Entry>, Vec<(String, String)>);
 #[pyclass(frozen, name = "_SafetensorsFile", module = "max_weights._core")]
 pub(crate) struct SafetensorsFile {
     checkpoint: Arc<Checkpoint>,
-    source: Arc<dyn Source>,
+    source: Arc<LocalFile>,
     /// Whether its data have to come from a disk, as it was when that was first asked.
     cold: OnceLock<bool>,
     /// The first tensor that was taken as a whole.
@@ -59,24 +59,11 @@ pub(crate) struct SafetensorsFile {
 
 impl SafetensorsFile {
     fn open(path: &Path, options: &OpenOptions) -> Result<Self, Error> {
-        let mut file = LocalFile::open(path)?;
-        if options.backend == Backend::Map && file.mapping().is_ok() {
-            // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
-            file.close_for_now();
-        }
-        let mut first = vec![0; LENGTH_BYTES.min(file.len() as usize)];
-        file.read(&mut [Part { offset: 0, bytes: &mut first }], &interrupt)?;
-        let length = safetensors::header_length(&first, file.len(), &options.format.limits);
-        length.map_err(|error| error.at_path(path))?;
-        let source: Arc<dyn Source> = Arc::new(file);
-        let checkpoint = Arc::new(Checkpoint::open_sources(vec![source.clone()], options)?);
-        if checkpoint.catalog().kind() != Kind::Safetensors {
-            let cause = format!("this is a {} file, not a safetensors file", checkpoint.catalog().kind());
-            return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(path).format());
-        }
+        // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
+        let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-        let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(Self { checkpoint, source, cold, first_taken, ahead })
+let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, ahead })
     }
 
     fn table(&self) -> &TensorTable {
@@ -186,12 +173,11 @@ impl SafetensorsFile {
         self.table().iter().map(|info| info.name).collect()
     }
 
-    // The metadata; None where there are none.
+    // The metadata; None where the file has no place for them.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let pairs = self.checkpoint.catalog().files().first().map(|file| &file.metadata[..]).unwrap_or_default();
-        if pairs.is_empty() {
+        let Some(pairs) = self.checkpoint.catalog().files().first().and_then(|file| file.metadata.as_ref()) else {
             return Ok(None);
-        }
+        };
         let metadata = PyDict::new(py);
         pairs.iter().try_for_each(|(key, value)| metadata.set_item(key, value))?;
         Ok(Some(metadata))
@@ -336,7 +322,7 @@ pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<Entries> 
         let (start, end) = (info.span.start(), info.span.end());
         (info.name.to_owned(), element_name(info.element), info.shape.to_vec(), start, end)
     };
-    Ok((header.tensors.iter().map(entry).collect(), header.metadata))
+    Ok((header.tensors.iter().map(entry).collect(), header.metadata.unwrap_or_default()))
 }
 
 /// The format's name of a dtype.

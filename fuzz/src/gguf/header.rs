@@ -125,7 +125,7 @@ fn check_read(read: &Gguf, header: &[u8], file_len: u64) {
     let there = &header[..usize::try_from(file_len).unwrap_or(usize::MAX).min(header.len())];
     let plain = Document::parse(there).expect("a plain reader reads it too");
     assert_eq!((read.version, read.big_endian), (plain.version, plain.big_endian));
-    assert!(read.alignment.is_power_of_two() && read.header.metadata.is_empty());
+    assert!(read.alignment.is_power_of_two() && read.header.metadata.is_none());
     assert_eq!(read.header.data_start, (plain.end as u64).next_multiple_of(read.alignment));
     check_tensors(read, &plain, file_len);
     check_metadata(read, &plain);

@@ -135,7 +135,7 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut F
 
     let frame = tensors::Frame { count: tensor_count, alignment, file_len };
     let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, findings)?;
-    let header = Header { tensors, metadata: Vec::new(), data_start, findings: Vec::new() };
+    let header = Header { tensors, metadata: None, data_start, findings: Vec::new() };
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Reader<'o> {
     data_start: u64,
     table: TensorTable,
     pub(super) pace: Pace,
-    pub(super) metadata: Vec<(String, String)>,
+    pub(super) metadata: Option<Vec<(String, String)>>,
     /// The number of the key `__metadata__`, once it was seen.
     pub(super) metadata_key: Option<usize>,
     pub(super) findings: &'o mut Findings,
@@ -84,7 +84,7 @@ impl<'o> Reader<'o> {
             data_start,
             table: TensorTable::with_capacity(text.len() / BYTES_PER_TENSOR, text.len() / 4)?,
             pace: Pace::default(),
-            metadata: Vec::new(),
+            metadata: None,
             metadata_key: None,
             findings,
             located,
@@ -125,9 +125,10 @@ impl<'o> Reader<'o> {
             let fault = fault.tensor(self.table.name(latter)).offset(offset(latter));
             self.findings.report(fault)?;
         }
-        let name = |i: usize| self.metadata.get(i).map_or("", |(name, _)| name);
+        let metadata = self.metadata.as_deref().unwrap_or_default();
+        let name = |i: usize| metadata.get(i).map_or("", |(name, _)| name);
         let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
-        for (_, latter) in duplicates(self.metadata.len(), name)? {
+        for (_, latter) in duplicates(metadata.len(), name)? {
             let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
             let fault = Fault::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             self.findings.report(fault.offset(of_metadata))?;
@@ -149,7 +150,7 @@ impl<'o> Reader<'o> {
     }
 
     /// The tensors, the metadata, and whether all tensors have a place in the data.
-    pub(super) fn into_parts(self) -> (TensorTable, Vec<(String, String)>, bool) {
+    pub(super) fn into_parts(self) -> (TensorTable, Option<Vec<(String, String)>>, bool) {
         (self.table, self.metadata, self.placed)
     }
 
@@ -213,10 +214,9 @@ impl<'o> Reader<'o> {
             Cow::Owned(text) => Ok(text),
             Cow::Borrowed(text) => budget::text(text),
         };
-        let entry = budget::reserve(&mut self.metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
-        let entry = entry.map_err(|short| self.refuse(*Box::<Fault>::from(short)))?;
-        self.metadata.push(entry);
-        Ok(())
+        let metadata = self.metadata.get_or_insert_default();
+        let added = budget::reserve(metadata, 1).and_then(|()| Ok(metadata.push((owned(key)?, owned(value)?))));
+        added.map_err(|short| self.refuse(*Box::<Fault>::from(short)))
     }
 
     /// Leaves the fault where [`Reader::explain`] finds it.

@@ -91,9 +91,10 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let most = self.0.options.limits.metadata_entries;
+        self.0.metadata = Some(Vec::new());
         while let Some((Text(key), Text(value))) = map.next_entry()? {
             self.0.step()?;
-            if self.0.metadata.len() >= most {
+            if self.0.metadata.as_ref().is_some_and(|metadata| metadata.len() >= most) {
                 let cause = format!("__metadata__ has more than {most} entries");
                 let fault = Fault::new(rules::SAFETENSORS_METADATA_ENTRIES, cause);
                 return Err(self.0.refuse(fault));
