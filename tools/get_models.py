@@ -161,9 +161,9 @@ WHEELS = (
     _pretrained(
         "rxnfp",
         "rxnfp==0.1.0",
-        "rxnfp/models/transformers/bert_pretrained",
-        "024d89cb6056e146e066ebbcd9d565d6968d53e82953570a8b110b26495d7d4b",
-        "50a6ed263d33ae759affa82c1e85554cc5ea9f56145f5c7fb39b6c25d4356437",
+        "rxnfp/models/transformers/bert_ft_10k_25s",
+        "b8ac3e0abfe7a818484c92959f7c5e66694fb807b5568c7a6308373dade40f96",
+        "f9bcac41c7c09eb0ca2c0b355494fe92ca03aa5085e0f2b7a44f716212e61c71",
     ),
     _pretrained(
         "rxnmapper",

@@ -70,12 +70,12 @@ def make_file(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> str:
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder for PYTHONPATH with the metadata of an installed package: the entry points of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    folder = tmp_path / "site/max_weights_under_test-1.dist-info"
-    folder.mkdir(parents=True)
+    folder = tmp_path_factory.mktemp("site") / "max_weights_under_test-1.dist-info"
+    folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: max_weights_under_test\nVersion: 1\n")
     lines = []
     for group, entries in project["entry-points"].items():
