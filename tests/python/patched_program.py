@@ -1,8 +1,11 @@
 """A program that loads small models with the libraries that people use, and prints what it got; test_patch_libraries.py
 runs it in several ways.
 
-    patched_program.py FOLDER make                 save the models, with nothing patched
-    patched_program.py FOLDER HOW LIBRARY...       load them; HOW is none, before, after, again, fork or spawn
+    patched_program.py FOLDER HOW LIBRARY...
+
+HOW is `after`: save the models, and load them unpatched, patched with everything imported, and unpatched again;
+`fork`: load them in a process that was forked when this one was patched, with nothing imported; `spawn`: in a spawned
+process, or `none`: in this one, patched by whoever runs it if at all.
 """
 
 import copy
@@ -234,35 +237,39 @@ def load(folder: Path, libraries: list[str]) -> dict[str, Any]:
     return found | {"served": sorted(name for name, call in calls.items() if call.served)}
 
 
+def after(folder: Path, libraries: list[str]) -> dict[str, Any]:
+    """All of it in one process: the libraries are what takes long to import."""
+    import safetensors.numpy
+    import safetensors.torch
+    import torch
+
+    torch.manual_seed(0)
+    for library in libraries:
+        MAKERS[library](folder)
+    found = {"none": load(folder, libraries)}
+    assert "max_weights" not in sys.modules
+    import max_weights
+
+    originals = [torch.load, safetensors.safe_open, safetensors.torch.load_file, safetensors.numpy.load]
+    max_weights.patch()
+    found["after"] = load(folder, libraries)
+    counted = dict(max_weights.patched())
+    max_weights.unpatch()
+    assert originals == [torch.load, safetensors.safe_open, safetensors.torch.load_file, safetensors.numpy.load]
+    found["again"] = load(folder, libraries)
+    max_weights.patch()
+    assert dict(max_weights.patched()) == counted
+    return found
+
+
 def main(folder: Path, how: str, libraries: list[str]) -> dict[str, Any]:
     """Run it in this way."""
-    if how == "make":
-        import torch
-
-        torch.manual_seed(0)
-        for library in libraries:
-            MAKERS[library](folder)
-        return {}
-    if how in ("before", "fork"):
+    if how == "after":
+        return after(folder, libraries)
+    if how == "fork":
         import max_weights
 
         max_weights.patch()
-    elif how in ("after", "again"):
-        import safetensors.numpy
-        import safetensors.torch
-        import torch
-
-        for library in libraries:
-            __import__(library)
-        import max_weights
-
-        originals = [torch.load, safetensors.safe_open, safetensors.torch.load_file, safetensors.numpy.load]
-        max_weights.patch()
-        if how == "again":
-            max_weights.unpatch()
-            assert originals == [
-                torch.load, safetensors.safe_open, safetensors.torch.load_file, safetensors.numpy.load
-            ]  # fmt: skip
     if how in ("fork", "spawn"):
         with multiprocessing.get_context(how).Pool(1) as pool:
             return pool.apply(load, (folder, libraries))
