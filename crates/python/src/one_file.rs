@@ -62,7 +62,7 @@ impl SafetensorsFile {
         // Whoever opens a file keeps its bytes, even if another takes its place, and many may be open at a time.
         let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, ahead })
     }
 
