@@ -76,24 +76,25 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<(Checkpoint, Ar
     let mut file = Arc::new(LocalFile::open(path)?);
     let is_mapped = options.backend.maps() && file.mapping().is_ok();
     let (first, end) = start_of(&file, options).map_err(|error| error.at_path(path))?;
-    let catalog = match find(&file, &first[..end], options) {
-        Some(catalog) => catalog,
-        None => {
-            let header = first[..end].to_vec();
-            let catalog = catalog_of(file.clone(), first, options)?;
-            if catalog.kind() != Kind::Safetensors {
-                let cause = format!("this is a {} file, not a safetensors file", catalog.kind());
-                return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(path).format());
-            }
-            keep(Known { header, file_len: file.len(), catalog: catalog.clone(), options: options.clone() });
-            catalog
-        }
-    };
+    let known = find(&file, &first[..end], options);
+    let catalog = known.map_or_else(|| parse(&file, first, end, options), Ok)?;
     if let (true, Some(file)) = (is_mapped, Arc::get_mut(&mut file)) {
         file.close_for_now();
     }
     let opened = vec![std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())];
     Ok((Checkpoint { catalog, files: vec![Some(file.clone())], opened, options: options.clone() }, file))
+}
+
+/// What the header says that ends at byte `end`. It is known from now on.
+fn parse(file: &Arc<LocalFile>, first: Vec<u8>, end: usize, options: &OpenOptions) -> Result<Arc<Catalog>> {
+    let header = first[..end].to_vec();
+    let catalog = catalog_of(file.clone(), first, options)?;
+    if catalog.kind() != Kind::Safetensors {
+        let cause = format!("this is a {} file, not a safetensors file", catalog.kind());
+        return Err(Fault::new(rules::SAFETENSORS_HEADER_START, cause).path(file.path()).format());
+    }
+    keep(Known { header, file_len: file.len(), catalog: catalog.clone(), options: options.clone() });
+    Ok(catalog)
 }
 
 /// The first bytes of a file, and where among them the header ends.

@@ -215,7 +215,8 @@ impl<'o> Reader<'o> {
             Cow::Borrowed(text) => budget::text(text),
         };
         let metadata = self.metadata.get_or_insert_default();
-        let added = budget::reserve(metadata, 1).and_then(|()| Ok(metadata.push((owned(key)?, owned(value)?))));
+        let entry = budget::reserve(metadata, 1).and_then(|()| Ok((owned(key)?, owned(value)?)));
+        let added = entry.map(|entry| metadata.push(entry));
         added.map_err(|short| self.refuse(*Box::<Fault>::from(short)))
     }
 
