@@ -89,9 +89,6 @@ $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/bench-packages | n
 $(MODELS)/minilm.safetensors: | $(stamps)/venv
 	@python tools/get_models.py $(MODELS) --only minilm
 
-$(MODELS)/smollm2-135m.Q4_1.gguf: | $(stamps)/venv
-	@python tools/get_models.py $(MODELS) --only smollm2
-
 $(stamps)/models: tools/get_models.py $(stamps)/test-packages
 	@python tools/get_models.py $(MODELS) --derive
 	@touch $@
@@ -137,7 +134,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	python tools/check_links.py
 
 .PHONY: bench
-bench: need-cargo $(stamps)/extension $(MODELS)/smollm2-135m.Q4_1.gguf ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
+bench: need-cargo $(stamps)/extension $(stamps)/models ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
 # MAX stands in an environment of its own: it brings a compiler and its own NumPy.
