@@ -395,6 +395,16 @@ def test_a_forked_child_is_told_to_open_its_own_stream_and_the_parents_goes_on(t
 
 CTRL_C = """
 import os, random, signal, sys, threading, time, max_weights
+
+def names():
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            found.append(open(f"/proc/self/task/{task}/comm").read().strip())
+        except OSError:
+            pass  # it has ended
+    return found
+
 weights = max_weights.load_weights(sys.argv[1])
 for attempt in range(12):
     timer = threading.Timer(random.uniform(0, 0.1), os.kill, (os.getpid(), signal.SIGINT))
@@ -408,7 +418,6 @@ for attempt in range(12):
     timer.join()
     tensor = None
     until = time.monotonic() + 0.2
-    names = lambda: [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
     while "max_weights-str" in names() and time.monotonic() < until:
         time.sleep(0.001)
     assert "max_weights-str" not in names(), attempt
