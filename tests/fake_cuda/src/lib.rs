@@ -1,0 +1,78 @@
+//! A stand-in for CUDA's driver library (`libcuda.so`), so that the very code that runs on a GPU runs in tests, on machines without one.
+//!
+//! A process that is started with `LD_LIBRARY_PATH` on the folder of the `libcuda.so` that this crate is built as, takes it for the driver's, cudarc
+//! with dynamic loading does. It has the functions of the driver that max_weights calls, with the C ABI of CUDA 12, and devices that are threads
+//! and memory of the host.
+//!
+//! # What it does as a driver does
+//!
+//! - A stream is a thread that executes what was issued to it in order, and not before `FAKE_CUDA_DELAY` microseconds have passed. The default
+//!   stream and blocking streams wait for each other; streams made with `CU_STREAM_NON_BLOCKING` are on their own.
+//! - A copy from pinned or registered memory reads its source when it is executed; one from other host memory has read it when the call returns, and
+//!   one into such memory is done when the call returns.
+//! - Device memory has addresses that the host can neither read nor write: doing so ends the process, as a host that takes one pointer for the
+//!   other deserves. The bytes are elsewhere. An address is not given again before all others were.
+//! - Memory is limited, and so is what can be pinned. New memory up to 1 MiB has bytes that are not zero.
+//! - In a forked child every call fails with `CUDA_ERROR_NOT_INITIALIZED`; at the end of the process with `CUDA_ERROR_DEINITIALIZED`.
+//! - When something fails while it is executed, its context fails: every call in it returns that result from then on. Memory, streams and events can
+//!   still be given back, which the driver's cannot: so tests see that everything is.
+//!
+//! # What it finds
+//!
+//! A violation is noted, counted, and does not fail the call:
+//!
+//! - the source of a copy changed between the call and the copy's end (the buffer was used again too early);
+//! - two streams use the same memory, one of them writing it, and no event orders the two. That is decided by what was promised, not by which thread
+//!   was faster, so that a missing event is found each time;
+//! - memory is freed or unregistered while the host does not know that what uses it is done (`cuMemFree_v2`, `cuMemFreeHost`, `cuMemHostUnregister`), or
+//!   in an order of streams that does not say so (`cuMemFreeAsync`);
+//! - a kernel uses memory that is not allocated (its launch fails, too);
+//! - a context is released for the last time while something of it is alive.
+//!
+//! The host knows that an operation is done after `cuStreamSynchronize`, `cuEventSynchronize`, `cuCtxSynchronize`, a query that says so, or when a
+//! function of `cuLaunchHostFunc` was called behind it. All threads of the host count as one that knows everything that one of them does.
+//!
+//! # Settings
+//!
+//! Environment variables, read at the first `cuInit`:
+//!
+//! | variable | what | usual |
+//! |---|---|---|
+//! | `FAKE_CUDA_DEVICES` | how many devices; 0: `cuInit` says that there is none | 2 |
+//! | `FAKE_CUDA_MEMORY` | bytes of each | 16 GiB |
+//! | `FAKE_CUDA_PINNED` | bytes that can be pinned or registered at a time | 8 GiB |
+//! | `FAKE_CUDA_GBPS` | speed of each device's link, in 10⁹ bytes a second and direction; 0: as fast as it goes | 0 |
+//! | `FAKE_CUDA_DELAY` | microseconds from the call to the execution, at the least | 100 |
+//! | `FAKE_CUDA_CHECK` | how much of a source is compared: `none`, `sampled` (all up to 1 MiB, 1024 places of more), `full` | sampled |
+//! | `FAKE_CUDA_BYTES` | 0: copies with pinned memory take their time and move nothing (for benches) | 1 |
+//! | `FAKE_CUDA_ATTRIBUTES` | attributes of the devices, `NUMBER=VALUE` separated by commas | an H200's |
+//! | `FAKE_CUDA_FAIL` | failures, separated by commas: `cuMemAlloc_v2:3=2` has the third call return 2 and do nothing; `cuMemcpyHtoDAsync_v2@1=700` has the first one return 0 and what it issued fail when it is executed | none |
+//! | `FAKE_CUDA_REPORT` | a path: the counters and violations are written there as JSON when the process exits | none |
+//!
+//! # In the process
+//!
+//! [`fake_cuda_counters`](control::fake_cuda_counters), [`fake_cuda_more_counters`](control::fake_cuda_more_counters),
+//! [`fake_cuda_violation`](control::fake_cuda_violation), [`fake_cuda_reset`](control::fake_cuda_reset),
+//! [`fake_cuda_fail`](control::fake_cuda_fail), [`fake_cuda_fail_later`](control::fake_cuda_fail_later) and
+//! [`fake_cuda_register_kernel`](kernels::fake_cuda_register_kernel) are exported beside the driver's functions. A test finds them with `dlsym` in the
+//! library that the process has open; a copy of this crate that is linked into the test has a state of its own.
+#![allow(unsafe_code, non_snake_case)] // the driver's C functions, by their names
+
+mod arena;
+pub mod contexts;
+pub mod control;
+pub mod copies;
+pub mod devices;
+pub mod entry;
+pub mod events;
+mod failures;
+pub mod kernels;
+mod link;
+pub mod lookup;
+pub mod memory;
+mod order;
+mod regions;
+pub mod result;
+mod settings;
+mod state;
+pub mod streams;
