@@ -59,7 +59,7 @@ fn destroy(device: usize) -> Outcome {
             state.release(&region);
         }
     }
-    events.iter().for_each(|event| drop(state.events.remove(event)));
+    state.events.retain(|_, event| event.device != device);
     for stream in streams.into_iter().chain([context_of(device)]) {
         state.close(stream);
     }

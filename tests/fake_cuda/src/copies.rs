@@ -112,7 +112,7 @@ fn to_device(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wai
     }
     let (check, moves) = (locked.settings.check, locked.settings.bytes);
     let name = call.name;
-    let (_, tail) = locked.issue(name, stream, call.later.into(), |state, ticket| {
+    let ((), tail) = locked.issue(name, stream, call.later.into(), |state, ticket| {
         let (device, bytes) = state.device_bytes(to, length, Use::Write, ticket)?;
         let link = Arc::clone(&state.devices[device].link);
         let work: Work = match state.host_end(from, length, Use::Read, ticket)? {
@@ -158,7 +158,7 @@ fn to_host(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wait:
     let mut locked = state()?;
     let pinned = locked.is_pinned(to, length);
     let moves = locked.settings.bytes;
-    let (_, tail) = locked.issue(call.name, stream, call.later.into(), |state, ticket| {
+    let ((), tail) = locked.issue(call.name, stream, call.later.into(), |state, ticket| {
         let (device, bytes) = state.device_bytes(from, length, Use::Read, ticket)?;
         state.host_end(to, length, Use::Write, ticket)?;
         let link = Arc::clone(&state.devices[device].link);
@@ -182,7 +182,7 @@ fn between(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wait:
     if length == 0 {
         return Ok(());
     }
-    let (_, tail) = state()?.issue(call.name, stream, call.later.into(), |state, ticket| {
+    let ((), tail) = state()?.issue(call.name, stream, call.later.into(), |state, ticket| {
         let (_, source) = state.device_bytes(from, length, Use::Read, ticket)?;
         let (_, target) = state.device_bytes(to, length, Use::Write, ticket)?;
         Ok(((), Box::new(move |_: &mut Turn| move_bytes(target, source, length)) as Work))
@@ -194,7 +194,7 @@ fn set(call: &Call, to: u64, value: u8, length: usize, stream: Handle, wait: boo
     if length == 0 {
         return Ok(());
     }
-    let (_, tail) = state()?.issue(call.name, stream, call.later.into(), |state, ticket| {
+    let ((), tail) = state()?.issue(call.name, stream, call.later.into(), |state, ticket| {
         let (_, target) = state.device_bytes(to, length as u64, Use::Write, ticket)?;
         let work = move |_: &mut Turn| {
             // SAFETY: memory of the arena behind an allocation that was checked; it can be written as long as the process lives.

@@ -1,6 +1,7 @@
 //! Devices: how many, what they are called, what they can do.
 
 use std::ffi::c_char;
+use std::sync::Mutex;
 
 use crate::control;
 use crate::entry::{self, Out, entry_points};
@@ -43,6 +44,8 @@ const ATTRIBUTES: &[(i32, i32)] = &[
 /// One more than the last attribute of CUDA 12.
 const ATTRIBUTES_END: i32 = 144;
 
+static STARTING: Mutex<()> = Mutex::new(());
+
 fn uuid_of(device: i32) -> [u8; 16] {
     let mut uuid = *b"fake-cuda-device";
     uuid[15] = device as u8;
@@ -69,6 +72,7 @@ entry_points! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
+        let _one_at_a_time = state::lock(&STARTING);
         if !state::is_ready() {
             let settings = Settings::read().map_err(|cause| {
                 eprintln!("{cause}");

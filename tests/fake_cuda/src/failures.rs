@@ -26,7 +26,9 @@ static PLANS: LazyLock<Mutex<Plans>> = LazyLock::new(|| {
     let mut plans = Plans::default();
     match std::env::var("FAKE_CUDA_FAIL").map_or(Ok(Vec::new()), |text| parse(&text)) {
         Ok(rows) => {
-            rows.into_iter().for_each(|(name, at, what)| plans.planned.entry(name).or_default().push((at, what)))
+            for (name, at, what) in rows {
+                plans.planned.entry(name).or_default().push((at, what));
+            }
         }
         Err(cause) => {
             // A test that asks for a failure that never comes would pass: better none runs.

@@ -106,7 +106,7 @@ pub unsafe extern "C" fn fake_cuda_register_kernel(
     sizes: *const usize,
     count: usize,
 ) -> u32 {
-    let Some(function) = function.filter(|_| !name.is_null() && !(sizes.is_null() && count > 0)) else {
+    let Some(function) = function.filter(|_| !name.is_null() && (count == 0 || !sizes.is_null())) else {
         return INVALID_VALUE;
     };
     // SAFETY: not null, so that by the contract a string that ends with a zero byte.

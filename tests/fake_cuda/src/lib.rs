@@ -1,8 +1,28 @@
 //! A stand-in for CUDA's driver library (`libcuda.so`), so that the very code that runs on a GPU runs in tests, on machines without one.
 //!
-//! A process that is started with `LD_LIBRARY_PATH` on the folder of the `libcuda.so` that this crate is built as, takes it for the driver's, cudarc
-//! with dynamic loading does. It has the functions of the driver that max_weights calls, with the C ABI of CUDA 12, and devices that are threads
+//! A process that is started with `LD_LIBRARY_PATH` on the folder of the `libcuda.so` that this crate is built as, takes it for the driver's: cudarc
+//! with dynamic loading opens it by this name. It has the functions of the driver that max_weights calls, with the C ABI of CUDA 12, and devices that are threads
 //! and memory of the host.
+//!
+//! # How a test starts a process with it
+//!
+//! This crate is a development dependency of the core crate, so that Cargo builds `libcuda.so` beside the tests, in `target/*/deps`, and has that folder
+//! in the `LD_LIBRARY_PATH` of the tests it runs. Tests that want settings, or counters of their own, run in a process of their own:
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! let program = std::env::current_exe()?;
+//! let folder = program.parent().expect("a folder");
+//! let mut test = std::process::Command::new(&program);
+//! test.args(["--exact", "the_name_of_the_test", "--nocapture"]).env("CHILD", "1");
+//! test.env("LD_LIBRARY_PATH", folder).env("FAKE_CUDA_MEMORY", "1000000").env("FAKE_CUDA_FAIL", "cuMemHostAlloc:2=2");
+//! assert!(test.status()?.success());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A test of a machine without a driver sets `LD_LIBRARY_PATH` to an empty folder. Tests in Python start `sys.executable` with `LD_LIBRARY_PATH` on the folder
+//! that `cargo build --package fake-cuda` fills, `target/debug`. Nothing is found under the name `libcuda.so.1`, which other libraries open.
 //!
 //! # What it does as a driver does
 //!
@@ -54,11 +74,12 @@
 //! [`fake_cuda_counters`](control::fake_cuda_counters), [`fake_cuda_more_counters`](control::fake_cuda_more_counters),
 //! [`fake_cuda_violation`](control::fake_cuda_violation), [`fake_cuda_reset`](control::fake_cuda_reset),
 //! [`fake_cuda_fail`](control::fake_cuda_fail), [`fake_cuda_fail_later`](control::fake_cuda_fail_later) and
-//! [`fake_cuda_register_kernel`](kernels::fake_cuda_register_kernel) are exported beside the driver's functions. A test finds them with `dlsym` in the
-//! library that the process has open; a copy of this crate that is linked into the test has a state of its own.
+//! [`fake_cuda_register_kernel`](kernels::fake_cuda_register_kernel) are exported beside the driver's functions. A copy of this crate
+//! that is linked into a test has a state of its own: [`client::StandIn`] finds the functions of the library that the process has open.
 #![allow(unsafe_code, non_snake_case)] // the driver's C functions, by their names
 
 mod arena;
+pub mod client;
 pub mod contexts;
 pub mod control;
 pub mod copies;

@@ -55,6 +55,13 @@ impl State {
         }
     }
 
+    /// Frees what begins here.
+    fn take_back(&mut self, start: u64) {
+        if let Some(region) = self.regions.remove(start) {
+            self.release(&region);
+        }
+    }
+
     /// A region of this kind that begins here and is about to be freed by the host; whether operations may still use it.
     fn freeable(&mut self, function: &str, start: u64, wanted: impl Fn(Kind) -> bool, otherwise: u32) -> Outcome<bool> {
         let host = self.host.clone();
@@ -77,16 +84,16 @@ impl State {
 }
 
 /// Allocates; where memory is short, after all frees that are under way.
-fn allocate(length: usize) -> Outcome<(usize, u64)> {
+fn allocate(device: usize, length: usize) -> Outcome<u64> {
     let mut locked = state()?;
-    let device = locked.working()?;
+    locked.sound(device)?;
     let mut found = locked.allocate(device, length as u64);
     if found == Err(OUT_OF_MEMORY) && FREEING.load(Ordering::Acquire) > 0 {
         drop(locked);
         drain(Some(device))?;
         found = state()?.allocate(device, length as u64);
     }
-    Ok((device, found?))
+    found
 }
 
 fn free(function: &'static str, start: u64) -> Outcome {
@@ -147,9 +154,7 @@ fn free_in_order(function: &'static str, start: u64, stream: Handle) -> Outcome 
     }
     let free = move |_: &mut Turn| {
         if let Ok(mut state) = state() {
-            if let Some(region) = state.regions.remove(start) {
-                state.release(&region);
-            }
+            state.take_back(start);
         }
         FREEING.fetch_sub(1, Ordering::AcqRel);
     };
@@ -168,7 +173,9 @@ fn free_in_order(function: &'static str, start: u64, stream: Handle) -> Outcome 
         FREEING.fetch_add(1, Ordering::AcqRel);
         Ok(((), Box::new(free) as Work))
     })?;
-    Ok(())
+    let mut state = state()?;
+    let device = state.stream(stream)?.device;
+    state.sound(device)
 }
 
 /// What a pointer is, by the number of the attribute.
@@ -204,21 +211,27 @@ entry_points! {
         if address.is_null() {
             return Err(INVALID_VALUE);
         }
-        address.put(allocate(length)?.1)
+        let device = state()?.current()?;
+        address.put(allocate(device, length)?)
     }
     /// Memory that may be used by what comes after this in the stream.
     fn cuMemAllocAsync(address: Out<u64>, length: usize, stream: Handle) |call| {
         if address.is_null() {
             return Err(INVALID_VALUE);
         }
-        state()?.stream(stream)?;
-        let start = allocate(length)?.1;
-        state()?.issue(call.name, stream, call.later.into(), |state, ticket| {
+        let device = state()?.stream(stream)?.device;
+        let start = allocate(device, length)?;
+        let mut state = state()?;
+        let issued = state.issue(call.name, stream, call.later.into(), |state, ticket| {
             // As a write of all of it: who uses it has to come after.
             let host = state.host.clone();
             state.regions.add_use(start..start + length as u64, Use::Write, ticket, &host)?;
             Ok(((), Box::new(|_: &mut Turn| ()) as Work))
-        })?;
+        });
+        if let Err(result) = issued {
+            state.take_back(start);
+            return Err(result);
+        }
         address.put(start)
     }
     /// Frees memory that nothing uses any more.
@@ -274,7 +287,7 @@ fn is_mapped(range: &Range<u64>, writable: bool) -> bool {
         let Some((addresses, rest)) = line.split_once(' ') else { continue };
         let Some((start, end)) = addresses.split_once('-') else { continue };
         let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
-        if start <= reached && reached < end {
+        if start <= reached && reached < end.min(range.end) {
             if !rest.starts_with('r') || (writable && !rest[1..].starts_with('w')) {
                 return false;
             }

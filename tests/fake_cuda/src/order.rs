@@ -149,7 +149,9 @@ mod tests {
 
     fn ticket(stream: u64, number: u64, known: &[(u64, u64)]) -> Ticket {
         let mut clock = Clock::default();
-        known.iter().for_each(|(stream, number)| clock.reach(*stream, *number));
+        for (stream, number) in known {
+            clock.reach(*stream, *number);
+        }
         clock.reach(stream, number);
         Ticket { function: "test", stream, number, clock: Arc::new(clock) }
     }

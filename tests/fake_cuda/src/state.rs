@@ -81,7 +81,7 @@ pub(crate) fn begin(settings: Settings) -> Outcome {
         host: Clock::default(),
         next: 0x10_0000,
     };
-    let _ = STATE.set(Mutex::new(state)); // another thread was first: its state is as good
+    let _ = STATE.set(Mutex::new(state)); // cuInit is one at a time
     Ok(())
 }
 

@@ -113,6 +113,8 @@ impl Lane {
 
 pub(crate) struct Stream {
     pub(crate) handle: Handle,
+    /// As no other stream's, which the handle of a default stream is not when its context was released and retained again.
+    id: u64,
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
@@ -122,13 +124,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn start(state: &State, handle: Handle, device: usize, flags: u32, priority: i32) -> Outcome<Self> {
+    pub(crate) fn start(state: &mut State, handle: Handle, device: usize, flags: u32, priority: i32) -> Outcome<Self> {
         let lane: Arc<Lane> = Arc::default();
         let turn = Turn { ready: Instant::now(), failed: Arc::clone(&state.devices[device].failed) };
         let (its, delay) = (Arc::clone(&lane), state.settings.delay);
         let thread = thread::Builder::new().name(format!("fake {handle:#x}")).stack_size(1 << 20);
         thread.spawn(move || its.run(turn, delay)).map_err(|_| OUT_OF_MEMORY)?;
-        Ok(Self { handle, device, flags, priority, lane, issued: 0, clock: Arc::default() })
+        let id = state.handle() as u64;
+        Ok(Self { handle, id, device, flags, priority, lane, issued: 0, clock: Arc::default() })
     }
 
     /// The next operation: after all that this stream has, that it waited for, and that the host knows to be done.
@@ -136,8 +139,8 @@ impl Stream {
         self.issued += 1;
         let clock = Arc::make_mut(&mut self.clock);
         clock.join(host);
-        clock.reach(self.handle as u64, self.issued);
-        Ticket { function, stream: self.handle as u64, number: self.issued, clock: Arc::clone(&self.clock) }
+        clock.reach(self.id, self.issued);
+        Ticket { function, stream: self.id, number: self.issued, clock: Arc::clone(&self.clock) }
     }
 
     pub(crate) fn push(&self, ticket: &Ticket, always: bool, work: impl FnOnce(&mut Turn) + Send + 'static) {
@@ -229,7 +232,9 @@ impl State {
     ) -> Outcome<(T, Tail)> {
         let handle = self.stream(stream)?.handle;
         let device = self.stream(handle)?.device;
-        self.sound(device)?;
+        if fate != Fate::Always {
+            self.sound(device)?;
+        }
         self.follow_default_stream(function, handle, device);
         let host = self.host.clone();
         let ticket = self.stream(handle)?.ticket(function, &host);
@@ -261,7 +266,9 @@ impl State {
             others.filter(|stream| handle == default || stream.handle == default).map(Stream::tail).collect();
         let host = self.host.clone();
         if let Some(stream) = self.streams.get_mut(&handle).filter(|stream| stream.flags & NON_BLOCKING == 0) {
-            tails.into_iter().for_each(|tail| stream.wait_for(function, &host, tail.lane, tail.number, &tail.clock));
+            for tail in tails {
+                stream.wait_for(function, &host, tail.lane, tail.number, &tail.clock);
+            }
         }
     }
 
@@ -369,7 +376,11 @@ pub(crate) fn drain(device: Option<usize>) -> Outcome {
     let mut tails: Vec<Tail> = locked.streams.values().map(Stream::tail).filter(wanted).collect();
     tails.extend(locked.closed.extract_if(.., |tail| wanted(tail)));
     drop(locked);
-    tails.iter().fold(Ok(()), |so_far, tail| so_far.and(tail.wait()))
+    let mut outcome = Ok(());
+    for tail in tails {
+        outcome = outcome.and(tail.wait()); // waits for every one, also after a failure
+    }
+    outcome
 }
 
 /// An event that was recorded knows its stream's tail even when the stream is destroyed.

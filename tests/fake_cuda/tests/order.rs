@@ -1,6 +1,7 @@
 //! What comes before what: within a stream, across streams, and what is found when nothing says so.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::items_after_statements, clippy::large_stack_arrays)]
 
+#[macro_use]
 mod support;
 
 use std::ffi::c_void;
@@ -82,7 +83,7 @@ fn a_source_that_changes_before_its_copy_is_found() {
     }
     begin(0);
     for length in [1, LENGTH, 8 << 20] {
-        unsafe { fake_cuda_reset() };
+        fake_cuda_reset();
         let (stream, source, memory) = (stream(), pinned(length), device_memory(length));
         source.fill(1);
         cu!(cuMemcpyHtoDAsync_v2(memory, source.as_ptr().cast(), length, stream));

@@ -1,8 +1,9 @@
 //! The driver's functions as a program in C declares them, and tests that run in a process of their own.
-#![allow(dead_code, unsafe_code, missing_docs, clippy::missing_safety_doc, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub, unsafe_code)] // what one of the tests does not use; C's functions
+#![allow(clippy::missing_safety_doc, clippy::unwrap_used)]
 
 use std::ffi::{CStr, c_char, c_void};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::ptr;
 
 pub use cuda::control::{Counters, MoreCounters};
@@ -72,35 +73,40 @@ unsafe extern "C" {
     pub fn fake_cuda_counters(counters: *mut Counters) -> u32;
     pub fn fake_cuda_more_counters(counters: *mut MoreCounters) -> u32;
     pub fn fake_cuda_violation(index: usize, text: *mut c_char, length: usize) -> i32;
-    pub fn fake_cuda_reset();
+    pub safe fn fake_cuda_reset();
     pub fn fake_cuda_fail(function: *const c_char, call: u64, result: u32) -> u32;
     pub fn fake_cuda_fail_later(function: *const c_char, call: u64, result: u32) -> u32;
 }
 
 /// Calls a function of the driver; the test ends where its result is another one than 0, or than the one named first.
-#[macro_export]
 macro_rules! cu {
     ($expected:literal: $function:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: each test gives what the function is documented to take, and keeps memory that it lends.
         let result = unsafe { $crate::support::$function($($argument),*) };
         assert_eq!(result, $expected, "{}", stringify!($function));
     }};
-    ($function:ident($($argument:expr),* $(,)?)) => { $crate::cu!(0: $function($($argument),*)) };
+    ($function:ident($($argument:expr),* $(,)?)) => { cu!(0: $function($($argument),*)) };
 }
 
 const APART: &str = "FAKE_CUDA_TEST_APART";
 
-/// Runs a test in a process of its own, with these settings; true in that process, which has to do the work.
-pub fn apart(test: &str, settings: &[(&str, &str)]) -> bool {
+/// Runs a test in a process of its own, with these settings, and says how that ended; none in that process, which has to do the work.
+pub fn ended(test: &str, settings: &[(&str, &str)]) -> Option<(ExitStatus, String)> {
     if std::env::var(APART).is_ok_and(|name| name == test) {
-        return true;
+        return None;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(APART, test).envs(settings.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}\n{text}", output.status);
-    assert!(text.contains("1 passed"), "the test {test} was not found:\n{text}");
+    assert!(text.contains("running 1 test"), "the test {test} was not found:\n{text}");
+    Some((output.status, text))
+}
+
+/// As `ended`, of a test that succeeds; true in the process that has to do the work.
+pub fn apart(test: &str, settings: &[(&str, &str)]) -> bool {
+    let Some((status, text)) = ended(test, settings) else { return true };
+    assert!(status.success(), "{status:?}\n{text}");
     false
 }
 
