@@ -21,6 +21,8 @@ impl Arena {
         let length = memory.checked_mul(4)?.max(SPACE).next_multiple_of(ALIGNMENT);
         let addresses = map(length, libc::PROT_NONE)?;
         let bytes = map(length, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: the mapping just made; this is advice, which changes no byte and may be ignored.
+        unsafe { libc::madvise(bytes as *mut libc::c_void, length as usize, libc::MADV_HUGEPAGE) }; // fresh pages would cost more than copies
         Some(Self { addresses: addresses..addresses + length, bytes, cursor: addresses })
     }
 
