@@ -176,7 +176,8 @@ clean: ## remove what was built; the environment and the models stay
 host = $(shell rustc -vV | sed -n 's/^host: //p')
 asan := target/sanitize/address
 tsan := target/sanitize/thread
-with_asan = LSAN_OPTIONS=suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
+# Tests open libcuda.so (tests/fake_cuda), which finds the sanitizer in the program: hence --export-dynamic.
+with_asan = LSAN_OPTIONS=suppressions=$(abspath tests/lsan.supp) RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-Wl,--export-dynamic" RUSTDOCFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(asan)
 with_tsan = RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$(tsan) \
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 TSAN_OPTIONS=suppressions=$(abspath tests/tsan.supp)
 # rustc gives its runtime to programs only; a library that Python loads takes gcc's, which has to be there before all else, and with it the
