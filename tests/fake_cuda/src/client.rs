@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use crate::control::{Counters, MoreCounters};
+use crate::kernels::Kernel;
 use crate::result::{CUresult, SUCCESS};
 
 type Fail = unsafe extern "C" fn(*const c_char, u64, CUresult) -> CUresult;
@@ -15,6 +16,7 @@ pub struct StandIn {
     reset: extern "C" fn(),
     fail: Fail,
     fail_later: Fail,
+    register: unsafe extern "C" fn(*const c_char, Option<Kernel>, *const usize, usize) -> CUresult,
 }
 
 /// A function of a library; none where it has none of this name.
@@ -47,6 +49,7 @@ impl StandIn {
                 reset: function(library, c"fake_cuda_reset")?,
                 fail: function(library, c"fake_cuda_fail")?,
                 fail_later: function(library, c"fake_cuda_fail_later")?,
+                register: function(library, c"fake_cuda_register_kernel")?,
             })
         }
     }
@@ -101,6 +104,20 @@ impl StandIn {
     /// There is no such function, or it issues nothing.
     pub fn fail_later(&self, function: &str, call: u64, result: CUresult) -> Result<(), String> {
         plan(self.fail_later, function, call, result)
+    }
+
+    /// Has launches of a kernel of this name call a function, with parameters of these sizes in bytes.
+    ///
+    /// # Errors
+    /// The name has a zero byte.
+    ///
+    /// # Safety
+    /// The function can be called with what is launched under this name, from any thread, as long as the process lives.
+    pub unsafe fn register_kernel(&self, name: &str, function: Kernel, sizes: &[usize]) -> Result<(), String> {
+        let name = CString::new(name).map_err(|cause| cause.to_string())?;
+        // SAFETY: a string that ends with a zero byte and as many sizes as is said; the function is the caller's promise.
+        unsafe { (self.register)(name.as_ptr(), Some(function), sizes.as_ptr(), sizes.len()) };
+        Ok(())
     }
 }
 

@@ -19,6 +19,9 @@ const STAGED: u64 = 1 << 20;
 const CHECKED: u64 = 1 << 20;
 const PLACES: u64 = 1024;
 
+/// What is in pinned memory that a copy is about to write, up to `CHECKED` bytes, so that reading it too early is seen.
+const NOT_YET: u8 = 0xDB;
+
 /// The host's end of a copy.
 enum HostEnd {
     Pinned,
@@ -160,7 +163,11 @@ fn to_host(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wait:
     let moves = locked.settings.bytes;
     let ((), tail) = locked.issue(call.name, stream, call.later.into(), |state, ticket| {
         let (device, bytes) = state.device_bytes(from, length, Use::Read, ticket)?;
-        state.host_end(to, length, Use::Write, ticket)?;
+        let idle = moves && state.regions.is_idle(to, length, &state.host);
+        if let (HostEnd::Pinned, true) = (state.host_end(to, length, Use::Write, ticket)?, idle) {
+            // SAFETY: pinned memory that the caller has the copy write, from now until it was executed; nothing else uses its region.
+            unsafe { (to as *mut u8).write_bytes(NOT_YET, length.min(CHECKED) as usize) };
+        }
         let link = Arc::clone(&state.devices[device].link);
         let work = move |turn: &mut Turn| {
             let copy = || {

@@ -6,8 +6,9 @@
 //!
 //! # How a test starts a process with it
 //!
-//! This crate is a development dependency of the core crate, so that Cargo builds `libcuda.so` beside the tests, in `target/*/deps`, and has that folder
-//! in the `LD_LIBRARY_PATH` of the tests it runs. Tests that want settings, or counters of their own, run in a process of their own:
+//! This crate is a development dependency of the core crate, so that Cargo builds `libcuda.so` beside the tests, in `target/*/deps`. That folder is in the
+//! `LD_LIBRARY_PATH` of the tests that Cargo runs, behind `target/*`, where `cargo build` may have left an older one. Tests that want settings, or
+//! counters of their own, run in a process of their own:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -29,7 +30,7 @@
 //! - A stream is a thread that executes what was issued to it in order, and not before `FAKE_CUDA_DELAY` microseconds have passed. The default
 //!   stream and blocking streams wait for each other; streams made with `CU_STREAM_NON_BLOCKING` are on their own.
 //! - A copy from pinned or registered memory reads its source when it is executed; one from other host memory has read it when the call returns, and
-//!   one into such memory is done when the call returns.
+//!   one into such memory is done when the call returns. What a copy to pinned memory is about to write has other bytes until then.
 //! - Device memory has addresses that the host can neither read nor write: doing so ends the process, as a host that takes one pointer for the
 //!   other deserves. The bytes are elsewhere. An address is not given again before all others were.
 //! - Memory is limited, and so is what can be pinned. New memory up to 1 MiB has bytes that are not zero.

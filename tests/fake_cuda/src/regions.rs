@@ -99,6 +99,11 @@ impl Regions {
         Ok(region.uses.add(range, how, ticket, host))
     }
 
+    /// Whether the host knows all uses of these bytes' region to be done.
+    pub(crate) fn is_idle(&self, address: u64, length: u64, host: &Clock) -> bool {
+        self.holding(address, length).is_some_and(|region| region.pending(None, host).is_none())
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Region> {
         self.by_start.values()
     }

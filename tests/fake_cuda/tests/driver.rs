@@ -390,6 +390,21 @@ fn a_process_finds_the_library_beside_the_tests_and_it_has_every_function() {
     assert_eq!(stand_in.counters(), Counters { contexts: 1, ..Counters::default() });
     assert_eq!((stand_in.more_counters(), stand_in.violations()), (MoreCounters::default(), vec![]));
     stand_in.reset();
+
+    // SAFETY: the functions of these names have these types.
+    let current: extern "C" fn(Handle) -> u32 = unsafe { std::mem::transmute(address(c"cuCtxSetCurrent")) };
+    // SAFETY: as above.
+    let load: extern "C" fn(*mut Handle, *const u8) -> u32 =
+        unsafe { std::mem::transmute(address(c"cuModuleLoadData")) };
+    type Find = extern "C" fn(*mut Handle, Handle, *const std::ffi::c_char) -> u32;
+    // SAFETY: as above.
+    let find: Find = unsafe { std::mem::transmute(address(c"cuModuleGetFunction")) };
+    let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
+    assert_eq!((current(context), load(&raw mut module, [0].as_ptr())), (0, 0));
+    assert_eq!(find(&raw mut kernel, module, c"add".as_ptr()), 500);
+    // SAFETY: a function that takes such parameters.
+    unsafe { stand_in.register_kernel("add", add, &[8, 8, 1]) }.unwrap();
+    assert_eq!(find(&raw mut kernel, module, c"add".as_ptr()), 0);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_stream_executes_in_order_and_later() {
     cu!(cuMemcpyHtoDAsync_v2(memory, source.as_ptr().cast(), LENGTH, stream));
     cu!(cuMemsetD8Async(memory, 2, 10, stream));
     cu!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), memory, LENGTH, stream));
-    assert_eq!(back, [0; LENGTH], "nothing was executed yet");
+    assert_eq!(back, [0xDB; LENGTH], "nothing was executed yet, and what is read too early is neither old nor new");
     cu!(600: cuStreamQuery(stream));
     assert_eq!(more_counters().unfinished, 3);
     cu!(cuStreamSynchronize(stream));
