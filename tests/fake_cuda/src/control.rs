@@ -8,7 +8,7 @@ use crate::entry::{self, Out};
 use crate::failures::{self, Planned};
 use crate::result::{INVALID_VALUE, SUCCESS};
 use crate::state::{State, lock, state};
-use crate::{kernels, link, memory, streams};
+use crate::{kernels, lane, link, memory, streams};
 
 /// What is alive and what was done, of all devices together.
 #[repr(C)]
@@ -89,7 +89,7 @@ fn more_counters(state: &State) -> MoreCounters {
         copies_to_device: link::COPIES.load(Ordering::Relaxed),
         kernels: kernels::EXECUTED.load(Ordering::Relaxed),
         modules: state.modules.len() as u64,
-        unfinished: streams::UNFINISHED.load(Ordering::Relaxed),
+        unfinished: lane::UNFINISHED.load(Ordering::Relaxed),
     }
 }
 

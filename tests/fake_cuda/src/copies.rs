@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::control::violation;
 use crate::entry::{Call, entry_points};
+use crate::lane::{Turn, Work};
 use crate::link::Direction;
 use crate::order::{Ticket, Use};
 use crate::regions::Kind;
 use crate::result::{INVALID_VALUE, Outcome};
 use crate::settings::Check;
 use crate::state::{Handle, State, state};
-use crate::streams::{Turn, Work};
 
 /// Copies from host memory that is not pinned are staged up to this size; larger ones are waited for, so that memory stays bounded.
 const STAGED: u64 = 1 << 20;

@@ -8,10 +8,10 @@ use std::sync::{LazyLock, Mutex};
 
 use crate::control::violation;
 use crate::entry::{Out, entry_points};
+use crate::lane::{Turn, Work};
 use crate::order::{Ticket, Use};
 use crate::result::{INVALID_HANDLE, INVALID_VALUE, LAUNCH_FAILED, NOT_FOUND, Outcome};
 use crate::state::{Handle, lock, state};
-use crate::streams::{Turn, Work};
 
 pub(crate) static EXECUTED: AtomicU64 = AtomicU64::new(0);
 

@@ -89,6 +89,7 @@ pub mod entry;
 pub mod events;
 mod failures;
 pub mod kernels;
+mod lane;
 mod link;
 pub mod lookup;
 pub mod memory;

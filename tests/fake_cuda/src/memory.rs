@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::control::violation;
 use crate::entry::{Out, entry_points};
+use crate::lane::{Fate, Turn, Work};
 use crate::order::Use;
 use crate::regions::{Kind, Region};
 use crate::result::{
@@ -13,7 +14,7 @@ use crate::result::{
     Outcome,
 };
 use crate::state::{Handle, State, context_of, state};
-use crate::streams::{Fate, Turn, Work, drain};
+use crate::streams::drain;
 
 /// Asynchronous frees that were issued and not yet executed.
 static FREEING: AtomicU64 = AtomicU64::new(0);

@@ -1,116 +1,24 @@
-//! Streams: each is a thread that executes what was issued to it, in order and some time later.
+//! Streams: each is a thread that executes what was issued to it, in order and some time later. What they have issued and who knows of it.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::entry::{Out, entry_points};
 use crate::events::Event;
-use crate::link::sleep_until;
+use crate::lane::{Fate, Lane, Turn, Work};
 use crate::order::{Clock, Ticket};
 use crate::result::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome};
-use crate::state::{Handle, State, context_of, lock, state};
+use crate::state::{Handle, State, context_of, state};
 
 const NON_BLOCKING: u32 = 1;
 /// The default stream by its name; null is the same one.
 const LEGACY: Handle = 1;
 /// The default stream of each thread, which this library does not have.
 const PER_THREAD: Handle = 2;
-/// Operations that were issued and not yet executed, of all streams.
-pub(crate) static UNFINISHED: AtomicU64 = AtomicU64::new(0);
 
-/// What an operation gets when it is executed.
-pub(crate) struct Turn {
-    /// When it could first have begun: its stream and what it waited for were done. It moves this to when it was done itself.
-    pub(crate) ready: Instant,
-    failed: Arc<AtomicU32>,
-}
-
-impl Turn {
-    /// The context fails, now and for ever.
-    pub(crate) fn fail(&self, result: u32) {
-        let _ = self.failed.compare_exchange(0, result, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire) != 0
-    }
-}
-
-/// Whether an operation is executed.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Fate {
-    /// Unless the context has failed.
-    Usual,
-    /// Also in a context that has failed.
-    Always,
-    /// Never: the context fails in its place.
-    Fails(u32),
-}
-
-impl From<Option<u32>> for Fate {
-    fn from(later: Option<u32>) -> Self {
-        later.map_or(Fate::Usual, Fate::Fails)
-    }
-}
-
-pub(crate) type Work = Box<dyn FnOnce(&mut Turn) + Send>;
-
-struct Operation {
-    number: u64,
-    issued: Instant,
-    /// Executed even in a context that failed: waits, marks and frees.
-    always: bool,
-    work: Work,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Operation>,
-    done: u64,
-    closed: bool,
-}
-
-/// A stream's queue, which outlives the stream until all is executed.
-#[derive(Default)]
-pub(crate) struct Lane {
-    queue: Mutex<Queue>,
-    changed: Condvar,
-}
-
-impl Lane {
-    /// Waits until this operation is executed.
-    pub(crate) fn wait(&self, number: u64) {
-        let queue = lock(&self.queue);
-        drop(self.changed.wait_while(queue, |queue| queue.done < number).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    pub(crate) fn is_done(&self, number: u64) -> bool {
-        lock(&self.queue).done >= number
-    }
-
-    fn run(&self, mut turn: Turn, delay: Duration) {
-        loop {
-            let queue = lock(&self.queue);
-            let empty = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closed;
-            let mut queue = self.changed.wait_while(queue, empty).unwrap_or_else(PoisonError::into_inner);
-            let Some(operation) = queue.waiting.pop_front() else { return };
-            drop(queue);
-            turn.ready = turn.ready.max(operation.issued + delay);
-            sleep_until(operation.issued + delay);
-            if operation.always || !turn.has_failed() {
-                (operation.work)(&mut turn);
-            }
-            lock(&self.queue).done = operation.number;
-            UNFINISHED.fetch_sub(1, Ordering::Relaxed);
-            self.changed.notify_all();
-        }
-    }
-}
-
+/// What was issued through one handle, and what is known to come before whatever is issued next.
 pub(crate) struct Stream {
     pub(crate) handle: Handle,
     /// As no other stream's, which the handle of a default stream is not when its context was released and retained again.
@@ -126,7 +34,7 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn start(state: &mut State, handle: Handle, device: usize, flags: u32, priority: i32) -> Outcome<Self> {
         let lane: Arc<Lane> = Arc::default();
-        let turn = Turn { ready: Instant::now(), failed: Arc::clone(&state.devices[device].failed) };
+        let turn = Turn::first(Arc::clone(&state.devices[device].failed));
         let (its, delay) = (Arc::clone(&lane), state.settings.delay);
         let thread = thread::Builder::new().name(format!("fake {handle:#x}")).stack_size(1 << 20);
         thread.spawn(move || its.run(turn, delay)).map_err(|_| OUT_OF_MEMORY)?;
@@ -144,10 +52,7 @@ impl Stream {
     }
 
     pub(crate) fn push(&self, ticket: &Ticket, always: bool, work: impl FnOnce(&mut Turn) + Send + 'static) {
-        let operation = Operation { number: ticket.number, issued: Instant::now(), always, work: Box::new(work) };
-        UNFINISHED.fetch_add(1, Ordering::Relaxed);
-        lock(&self.lane.queue).waiting.push_back(operation);
-        self.lane.changed.notify_all();
+        self.lane.push(ticket.number, always, Box::new(work));
     }
 
     /// What follows in this stream comes after `number` of another one.
@@ -178,8 +83,7 @@ impl Stream {
 
     /// Nothing more is issued: its thread ends when it is done.
     pub(crate) fn close(&self) {
-        lock(&self.lane.queue).closed = true;
-        self.lane.changed.notify_all();
+        self.lane.close();
     }
 }
 
