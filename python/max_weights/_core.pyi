@@ -96,7 +96,7 @@ class Buffer:
         """Where the bytes live."""
     @property
     def is_host(self) -> bool:
-        """True: the bytes are in host memory."""
+        """True if the bytes are in host memory."""
     @property
     def rank(self) -> int:
         """The number of dimensions."""
@@ -130,7 +130,7 @@ class Buffer:
         """
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array: ...
     def to(self, device: Device | DeviceRef | str) -> Buffer:
-        """This tensor on a device; itself, if it is there."""
+        """This tensor on a device: itself if it is there, else a contiguous copy."""
     def copy(self) -> Buffer:
         """A contiguous copy in memory of its own, which no change of the file can reach."""
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> Buffer:
@@ -140,9 +140,7 @@ class Buffer:
         elements.
         """
     def prefetch(self) -> Self:
-        """Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
-        other tensors.
-        """
+        """Starts to read the bytes of this view of a mapped file, and no others, and returns the view."""
     def contiguous(self) -> Buffer:
         """This tensor if it is contiguous and aligned, else a copy that is."""
     def view(self, dtype: DTypeLike, shape: Sequence[int] | None = None) -> Buffer:
@@ -551,6 +549,8 @@ def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None: as many as the process may use."""
 
 def get_threads() -> int: ...
+def accelerator_count() -> int: ...
+def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(
     node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
     outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,

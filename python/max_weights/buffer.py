@@ -19,7 +19,7 @@ from max_weights._core import (
     hand_over,
 )
 from max_weights.dtype import DType
-from max_weights.errors import UnsupportedError
+from max_weights.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,12 +154,12 @@ def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) ->
 
 
 def text(buffer: Buffer) -> str:
-    """What `print` shows: the values as NumPy prints them, the first and last few of many."""
+    """What `print` shows: the values as NumPy prints them, the first and last few of many; those in host memory only."""
     about = f"dtype={buffer.dtype}, shape={buffer.shape}, device={buffer.device}"
     try:
         buffer._require_file()
         values = to_numpy(buffer)
-    except (ImportError, UnsupportedError):
+    except (DeviceError, ImportError, UnsupportedError):
         return f"Buffer({about})"
     import numpy as np
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from max_weights._core import hand_over, shown
+from max_weights._core import accelerator_count, hand_over, missing_accelerator, shown
 from max_weights.errors import DeviceError, UnsupportedError
 
 __all__ = [
@@ -83,27 +84,20 @@ def CPU(id: int = 0) -> Device:
 
 
 def Accelerator(id: int = 0) -> Device:
-    """The GPU of this number. This version drives none: it exists inside `virtual_devices()` alone.
+    """The GPU of this number. Inside `virtual_devices()` every one exists.
 
     Raises:
-        DeviceError: there is no such device; also a ValueError.
+        DeviceError: there is no such device, or no driver; also a ValueError.
     """
-    if not is_virtual_device_mode():
-        raise DeviceError(
-            f"no accelerator gpu:{id}: this version places tensors in host memory only. Take CPU(), and hand tensors "
-            "to a framework that drives the device, such as torch by DLPack"
-        )
-    return Device("gpu", id)
-
-
-def accelerator_count() -> int:
-    """How many GPUs this version drives: none."""
-    return 0
+    device = Device("gpu", id)
+    if not is_virtual_device_mode() and (reason := missing_accelerator(min(id, 2**31))):
+        raise DeviceError(f"no accelerator {device}: {reason}")
+    return device
 
 
 def accelerator_api() -> str:
-    """What drives the accelerators, `cpu` where there is none: always, in this version."""
-    return "cpu"
+    """What drives the accelerators: `cuda`, or `cpu` where there is none."""
+    return "cuda" if accelerator_count() else "cpu"
 
 
 @dataclass(frozen=True)
@@ -144,26 +138,52 @@ def load_devices(device_specs: Iterable[DeviceSpec]) -> list[Device]:
 
 
 def scan_available_devices() -> list[DeviceSpec]:
-    """The devices that this version drives: the host."""
-    return [DeviceSpec.cpu()]
+    """The devices to compute on: the GPUs, or the host where there are none."""
+    return [DeviceSpec.accelerator(id) for id in range(accelerator_count())] or [DeviceSpec.cpu()]
 
 
 def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
     """Whether `load_devices` makes devices of all of them."""
-    return is_virtual_device_mode() or all(spec.device_type == "cpu" for spec in devices)
+    return is_virtual_device_mode() or all(
+        spec.device_type == "cpu" or spec.id < accelerator_count() for spec in devices
+    )
+
+
+def _unknown(device: object, cause: str) -> DeviceError:
+    shown = ascii(device) if isinstance(device, str) else str(device)
+    return DeviceError(f"no device {shown:.60}: {cause}")
+
+
+def place(device: object) -> tuple[str, int]:
+    """The kind and number of the device that an argument names: `cpu`, `cuda:1` (or `gpu:1`), or what prints as that,
+    such as a `Device`, a `DeviceRef` or a `torch.device`. `cuda` is torch's current device where torch uses any.
+
+    Raises:
+        DeviceError: it names none.
+    """
+    text = str(device)
+    if text in ("cpu", "cpu:0"):
+        return "cpu", 0
+    kind, colon, digits = text.partition(":")
+    if kind in ("cuda", "gpu") and (not colon or (digits.isascii() and digits.isdigit() and len(digits) < 10)):
+        return "gpu", int(digits) if colon else _current() if kind == "cuda" else 0
+    raise _unknown(device, "there are 'cpu' (or 'cpu:0') and, with a GPU, 'cuda' (or 'cuda:0', 'cuda:1', …)")
+
+
+def _current() -> int:
+    """The CUDA device that torch would take, if it is in use; the first otherwise."""
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
 
 
 def require_cpu(device: object) -> None:
     """Refuse every device but the host.
 
     Raises:
-        DeviceError: this build reads host memory only.
+        DeviceError: another one.
     """
-    if str(device) not in ("cpu", "cpu:0"):
-        shown = ascii(device) if isinstance(device, str) else str(device)
-        raise DeviceError(
-            f"no device {shown:.60}: this version places tensors in host memory only, the device 'cpu' (or 'cpu:0')"
-        )
+    if place(device) != ("cpu", 0):
+        raise _unknown(device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors by .to()")
 
 
 @dataclass(frozen=True, repr=False)
@@ -287,4 +307,4 @@ class NoData:
         return "NoData()"
 
 
-hand_over(Device=Device, require_cpu=require_cpu)
+hand_over(Device=Device, place=place)

@@ -34,7 +34,7 @@ pub(super) fn whole_bytes(from: DType, to: DType) -> usize {
 
 impl Buffer {
     /// Writes some elements to `out`, which has exactly their size. A view of a file that was truncated meanwhile gives an error.
-    fn read_elements(&self, range: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+    pub(super) fn read_elements(&self, range: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         if self.is_contiguous() {
             let start = self.offset + range.start * self.dtype.bits() / 8;
             return self.storage.copy_runs(std::iter::once((start, out.len())), out);

@@ -3,6 +3,7 @@
 mod convert;
 mod elements;
 mod index;
+mod place;
 mod rotary;
 mod strided;
 
@@ -250,13 +251,13 @@ mod tests {
 
     #[test]
     fn the_device_is_that_of_the_storage_and_what_reads_another_than_the_cpu_is_an_error() {
-        let there = Buffer::contiguous_at(Storage::on_device(32), 0, DType::Float32, &[2, 4]).expect("fits");
+        let there = Buffer::contiguous_at(Storage::elsewhere(32), 0, DType::Float32, &[2, 4]).expect("fits");
         let transposed =
             there.index(&[Index::Ellipsis, Index::Slice { start: None, stop: None, step: -2 }]).expect("a view");
         let here = Buffer::zeros(DType::Float32, &[2, 4]).expect("memory");
         assert_eq!((here.device(), here.device().to_string()), (Device::Cpu, "cpu:0".into()));
         for view in [&there, &transposed, &there.view(DType::UInt8, None).expect("contiguous")] {
-            assert_eq!(view.device(), Device::Test);
+            assert_eq!(view.device(), Device::Cuda(7));
             assert!(view.bytes().is_none());
             assert!(matches!(view.copy(&uninterrupted), Err(Error::Device(_))));
             assert!(matches!(view.astype(DType::Float16, false, &uninterrupted), Err(Error::Device(_))));

@@ -3,8 +3,8 @@
 //! ```text
 //! Block          one owner fills it, in parts, from as many threads as there are parts
 //!   | freeze()
-//! Arc<Storage>   shared, and not written to through references any more: a frozen block, a mapped file, memory of another library,
-//!   |            in time that of a device
+//! Arc<Storage>   shared, and not written to through references any more: a frozen block, a mapped file, memory of another library
+//!   |            or of a device
 //! Buffer         a tensor over it: dtype, shape, strides (the room `buffer`)
 //! ```
 //!

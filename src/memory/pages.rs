@@ -11,6 +11,7 @@ use once_cell::race::OnceNonZeroUsize;
 
 use super::limit::memory_limit;
 use super::pool::{HasSize, Pool};
+use crate::device::release_staging;
 
 /// The size of a huge page on x86-64. Blocks from this size on start at a multiple of it.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
@@ -74,9 +75,9 @@ fn kept_most() -> usize {
     MOST.get_or_init(most).get()
 }
 
-/// Gives the memory of released blocks back to the system; returns how many bytes that were.
+/// Gives the memory of released blocks back to the system, and what devices keep for copies; returns how many bytes that were.
 pub fn release_memory() -> usize {
-    KEPT.trim(0)
+    KEPT.trim(0) + release_staging()
 }
 
 /// The same for as many blocks as it takes to keep no more than `most` bytes.

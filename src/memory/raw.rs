@@ -163,8 +163,8 @@ mod tests {
         let borrowed = unsafe { Storage::foreign(NonNull::from(b"abc").cast(), 3, false, Box::new(())) };
         let failed = exclusive(borrowed).bytes_mut(|storage| (storage, 0, 3)).map(drop).expect_err("read-only");
         assert_eq!(failed.to_string(), "this memory is read-only");
-        let failed = exclusive(Storage::on_device(8)).bytes_mut(|storage| (storage, 0, 8)).map(drop);
+        let failed = exclusive(Storage::elsewhere(8)).bytes_mut(|storage| (storage, 0, 8)).map(drop);
         let failed = failed.expect_err("no host memory").to_string();
-        assert_eq!(failed, "the tensor lies on test:0; move it to the CPU first");
+        assert_eq!(failed, "the tensor lies on gpu:7, and the CPU reads it after .to(\"cpu\") only");
     }
 }

@@ -1,4 +1,5 @@
-//! [`Storage`]: memory that is shared, and who has it: a block of our own, a private mapping of a file, or somebody else.
+//! [`Storage`]: memory that is shared, and who has it: a block of our own, a private mapping of a file, a device,
+//! or somebody else.
 //!
 //! A mapping is private and copy-on-write: a consumer that writes through a zero-copy tensor changes its own pages, never the file, never
 //! another process. It is made with `MAP_NORESERVE`, because the kernel would otherwise set aside memory for a copy of every page and
@@ -7,13 +8,14 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapMut;
 
 use super::{Block, Origin, guard};
-use crate::device::Device;
+use crate::device::{Device, DeviceMemory};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
@@ -40,8 +42,10 @@ pub(super) enum Owner {
         writable: bool,
         _owner: Box<dyn Any + Send + Sync>,
     },
+    Device(DeviceMemory),
+    /// Memory that the CPU does not read, where there is no device.
     #[cfg(test)]
-    Device(Device),
+    Elsewhere(Device),
 }
 
 // SAFETY: the memory is owned by `owner`, whose parts are Send + Sync, and is not tied to a thread. Who may write to it while it is shared,
@@ -63,10 +67,16 @@ impl Storage {
         Self::of(start, len, Owner::Mapping { map, origin })
     }
 
+    /// Memory of a device, written already. Its address is the device's, which the CPU does not follow.
+    pub(crate) fn on_device(memory: DeviceMemory) -> Arc<Self> {
+        let address = NonZero::new(memory.address() as usize);
+        Self::of(address.map_or(NonNull::dangling(), NonNull::without_provenance), memory.len(), Owner::Device(memory))
+    }
+
     /// Bytes of a device, of which the CPU has no address.
     #[cfg(test)]
-    pub(crate) fn on_device(len: usize) -> Arc<Self> {
-        Self::of(NonNull::dangling(), len, Owner::Device(Device::Test))
+    pub(crate) fn elsewhere(len: usize) -> Arc<Self> {
+        Self::of(NonNull::dangling(), len, Owner::Elsewhere(Device::Cuda(7)))
     }
 
     /// A copy of these bytes.
@@ -90,8 +100,17 @@ impl Storage {
     pub fn device(&self) -> Device {
         match &self.owner {
             Owner::Mapping { .. } | Owner::Block { .. } | Owner::Foreign { .. } => Device::Cpu,
+            Owner::Device(memory) => memory.device(),
             #[cfg(test)]
-            Owner::Device(device) => *device,
+            Owner::Elsewhere(device) => *device,
+        }
+    }
+
+    /// The memory of a device that this is.
+    pub fn device_memory(&self) -> Option<&DeviceMemory> {
+        match &self.owner {
+            Owner::Device(memory) => Some(memory),
+            _ => None,
         }
     }
 
@@ -121,10 +140,7 @@ impl Storage {
 
     /// The same for the CPU, which reads and writes host memory only.
     pub(super) fn host(&self, start: usize, len: usize) -> Result<*mut u8> {
-        let device = self.device();
-        if device != Device::Cpu {
-            return Err(Error::Device(format!("the tensor lies on {device}; move it to the CPU first")));
-        }
+        self.device().require_host()?;
         Ok(self.address(start, len))
     }
 
@@ -204,8 +220,9 @@ impl fmt::Debug for Storage {
             Owner::Mapping { .. } => "mapping",
             Owner::Block { .. } => "heap",
             Owner::Foreign { .. } => "foreign",
-            #[cfg(test)]
             Owner::Device(_) => "device",
+            #[cfg(test)]
+            Owner::Elsewhere(_) => "device",
         };
         write!(f, "Storage({owner}, {} bytes)", self.len)
     }

@@ -9,18 +9,19 @@ use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::memory::{Exclusive, Recycled};
 use max_weights::source::{LocalFile, Source};
-use pyo3::exceptions::{PyBufferError, PyImportError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyImportError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
 use crate::buffer_protocol;
 use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
-use crate::dlpack::{self, Access, Version};
+use crate::dlpack::{self, Access};
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
 use crate::pickle;
+use crate::place;
 use crate::weights::WeightsNode;
 
 /// A tensor: dtype, shape, strides and device over memory that it keeps alive. `Buffer(dtype, shape)` is a new one of zeros.
@@ -86,21 +87,22 @@ impl Buffer {
     /// Args:
     ///     value: A number.
     ///     dtype: The dtype.
-    ///     device: The CPU, which is the default.
+    ///     device: Where; default: the CPU.
     ///
     /// Raises:
     ///     OverflowError: an integer that the dtype does not hold.
-    ///     DeviceError: a device other than the CPU.
+    ///     DeviceError: no such device.
     #[staticmethod]
     #[pyo3(signature = (value, dtype, device=None))]
     fn scalar<'py>(
         value: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
         device: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Outcome<Bound<'py, Self>> {
         let py = value.py();
-        device.map_or(Ok(()), require_cpu)?;
-        handed::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))
+        let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
+        let made = handed::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype_from_python(dtype)?)?))?;
+        place::to(made.cast_into::<Self>().map_err(PyErr::from)?, place)
     }
 
     /// A file of bare elements, without a header, by memory map.
@@ -170,7 +172,7 @@ impl Buffer {
     /// Raises:
     ///     ValueError: a negative dimension, or a size that overflows.
     ///     MemoryError: there is not enough memory.
-    ///     DeviceError: a device other than the CPU.
+    ///     DeviceError: no such device.
     #[staticmethod]
     #[pyo3(signature = (shape, dtype, device=None))]
     fn zeros(
@@ -179,11 +181,9 @@ impl Buffer {
         dtype: &Bound<'_, PyAny>,
         device: Option<&Bound<'_, PyAny>>,
     ) -> Outcome<Self> {
-        if let Some(device) = device {
-            require_cpu(device)?;
-        }
+        let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
         let dtype = dtype_from_python(dtype)?;
-        let tensor = detached(py, || Tensor::zeros(dtype, &shape.0))?;
+        let tensor = detached(py, || Tensor::zeros(dtype, &shape.0)?.to(place, &interrupt))?;
         Ok(Self { tensor })
     }
 
@@ -218,7 +218,7 @@ impl Buffer {
         handed::DEVICE.get(py)?.call1((device.label(), device.id()))
     }
 
-    /// True: the bytes are in host memory.
+    /// True if the bytes are in host memory.
     #[getter]
     fn is_host(&self) -> bool {
         self.tensor.device() == Device::Cpu
@@ -312,13 +312,16 @@ impl Buffer {
         handed::ARRAY.get(slf.py())?.call1((slf, dtype, copy))
     }
 
-    /// This tensor on a device; itself, if it is there.
+    /// This tensor on a device: itself if it is there, else a contiguous copy.
+    ///
+    /// Args:
+    ///     device: `cpu`, `cuda` (torch's current device, or the first), `cuda:1`, or what names one (docs/gpu.md).
     ///
     /// Raises:
-    ///     DeviceError: a device other than `cpu`, which is `cpu:0`.
-    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
-        require_cpu(device)?;
-        Ok(slf)
+    ///     DeviceError: no such device, too little memory there, or a copy that failed.
+    ///     FileChangedError: the file of a mapped tensor was truncated.
+    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, Self>> {
+        place::to(slf, place::device_from_python(device)?)
     }
 
     /// A contiguous copy in memory of its own, which no change of the file can reach.
@@ -511,14 +514,16 @@ impl Buffer {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        (dlpack::CPU, 0)
+        dlpack::device_of(&self.tensor)
     }
 
     /// A DLPack capsule, versioned if the consumer asks for version 1 or later.
     ///
+    /// A tensor on a GPU is ready on the consumer's stream, which waits for it there; `dl_device=(1, 0)` copies it to the host.
+    ///
     /// Raises:
-    ///     BufferError: a stream, another device, elements that DLPack cannot describe, or strides that go backward,
-    ///         over which torch may abort the process.
+    ///     BufferError: a stream that cannot be, another device, elements that DLPack cannot describe, or strides that go
+    ///         backward, over which torch may abort the process.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -528,21 +533,7 @@ impl Buffer {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> Outcome<Bound<'py, PyCapsule>> {
-        if stream.is_some() {
-            return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
-        }
-        if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            return Err(PyBufferError::new_err(format!(
-                "the tensor is on the CPU and cannot be exported to {dl_device:?}"
-            ))
-            .into());
-        }
-        let version =
-            if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
-        if copy == Some(true) {
-            return Ok(dlpack::export_flagged(py, &detached(py, || self.tensor.copy(&interrupt))?, version, true)?);
-        }
-        Ok(dlpack::export(py, &self.tensor, version)?)
+        dlpack::answer(py, &self.tensor, stream, max_version, dl_device, copy)
     }
 
     /// Fills a view for the buffer protocol.
@@ -581,10 +572,6 @@ pub(crate) fn recycled() -> Exclusive<Recycled> {
     // SAFETY: `stream(reuse=True)` is the caller's promise not to use a tensor any more once the next one was asked for, and its memory comes
     // here no sooner.
     unsafe { Exclusive::promised(Recycled::default()) }
-}
-
-fn require_cpu(device: &Bound<'_, PyAny>) -> PyResult<()> {
-    handed::REQUIRE_CPU.get(device.py())?.call1((device,)).map(drop)
 }
 
 /// Refuses every interpreter of the process but the main one: what this module keeps (types, imported functions) is the process's, and would

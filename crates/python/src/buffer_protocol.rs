@@ -14,7 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, require_file};
-use crate::error::Outcome;
+use crate::error::{Outcome, to_python};
 
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;
@@ -65,6 +65,7 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     let view = unsafe { view.as_mut() };
     view.obj = std::ptr::null_mut(); // stays so where the request is refused
     let tensor = &slf.get().tensor();
+    tensor.device().require_host().map_err(to_python)?;
     let exported = Exported::new(tensor, flags)?;
     let asked = |flag: c_int| flags & flag == flag;
     // Who asks what the elements are, as NumPy and memoryview do, may copy them at once. Our own `to_numpy` knows, and makes a view.

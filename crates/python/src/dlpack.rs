@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use max_weights::buffer::Buffer as Tensor;
+use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
 use max_weights::tensor::extent;
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
 use crate::handed;
 
 const LEGACY: &CStr = c"dltensor";
@@ -27,7 +30,8 @@ const USED_LEGACY: &CStr = c"used_dltensor";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
 /// `kDLCPU`, and `kDLCUDAHost`: pinned host memory, which is host memory all the same.
-pub(crate) const CPU: i32 = 1;
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const FLAG_READ_ONLY: u64 = 1;
 const FLAG_IS_COPIED: u64 = 2;
@@ -115,7 +119,8 @@ pub(crate) fn export_flagged<'py>(
         ));
     }
     let dtype = DlDataType { code: tensor.dtype().dlpack_code(), bits: tensor.dtype().bits() as u8, lanes };
-    let device = DlDevice { device_type: CPU, device_id: 0 };
+    let (device_type, device_id) = device_of(tensor);
+    let device = DlDevice { device_type, device_id };
     let head = DlTensor {
         data: tensor.as_ptr().cast(),
         device,
@@ -163,6 +168,71 @@ pub(crate) fn export_flagged<'py>(
                 )
             }
         }
+    }
+}
+
+/// Type and number of the device that a tensor lies on.
+pub(crate) fn device_of(tensor: &Tensor) -> (i32, i32) {
+    match tensor.device() {
+        Device::Cuda(index) => (CUDA, index as i32),
+        _ => (CPU, 0),
+    }
+}
+
+/// What `__dlpack__` answers to these arguments.
+pub(crate) fn answer<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    stream: Option<&Bound<'py, PyAny>>,
+    max_version: Option<(u32, u32)>,
+    wanted: Option<(i32, i32)>,
+    copy: Option<bool>,
+) -> Outcome<Bound<'py, PyCapsule>> {
+    let here = device_of(tensor);
+    let wanted = wanted.unwrap_or(here);
+    if wanted.0 == CPU && stream.is_some() {
+        return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
+    }
+    let version = if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
+    match (here, wanted) {
+        (here, wanted) if here != wanted && wanted != (CPU, 0) => {
+            let place = if here.0 == CPU { "the CPU".to_owned() } else { tensor.device().to_string() };
+            Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {wanted:?}")).into())
+        }
+        ((CUDA, _), (CPU, _)) if copy == Some(false) => {
+            Err(PyBufferError::new_err("a tensor of another device reaches the host by a copy only").into())
+        }
+        ((CUDA, _), (CPU, _)) => {
+            let copied = detached(py, || tensor.to(Device::Cpu, &interrupt))?;
+            Ok(export_flagged(py, &copied, version, true)?)
+        }
+        ((CUDA, _), _) if copy == Some(true) => {
+            Err(PyBufferError::new_err("a tensor on a GPU is shared, not copied; copy what you make of it").into())
+        }
+        ((CUDA, _), _) => {
+            ready_on(tensor, stream)?;
+            Ok(export(py, tensor, version)?)
+        }
+        _ if copy == Some(true) => Ok(export_flagged(py, &detached(py, || tensor.copy(&interrupt))?, version, true)?),
+        _ => Ok(export(py, tensor, version)?),
+    }
+}
+
+/// Lets the consumer's stream wait until the bytes are there. None is the default stream, 1 and 2 the legacy one and that of the thread, as the
+/// driver has them, -1 asks for nothing.
+fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
+    const LEGACY_DEFAULT: i64 = 1;
+    let stream: i64 = stream.map_or(Ok(LEGACY_DEFAULT), |stream| stream.extract())?;
+    let Some(memory) = tensor.storage().device_memory() else { return Ok(()) };
+    match usize::try_from(stream) {
+        Ok(0) => {
+            Err(PyBufferError::new_err("stream 0 could be either default stream: 1 is the legacy one, 2 the thread's")
+                .into())
+        }
+        // SAFETY: DLPack has the consumer give a stream of its own, which lives.
+        Ok(stream) => Ok(unsafe { memory.ready_on(stream) }?),
+        Err(_) if stream == -1 => Ok(()),
+        Err(_) => Err(PyBufferError::new_err(format!("{stream} is no stream")).into()),
     }
 }
 
@@ -245,7 +315,7 @@ fn require_host(device: (i32, i32)) -> PyResult<()> {
         return Ok(());
     }
     Err(PyBufferError::new_err(format!(
-        "the tensor lies on DLPack device {device:?}, and this build reads host memory only; move it to the CPU first"
+        "the tensor lies on DLPack device {device:?}, and only host memory is taken; move it to the CPU first"
     )))
 }
 

@@ -19,6 +19,7 @@ mod objects;
 mod one_file;
 mod open;
 mod pickle;
+mod place;
 mod plan;
 mod prefetch;
 mod reserved;
@@ -75,6 +76,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(one_file::safetensors_header, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;
+    module.add_function(function!(place::accelerator_count, module)?)?;
+    module.add_function(function!(place::missing_accelerator, module)?)?;
     module.add_function(function!(plan::plan_tensors, module)?)?;
     module.add_function(function!(pickle::buffer_of_bytes, module)?)?;
     module.add_function(function!(pickle::remap_buffer, module)?)?;

@@ -1,0 +1,37 @@
+//! Devices, as Python names them.
+
+use max_weights::device::{Device, cuda_devices};
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::handed;
+
+/// The device that an argument names. One that is not there is an error where it is used.
+pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let (label, index): (String, u32) = handed::PLACE.get(device.py())?.call1((device,))?.extract()?;
+    Ok(if label == "cpu" { Device::Cpu } else { Device::Cuda(index) })
+}
+
+/// A tensor on a device: itself if it is there.
+pub(crate) fn to(buffer: Bound<'_, Buffer>, place: Device) -> Outcome<Bound<'_, Buffer>> {
+    let (py, tensor) = (buffer.py(), buffer.get().tensor());
+    if tensor.device() == place {
+        return Ok(buffer);
+    }
+    let there = detached(py, || tensor.to(place, &interrupt))?;
+    Ok(Bound::new(py, Buffer::new(there))?)
+}
+
+/// How many GPUs this process can use: 0 without a driver, which is looked for here.
+#[pyfunction]
+pub(crate) fn accelerator_count(py: Python<'_>) -> u32 {
+    py.detach(cuda_devices)
+}
+
+/// Why the GPU of this number cannot be used, and what to do; None if it can.
+#[pyfunction]
+pub(crate) fn missing_accelerator(py: Python<'_>, id: u32) -> Option<String> {
+    py.detach(|| Device::Cuda(id).absence())
+}

@@ -1,0 +1,56 @@
+//! Tensors from one device to another.
+
+use super::elements::parts;
+use super::{Buffer, row_major};
+use crate::device::{Device, DeviceMemory};
+use crate::error::{Error, Result};
+use crate::memory::{Block, Storage};
+use crate::workers::{Interrupt, WORKERS};
+
+/// Bytes that one thread makes ready for a device at a time.
+const SHARE: usize = 1 << 20;
+
+impl Buffer {
+    /// This tensor on a device: itself if it is there, otherwise a contiguous copy. A view of a file that was truncated meanwhile gives an error.
+    pub fn to(&self, device: Device, interrupt: Interrupt<'_>) -> Result<Self> {
+        match (self.device(), device) {
+            (here, there) if here == there => Ok(self.clone()),
+            (Device::Cpu, Device::Cuda(index)) => self.upload(index, interrupt),
+            (_, Device::Cpu) => self.download(interrupt),
+            (_, there) => self.download(interrupt)?.to(there, interrupt),
+        }
+    }
+
+    fn upload(&self, index: u32, interrupt: Interrupt<'_>) -> Result<Self> {
+        let mut memory = DeviceMemory::new(index, self.size())?;
+        // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied as they are.
+        let item = if self.is_contiguous() { 1 } else { self.dtype.bytes().unwrap_or(1) };
+        memory.fill(interrupt, |start, piece| {
+            let count = piece.len() / item;
+            let shares = parts(count, SHARE / item, item * 8, piece);
+            WORKERS.each(shares, interrupt, |(range, out), go_on| {
+                let from = start + range.start * item;
+                if self.is_contiguous() {
+                    return self.storage.copy_runs(std::iter::once((self.offset + from, out.len())), out);
+                }
+                self.read_elements(from / item..from / item + range.len(), out, go_on)
+            })
+        })?;
+        Self::contiguous_at(Storage::on_device(memory), 0, self.dtype, &self.shape)
+    }
+
+    fn download(&self, interrupt: Interrupt<'_>) -> Result<Self> {
+        let Some(memory) = self.storage.device_memory() else {
+            return Err(Error::Device(format!("memory of another library on {} is not read", self.device())));
+        };
+        let reach = self.reach();
+        let mut block = Block::any(reach.len())?;
+        memory.read(reach.start, block.as_mut_slice(), interrupt)?;
+        let offset = self.offset - reach.start;
+        let here = Self { storage: block.freeze(), offset, ..self.clone() };
+        if here.is_contiguous() {
+            return Ok(Self { strides: row_major(&here.shape), ..here });
+        }
+        here.copy(interrupt)
+    }
+}

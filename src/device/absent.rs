@@ -1,0 +1,72 @@
+//! The names of this room in a build for systems without CUDA: no device, and why.
+
+use std::convert::Infallible;
+
+use super::Device;
+use crate::error::{Error, Result};
+use crate::workers::Interrupt;
+
+/// How many NVIDIA devices this process can use: none.
+pub fn cuda_devices() -> u32 {
+    0
+}
+
+pub(crate) fn release_staging() -> usize {
+    0
+}
+
+pub(super) fn reach(_index: u32) -> std::result::Result<Infallible, String> {
+    Err("this build has no CUDA: tensors lie in host memory only, the device 'cpu' (or 'cpu:0')".to_owned())
+}
+
+/// Memory of a device, of which there is none.
+#[derive(Debug)]
+pub struct DeviceMemory(Infallible);
+
+impl DeviceMemory {
+    /// An error.
+    pub fn new(index: u32, _len: usize) -> Result<Self> {
+        match reach(index) {
+            Ok(there) => Ok(Self(there)),
+            Err(reason) => Err(Error::Device(format!("no device {}: {reason}", Device::Cuda(index)))),
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        match self.0 {}
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        match self.0 {}
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// The device's address of the first byte.
+    pub fn address(&self) -> u64 {
+        match self.0 {}
+    }
+
+    /// Writes all bytes.
+    pub fn fill(&mut self, _interrupt: Interrupt<'_>, _make: impl FnMut(usize, &mut [u8]) -> Result<()>) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// Reads bytes.
+    pub fn read(&self, _start: usize, _out: &mut [u8], _interrupt: Interrupt<'_>) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// Makes a stream wait.
+    ///
+    /// # Safety
+    /// None is needed here.
+    pub unsafe fn ready_on(&self, _stream: usize) -> Result<()> {
+        match self.0 {}
+    }
+}

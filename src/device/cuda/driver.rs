@@ -1,0 +1,317 @@
+//! The driver's entry points that are called, each as a function whose error says what was called, where, and about how many bytes.
+//!
+//! `cudarc` loads libcuda at its first call and panics where it is missing or lacks a symbol. So [`start`] looks for both first, and everything
+//! else here needs the [`Started`] that it gives, by way of what was made with it.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUresult};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::text;
+
+/// The names that `cudarc` tries and that systems have: the first that can be loaded is the driver.
+const LIBRARIES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
+
+/// Every entry point that is called here.
+const SYMBOLS: [&CStr; 22] = [
+    c"cuInit",
+    c"cuGetErrorName",
+    c"cuGetErrorString",
+    c"cuDeviceGet",
+    c"cuDeviceGetCount",
+    c"cuDevicePrimaryCtxRetain",
+    c"cuCtxPushCurrent_v2",
+    c"cuCtxPopCurrent_v2",
+    c"cuStreamCreate",
+    c"cuStreamSynchronize",
+    c"cuStreamWaitEvent",
+    c"cuEventCreate",
+    c"cuEventRecord",
+    c"cuEventQuery",
+    c"cuEventSynchronize",
+    c"cuEventDestroy_v2",
+    c"cuMemAlloc_v2",
+    c"cuMemFree_v2",
+    c"cuMemHostAlloc",
+    c"cuMemFreeHost",
+    c"cuMemcpyHtoDAsync_v2",
+    c"cuMemcpyDtoHAsync_v2",
+];
+
+/// A device's address.
+pub(super) type Address = sys::CUdeviceptr;
+
+/// The driver is there and started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Started(());
+
+/// Starts the driver and counts its devices; or says why not, and what to do.
+pub(super) fn start() -> std::result::Result<(Started, u32), String> {
+    let library = LIBRARIES.iter().map(|name| load(name)).find(|library| !library.is_null());
+    let Some(library) = library else {
+        return Err(String::from(
+            "no NVIDIA driver (libcuda.so.1) was found. Install it, or give the container its GPUs; \
+             without, tensors lie in host memory only, the device 'cpu' (or 'cpu:0')",
+        ));
+    };
+    // SAFETY: the handle is a loaded library's, and the name ends with a zero.
+    if let Some(missing) = SYMBOLS.iter().find(|name| unsafe { libc::dlsym(library, name.as_ptr()).is_null() }) {
+        return Err(format!("the NVIDIA driver (libcuda) has no {}; update it", missing.to_string_lossy()));
+    }
+    // SAFETY: the driver is there, and may be started more than once.
+    let code = unsafe { sys::cuInit(0) };
+    if code == CUresult::CUDA_ERROR_NO_DEVICE {
+        return Ok((Started(()), 0));
+    }
+    let started = |code, call| check(code, call, None, None).map_err(|error| format!("{error}; does nvidia-smi work?"));
+    started(code, "cuInit")?;
+    let mut count = 0;
+    // SAFETY: writes one number.
+    let code = unsafe { sys::cuDeviceGetCount(&raw mut count) };
+    started(code, "cuDeviceGetCount")?;
+    Ok((Started(()), u32::try_from(count).unwrap_or(0)))
+}
+
+fn load(name: &CStr) -> *mut libc::c_void {
+    // SAFETY: the name ends with a zero. Loading the driver is what whoever asks for a device wants; it is never unloaded.
+    unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }
+}
+
+/// The error of a call, if it failed: "cuMemAlloc_v2 of 8 bytes on gpu:0 failed: CUDA_ERROR_OUT_OF_MEMORY, out of memory".
+fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> Result<()> {
+    if code == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let of = bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
+    let on = on.map(|index| format!(" on {}", Device::Cuda(index))).unwrap_or_default();
+    let cure = match code {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors that lie there, or place fewer",
+        CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded, take it out of LD_LIBRARY_PATH",
+        _ => "",
+    };
+    Err(Error::Device(format!("{call}{of}{on} failed: {}{cure}", said(code))))
+}
+
+/// An error's name and what the driver says of it.
+fn said(code: CUresult) -> String {
+    let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut start = ptr::null();
+        // SAFETY: the driver is loaded, or there were no code; it writes the address of a text that stays, or null.
+        let code = unsafe { ask(code, &raw mut start) };
+        let known = code == CUresult::CUDA_SUCCESS && !start.is_null();
+        // SAFETY: as above.
+        known.then(|| unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned())
+    };
+    let name = text(sys::cuGetErrorName).unwrap_or_else(|| format!("error {}", code as u32));
+    match text(sys::cuGetErrorString) {
+        Some(meaning) => text::cut(&format!("{name}, {meaning}"), 200).to_string(),
+        None => name,
+    }
+}
+
+/// A context of a device: the primary one, which torch and every program of the CUDA runtime use, too.
+#[derive(Debug)]
+pub(super) struct Context {
+    handle: sys::CUcontext,
+    pub(super) index: u32,
+}
+
+// SAFETY: handles of the driver may be used from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The primary context of a device that exists. Kept until the process ends, as torch keeps it.
+    pub(super) fn retain(_started: Started, index: u32) -> Result<Self> {
+        let (mut device, mut handle) = (0, ptr::null_mut());
+        // SAFETY: writes one number.
+        let code = unsafe { sys::cuDeviceGet(&raw mut device, index as i32) };
+        check(code, "cuDeviceGet", Some(index), None)?;
+        // SAFETY: writes one handle.
+        let code = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) };
+        check(code, "cuDevicePrimaryCtxRetain", Some(index), None)?;
+        Ok(Self { handle, index })
+    }
+
+    /// Makes this the context of the calling thread for as long as the result lives; afterwards that is again what it was.
+    pub(super) fn enter(&self) -> Result<Entered> {
+        // SAFETY: the context is retained.
+        let code = unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
+        check(code, "cuCtxPushCurrent_v2", Some(self.index), None)?;
+        Ok(Entered { index: self.index, thread: ptr::null() })
+    }
+}
+
+/// The calling thread has entered a context: what the functions below work in.
+#[derive(Debug)]
+pub(super) struct Entered {
+    index: u32,
+    /// A context is entered by a thread; so this cannot go to another.
+    thread: *const (),
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        debug_assert!(self.thread.is_null());
+        let mut left = ptr::null_mut();
+        // SAFETY: writes one handle; what was entered is left once.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut left) };
+    }
+}
+
+impl Entered {
+    fn check(&self, code: CUresult, call: &str, bytes: Option<usize>) -> Result<()> {
+        check(code, call, Some(self.index), bytes)
+    }
+
+    /// New memory of the device; not of no bytes, which the driver refuses.
+    pub(super) fn alloc(&self, len: usize) -> Result<Address> {
+        let mut address = 0;
+        // SAFETY: writes one address.
+        let code = unsafe { sys::cuMemAlloc_v2(&raw mut address, len) };
+        self.check(code, "cuMemAlloc_v2", Some(len)).map(|()| address)
+    }
+
+    /// # Safety
+    /// `address` must be of `alloc` on this device, and not be used afterwards.
+    pub(super) unsafe fn free(&self, address: Address) -> Result<()> {
+        // SAFETY: by the contract.
+        let code = unsafe { sys::cuMemFree_v2(address) };
+        self.check(code, "cuMemFree_v2", None)
+    }
+
+    /// New pinned host memory, which the device reads and writes by itself.
+    pub(super) fn alloc_host(&self, len: usize) -> Result<ptr::NonNull<u8>> {
+        let mut start = ptr::null_mut();
+        // SAFETY: writes one address.
+        let code = unsafe { sys::cuMemHostAlloc(&raw mut start, len, 0) };
+        self.check(code, "cuMemHostAlloc", Some(len))?;
+        ptr::NonNull::new(start.cast()).ok_or_else(|| Error::Device(format!("cuMemHostAlloc of {len} bytes gave none")))
+    }
+
+    /// # Safety
+    /// `start` must be of `alloc_host`, and not be used afterwards, by the device neither.
+    pub(super) unsafe fn free_host(&self, start: ptr::NonNull<u8>) -> Result<()> {
+        // SAFETY: by the contract.
+        let code = unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) };
+        self.check(code, "cuMemFreeHost", None)
+    }
+
+    /// A new stream. One that is `apart` does not wait for the default stream, nor that for it.
+    pub(super) fn stream(&self, apart: bool) -> Result<Stream> {
+        let flags = if apart {
+            sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING
+        } else {
+            sys::CUstream_flags_enum::CU_STREAM_DEFAULT
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes one handle.
+        let code = unsafe { sys::cuStreamCreate(&raw mut handle, flags as u32) };
+        self.check(code, "cuStreamCreate", None).map(|()| Stream(handle))
+    }
+
+    /// A new event, which whoever waits for sleeps for.
+    pub(super) fn event(&self) -> Result<Event> {
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32
+            | sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC as u32;
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes one handle.
+        let code = unsafe { sys::cuEventCreate(&raw mut handle, flags) };
+        self.check(code, "cuEventCreate", None).map(|()| Event(handle))
+    }
+
+    /// The event comes when what was asked of the stream so far is done.
+    pub(super) fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
+        // SAFETY: both live.
+        let code = unsafe { sys::cuEventRecord(event.0, stream.0) };
+        self.check(code, "cuEventRecord", None)
+    }
+
+    /// True once the event has come.
+    pub(super) fn has_come(&self, event: &Event) -> Result<bool> {
+        // SAFETY: the event lives.
+        let code = unsafe { sys::cuEventQuery(event.0) };
+        if code == CUresult::CUDA_ERROR_NOT_READY {
+            return Ok(false);
+        }
+        self.check(code, "cuEventQuery", None).map(|()| true)
+    }
+
+    /// Sleeps until the event comes.
+    pub(super) fn wait(&self, event: &Event) -> Result<()> {
+        // SAFETY: the event lives.
+        let code = unsafe { sys::cuEventSynchronize(event.0) };
+        self.check(code, "cuEventSynchronize", None)
+    }
+
+    /// What is asked of the stream from now on is done after the event.
+    ///
+    /// # Safety
+    /// The stream must live.
+    pub(super) unsafe fn wait_on(&self, stream: sys::CUstream, event: &Event) -> Result<()> {
+        // SAFETY: by the contract, and the event lives.
+        let code = unsafe { sys::cuStreamWaitEvent(stream, event.0, 0) };
+        self.check(code, "cuStreamWaitEvent", None)
+    }
+
+    /// Sleeps until all that was asked of the stream is done.
+    pub(super) fn drain(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: the stream lives.
+        let code = unsafe { sys::cuStreamSynchronize(stream.0) };
+        self.check(code, "cuStreamSynchronize", None)
+    }
+
+    /// Asks the stream to copy pinned host memory to the device.
+    ///
+    /// # Safety
+    /// `len` bytes must be there at both addresses, stay, and be used by nobody else, until the copy is done.
+    pub(super) unsafe fn copy_in(&self, stream: &Stream, to: Address, from: *const u8, len: usize) -> Result<()> {
+        // SAFETY: by the contract.
+        let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream.0) };
+        self.check(code, "cuMemcpyHtoDAsync_v2", Some(len))
+    }
+
+    /// Asks the stream to copy memory of the device to pinned host memory.
+    ///
+    /// # Safety
+    /// As for `copy_in`.
+    pub(super) unsafe fn copy_out(&self, stream: &Stream, to: *mut u8, from: Address, len: usize) -> Result<()> {
+        // SAFETY: by the contract.
+        let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, len, stream.0) };
+        self.check(code, "cuMemcpyDtoHAsync_v2", Some(len))
+    }
+}
+
+/// A queue of a device. Kept until the process ends.
+#[derive(Debug)]
+pub(super) struct Stream(pub(super) sys::CUstream);
+
+// SAFETY: handles of the driver may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+/// A point in a stream. Its owner destroys it, in the context.
+#[derive(Debug)]
+pub(super) struct Event(sys::CUevent);
+
+// SAFETY: handles of the driver may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Entered {
+    /// Destroys an event; the driver keeps what a stream still needs of it.
+    pub(super) fn destroy(&self, event: &mut Event) {
+        let handle = std::mem::replace(&mut event.0, ptr::null_mut());
+        if !handle.is_null() {
+            // SAFETY: made by `event`, and forgotten above.
+            let code = unsafe { sys::cuEventDestroy_v2(handle) };
+            let _ = self.check(code, "cuEventDestroy_v2", None);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! [`DeviceMemory`]: memory of a device.
+
+use super::driver::{Address, Event};
+use super::staging::{HostBlock, PIECE};
+use super::{Cuda, reach};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::workers::Interrupt;
+
+/// Memory of a device with one owner, who writes it by [`Self::fill`] and then shares it.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    on: &'static Cuda,
+    address: Address,
+    len: usize,
+    /// Comes when all that was written is there; none if there are no bytes.
+    ready: Option<Event>,
+}
+
+impl DeviceMemory {
+    /// New memory of a device, with any content.
+    pub fn new(index: u32, len: usize) -> Result<Self> {
+        let no_device = |reason| Error::Device(format!("no device {}: {reason}", Device::Cuda(index)));
+        let on = reach(index).map_err(no_device)?;
+        if len == 0 {
+            return Ok(Self { on, address: 0, len, ready: None });
+        }
+        let entered = on.enter()?;
+        let mut ready = entered.event()?;
+        match entered.alloc(len) {
+            Ok(address) => Ok(Self { on, address, len, ready: Some(ready) }),
+            Err(error) => {
+                entered.destroy(&mut ready);
+                Err(error)
+            }
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.on.index())
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device's address of the first byte; 0 if there are none.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Writes all bytes: `make` gets where some begin, and room for them in host memory, which goes to the device while the next are made. On
+    /// return the last copies may be going on: [`Self::read`] and [`Self::ready_on`] wait for them.
+    pub fn fill(
+        &mut self,
+        interrupt: Interrupt<'_>,
+        mut make: impl FnMut(usize, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(ready), on) = (&self.ready, self.on) else { return Ok(()) };
+        let entered = on.enter()?;
+        for start in (0..self.len).step_by(PIECE) {
+            let len = PIECE.min(self.len - start);
+            let mut block = on.staging.take(on, &entered)?;
+            make(start, &mut block.bytes(&entered)?[..len])?;
+            // SAFETY: the bytes lie in this memory, which `self` has for itself, and frees when `ready` has come.
+            unsafe { block.send(&entered, &on.upload, self.address + start as u64, len) }?;
+            on.staging.give(block);
+            entered.record(ready, &on.upload).inspect_err(|_| {
+                let _ = entered.drain(&on.upload); // nothing may write there when the memory is freed
+            })?;
+            interrupt()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes from `start` on, after all that was written, by `fill` and on the default stream.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn read(&self, start: usize, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        assert!(start <= self.len && out.len() <= self.len - start, "bytes {start} + {} of {}", out.len(), self.len);
+        let (Some(ready), on) = (&self.ready, self.on) else { return Ok(()) };
+        let entered = on.enter()?;
+        // SAFETY: the stream lives as long as the process.
+        unsafe { entered.wait_on(on.download.0, ready) }?;
+        let arrived = |(mut block, out): (HostBlock, &mut [u8])| {
+            out.copy_from_slice(&block.bytes(&entered)?[..out.len()]);
+            on.staging.give(block);
+            interrupt()
+        };
+        let mut before = None;
+        for (number, out) in out.chunks_mut(PIECE).enumerate() {
+            let mut block = on.staging.take(on, &entered)?;
+            let from = self.address + (start + number * PIECE) as u64;
+            // SAFETY: the bytes are in this memory, which `self` keeps until they are here: `before` is waited for when it is dropped.
+            unsafe { block.fetch(&entered, &on.download, from, out.len()) }?;
+            before.replace((block, out)).map_or(Ok(()), arrived)?;
+        }
+        before.map_or(Ok(()), arrived)
+    }
+
+    /// What is asked of the stream from now on finds the bytes that were written; the caller does not wait.
+    ///
+    /// # Safety
+    /// `stream` must be the handle of a stream of this process that lives; 1 and 2 stand for the default streams, as CUDA has them.
+    pub unsafe fn ready_on(&self, stream: usize) -> Result<()> {
+        let Some(ready) = &self.ready else { return Ok(()) };
+        // SAFETY: by the contract.
+        unsafe { self.on.enter()?.wait_on(std::ptr::without_provenance_mut(stream), ready) }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        let Some(mut ready) = self.ready.take() else { return };
+        // In a forked child there is nothing to free: the memory is the parent's.
+        let Ok(entered) = self.on.enter() else { return };
+        let _ = entered.wait(&ready);
+        // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
+        let _ = unsafe { entered.free(self.address) };
+        entered.destroy(&mut ready);
+    }
+}

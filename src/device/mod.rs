@@ -1,0 +1,79 @@
+//! Where a tensor's bytes live, and the memory of NVIDIA devices.
+//!
+//! ```text
+//! cuda/driver.rs   the calls into libcuda, each with an error that says what failed; the only file that makes them
+//! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
+//! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
+//! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
+//! absent.rs        the same names where there can be no device
+//! ```
+//!
+//! Nothing of CUDA is needed to build this, and nothing of it is loaded before a device is asked for. Without a driver every question has an
+//! answer: there are no devices, and an error says why.
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod cuda;
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+#[path = "absent.rs"]
+mod cuda;
+
+use cuda::reach;
+pub(crate) use cuda::release_staging;
+pub use cuda::{DeviceMemory, cuda_devices};
+
+/// One device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Device {
+    /// Host memory.
+    Cpu,
+    /// Memory of the NVIDIA device of this number, as the driver counts those that the process sees.
+    Cuda(u32),
+}
+
+impl Device {
+    /// Its kind, as Python spells it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda(_) => "gpu",
+        }
+    }
+
+    /// Its number among the devices of its kind.
+    pub const fn id(self) -> u32 {
+        match self {
+            Self::Cpu => 0,
+            Self::Cuda(index) => index,
+        }
+    }
+
+    /// Why nothing can be placed on it; none if it can. Starts the driver.
+    pub fn absence(self) -> Option<String> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(index) => reach(index).err(),
+        }
+    }
+
+    /// An error unless the CPU can read what lies there.
+    pub fn require_host(self) -> Result<()> {
+        match self {
+            Self::Cpu => Ok(()),
+            there => {
+                Err(Error::Device(format!("the tensor lies on {there}, and the CPU reads it after .to(\"cpu\") only")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.label(), self.id())
+    }
+}
