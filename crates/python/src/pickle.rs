@@ -102,6 +102,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
 
 /// `__reduce__` of a tensor: by reference if it is a view of a mapped file that nobody wrote to, else by its bytes.
 pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bound<'py, PyTuple>> {
+    tensor.device().require_host()?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
     let tensor = match tensor.storage().origin() {
         Some(origin) if !is_written(py, tensor)? => {
