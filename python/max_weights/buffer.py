@@ -154,7 +154,7 @@ def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) ->
 
 
 def text(buffer: Buffer) -> str:
-    """What `print` shows: the values as NumPy prints them, the first and last few of many; those in host memory only."""
+    """What `print` shows: the values as NumPy prints them, the first and last few of many; of a GPU's none."""
     about = f"dtype={buffer.dtype}, shape={buffer.shape}, device={buffer.device}"
     try:
         buffer._require_file()

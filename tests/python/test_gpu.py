@@ -1,4 +1,4 @@
-"""Tensors in the memory of GPUs: on the stand-in driver of tests/fake_cuda, in processes of their own; and without a driver."""
+"""Tensors in the memory of GPUs: on the stand-in driver of tests/fake_cuda, in their own processes; and without one."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import ROOT
 
 PROGRAM = Path(__file__).with_name("gpu_program.py")
@@ -85,7 +86,8 @@ def test_every_program_is_run() -> None:
 NO_DRIVER = """
 from max_weights import Buffer, DeviceError, DType
 from max_weights.driver import Accelerator, accelerator_api, accelerator_count, scan_available_devices
-assert (accelerator_count(), accelerator_api(), [spec.device_type for spec in scan_available_devices()]) == (0, "cpu", ["cpu"])
+assert (accelerator_count(), accelerator_api()) == (0, "cpu")
+assert [spec.device_type for spec in scan_available_devices()] == ["cpu"]
 value = Buffer.zeros([4], DType.float32)
 for place in (lambda: value.to("cuda"), lambda: Buffer.zeros([4], "float32", "cuda:0"), Accelerator):
     try:
