@@ -66,7 +66,7 @@ class Buffer:
         """
     @staticmethod
     def from_dlpack(array: DLPackArray, *, copy: bool | None = None) -> Buffer:
-        """The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true."""
+        """The tensor of any DLPack producer, sharing its memory unless `copy` is true."""
     @staticmethod
     def scalar(value: complex, dtype: DTypeLike, device: Device | DeviceRef | None = None) -> Buffer:
         """A tensor of rank 0."""

@@ -41,7 +41,7 @@ impl Buffer {
 
     fn download(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         let Some(memory) = self.storage.device_memory() else {
-            return Err(Error::Device(format!("memory of another library on {} is not read", self.device())));
+            return Err(Error::Device(format!("{} has no memory", self.device())));
         };
         let reach = self.reach();
         let mut block = Block::any(reach.len())?;

@@ -1,5 +1,6 @@
 //! The names of this room in a build for systems without CUDA: no device, and why.
 
+use std::any::Any;
 use std::convert::Infallible;
 
 use super::Device;
@@ -30,6 +31,30 @@ impl DeviceMemory {
             Ok(there) => Ok(Self(there)),
             Err(reason) => Err(Error::Device(format!("no device {}: {reason}", Device::Cuda(index)))),
         }
+    }
+
+    /// An error.
+    ///
+    /// # Safety
+    /// None is needed here.
+    pub unsafe fn borrowed(
+        index: u32,
+        _address: u64,
+        len: usize,
+        _writable: bool,
+        _owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        Self::new(index, len)
+    }
+
+    /// An error.
+    pub fn borrowing_stream(index: u32) -> Result<usize> {
+        Self::new(index, 0).map(|memory| memory.len())
+    }
+
+    /// Whether it may be written to.
+    pub fn is_writable(&self) -> bool {
+        match self.0 {}
     }
 
     /// The device.

@@ -68,7 +68,7 @@ impl Storage {
     }
 
     /// Memory of a device, written already. Its address is the device's, which the CPU does not follow.
-    pub(crate) fn on_device(memory: DeviceMemory) -> Arc<Self> {
+    pub fn on_device(memory: DeviceMemory) -> Arc<Self> {
         let address = NonZero::new(memory.address() as usize);
         Self::of(address.map_or(NonNull::dangling(), NonNull::without_provenance), memory.len(), Owner::Device(memory))
     }
@@ -129,7 +129,11 @@ impl Storage {
 
     /// False only for foreign memory that was given read-only.
     pub fn is_writable(&self) -> bool {
-        !matches!(self.owner, Owner::Foreign { writable: false, .. })
+        match &self.owner {
+            Owner::Foreign { writable, .. } => *writable,
+            Owner::Device(memory) => memory.is_writable(),
+            _ => true,
+        }
     }
 
     /// The address of a part, which is inside.

@@ -338,6 +338,46 @@ def a_consumer_of_host_memory_gets_a_copy() -> None:
             there.__dlpack__(**arguments)  # type: ignore[arg-type]
 
 
+class Producer:
+    """A library with a tensor on a GPU."""
+
+    def __init__(self, tensor: Buffer, device: tuple[int, int] | None = None) -> None:
+        self.tensor, self.device, self.streams = tensor, device or tensor.__dlpack_device__(), list[Any]()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None) -> Any:
+        self.streams.append(stream)
+        return self.tensor.__dlpack__(stream=stream, max_version=max_version)
+
+
+def a_tensor_of_another_library_is_shared_and_read() -> None:
+    value = random(2 * PIECE + 8).view(DType.int64, [PIECE // 4 + 1])
+    producer = Producer(value.to("cuda:1"))
+    taken = Buffer.from_dlpack(producer)
+    assert (taken.device, taken._data_ptr()) == (Device("gpu", 1), producer.tensor._data_ptr())
+    assert producer.streams[0] > 2  # one of ours, which waits for it
+    del producer
+    part = taken[10:-10:3]
+    assert same(part.to("cpu"), value[10:-10:3].contiguous())
+    assert same(Buffer.from_dlpack(Producer(part)).to("cuda:0").to("cpu"), value[10:-10:3].contiguous())
+    assert same(taken.to("cpu"), value)
+    del taken, part
+    assert nothing_is_left()
+
+
+def a_library_that_lies_about_the_device_is_refused() -> None:
+    there = random(100).to("cuda:1")
+    for device in ((1, 0), (2, 0), (2, 2), (2, -1), (13, 0)):
+        with pytest.raises(BufferError):
+            Buffer.from_dlpack(Producer(there, device))
+    with pytest.raises(BufferError, match="only host memory"):
+        random(100).astype("int8", out=Producer(there))
+    del there
+    assert nothing_is_left()
+
+
 def a_process_may_end_while_copies_go_on() -> None:
     globals()["kept"] = random(3 * PIECE).to("cuda")
 

@@ -33,6 +33,8 @@ PROMISES: dict[str, dict[str, str]] = {
     "a_consumer_that_asks_for_no_order_gets_none": {"FAKE_CUDA_DELAY": "20000"},
     "a_capsule_keeps_the_memory_and_says_where_it_is": {},
     "a_consumer_of_host_memory_gets_a_copy": {},
+    "a_tensor_of_another_library_is_shared_and_read": {"FAKE_CUDA_DELAY": "20000"},
+    "a_library_that_lies_about_the_device_is_refused": {},
     "a_process_may_end_while_copies_go_on": {"FAKE_CUDA_DELAY": "50000"},
     "importing_and_using_the_host_loads_no_driver": {},
 }

@@ -154,7 +154,7 @@ impl Buffer {
         handed::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
-    /// The tensor of any DLPack producer in host memory, sharing its memory unless `copy` is true.
+    /// The tensor of any DLPack producer, sharing its memory unless `copy` is true: in host memory, or on a GPU (docs/gpu.md).
     ///
     /// It is read-only where the producer says so, or cannot say it (docs/safety.md).
     ///

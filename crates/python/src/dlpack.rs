@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::device::Device;
+use max_weights::device::{Device, DeviceMemory};
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
 use max_weights::tensor::extent;
@@ -21,7 +21,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{Outcome, interrupt, to_python};
 use crate::handed;
 
 const LEGACY: &CStr = c"dltensor";
@@ -222,7 +222,7 @@ pub(crate) fn answer<'py>(
 /// driver has them, -1 asks for nothing.
 fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
     const LEGACY_DEFAULT: i64 = 1;
-    let stream: i64 = stream.map_or(Ok(LEGACY_DEFAULT), |stream| stream.extract())?;
+    let stream = stream.map(PyAnyMethods::extract::<i64>).transpose()?.unwrap_or(LEGACY_DEFAULT);
     let Some(memory) = tensor.storage().device_memory() else { return Ok(()) };
     match usize::try_from(stream) {
         Ok(0) => {
@@ -310,12 +310,18 @@ pub(crate) enum Access {
     Write,
 }
 
-fn require_host(device: (i32, i32)) -> PyResult<()> {
-    if matches!(device.0, CPU | CUDA_HOST) {
-        return Ok(());
-    }
+/// Where memory of a DLPack device is taken from: the host, or a GPU that this process can use, to read only.
+fn place(device: (i32, i32), access: Access) -> PyResult<Device> {
+    let reason = match (device, access) {
+        ((CPU | CUDA_HOST, _), _) => return Ok(Device::Cpu),
+        ((CUDA, index), Access::Read) if index >= 0 => match Device::Cuda(index as u32).absence() {
+            None => return Ok(Device::Cuda(index as u32)),
+            Some(reason) => reason,
+        },
+        _ => "only host memory is taken here".to_owned(),
+    };
     Err(PyBufferError::new_err(format!(
-        "the tensor lies on DLPack device {device:?}, and only host memory is taken; move it to the CPU first"
+        "the tensor lies on DLPack device {device:?}; move it to the CPU first ({reason})"
     )))
 }
 
@@ -328,9 +334,12 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             "__dlpack_device__ did not return a pair of integers, the type and the number of a device",
         )
     })?;
-    require_host(device)?;
+    let place = place(device, access)?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (MAJOR, MINOR))?;
+    if let Device::Cuda(index) = place {
+        arguments.set_item("stream", DeviceMemory::borrowing_stream(index).map_err(to_python)?)?;
+    }
     let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
     let capsule = match asked {
         // Producers from before version 1 do not know the argument.
@@ -363,7 +372,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             ));
         }
         // SAFETY: as above.
-        return unsafe { borrowed(tensor, flags & FLAG_READ_ONLY == 0, owner) };
+        return unsafe { borrowed(tensor, place, flags & FLAG_READ_ONLY == 0, owner) };
     }
     if !capsule.is_valid_checked(Some(LEGACY)) {
         return Err(PyBufferError::new_err(
@@ -375,7 +384,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     take_name(capsule, USED_LEGACY)?;
     let owner = Imported(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
-    unsafe { borrowed(&(*managed.as_ptr()).tensor, writable, owner) }
+    unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
 }
 
 /// An unversioned capsule cannot say that its memory is read-only, as that of JAX's arrays is: true for a producer who makes none of such.
@@ -439,9 +448,17 @@ unsafe impl<M: Managed> Sync for Imported<M> {}
 
 /// # Safety
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
-unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owner: Imported<M>) -> PyResult<Tensor> {
+unsafe fn borrowed<M: Managed + 'static>(
+    tensor: &DlTensor,
+    asked: Device,
+    writable: bool,
+    owner: Imported<M>,
+) -> PyResult<Tensor> {
     // What `__dlpack_device__` said need not be true.
-    require_host((tensor.device.device_type, tensor.device.device_id))?;
+    let found = (tensor.device.device_type, tensor.device.device_id);
+    if place(found, Access::Read)? != asked {
+        return Err(PyBufferError::new_err(format!("the capsule is of DLPack device {found:?}, not of {asked}")));
+    }
     let DlDataType { code, bits, lanes } = tensor.dtype;
     let unsupported =
         || PyBufferError::new_err(format!("DLPack dtype (code {code}, {bits} bits, {lanes} lanes) is not supported"));
@@ -473,8 +490,16 @@ unsafe fn borrowed<M: Managed + 'static>(tensor: &DlTensor, writable: bool, owne
     let start = start(tensor, before, len).ok_or_else(|| {
         PyBufferError::new_err(format!("a DLPack tensor of {len} bytes at no valid address (data {:?})", tensor.data))
     })?;
-    // SAFETY: the producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
-    let storage = unsafe { Storage::foreign(start, len, writable, Box::new(owner)) };
+    // The producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
+    let storage = match asked {
+        // SAFETY: as above; the address is one of the device, where nothing of this process follows it.
+        Device::Cuda(index) => Storage::on_device(
+            unsafe { DeviceMemory::borrowed(index, start.addr().get() as u64, len, writable, Box::new(owner)) }
+                .map_err(to_python)?,
+        ),
+        // SAFETY: as above.
+        _ => unsafe { Storage::foreign(start, len, writable, Box::new(owner)) },
+    };
     let made = if pairs {
         // The shape counts elements from here on, two for each byte.
         if let Some(last) = shape.last_mut() {

@@ -1,5 +1,7 @@
 //! [`DeviceMemory`]: memory of a device.
 
+use std::any::Any;
+
 use super::driver::{Address, Event};
 use super::staging::{HostBlock, PIECE};
 use super::{Cuda, reach};
@@ -7,7 +9,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// Memory of a device with one owner, who writes it by [`Self::fill`] and then shares it.
+/// Memory of a device: new, with one owner, who writes it by [`Self::fill`] and then shares it; or of another library.
 #[derive(Debug)]
 pub struct DeviceMemory {
     on: &'static Cuda,
@@ -15,25 +17,68 @@ pub struct DeviceMemory {
     len: usize,
     /// Comes when all that was written is there; none if there are no bytes.
     ready: Option<Event>,
+    lender: Option<Lender>,
+}
+
+/// Another library, which has the memory.
+#[derive(Debug)]
+struct Lender {
+    writable: bool,
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+fn device(index: u32) -> Result<&'static Cuda> {
+    reach(index).map_err(|reason| Error::Device(format!("no device {}: {reason}", Device::Cuda(index))))
 }
 
 impl DeviceMemory {
     /// New memory of a device, with any content.
     pub fn new(index: u32, len: usize) -> Result<Self> {
-        let no_device = |reason| Error::Device(format!("no device {}: {reason}", Device::Cuda(index)));
-        let on = reach(index).map_err(no_device)?;
+        let on = device(index)?;
         if len == 0 {
-            return Ok(Self { on, address: 0, len, ready: None });
+            return Ok(Self { on, address: 0, len, ready: None, lender: None });
         }
         let entered = on.enter()?;
         let mut ready = entered.event()?;
         match entered.alloc(len) {
-            Ok(address) => Ok(Self { on, address, len, ready: Some(ready) }),
+            Ok(address) => Ok(Self { on, address, len, ready: Some(ready), lender: None }),
             Err(error) => {
                 entered.destroy(&mut ready);
                 Err(error)
             }
         }
+    }
+
+    /// Memory that another library has, kept by `owner`: there when all is done that was asked of [`Self::borrowing_stream`] so far.
+    ///
+    /// # Safety
+    /// `len` bytes must stay at `address` of the device for as long as `owner` lives, and may be written if `writable`.
+    pub unsafe fn borrowed(
+        index: u32,
+        address: u64,
+        len: usize,
+        writable: bool,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let on = device(index)?;
+        let lender = Some(Lender { writable, _owner: owner });
+        let mut memory = Self { on, address, len, ready: None, lender };
+        if len > 0 {
+            let entered = on.enter()?;
+            let ready = memory.ready.insert(entered.event()?);
+            entered.record(ready, &on.download)?;
+        }
+        Ok(memory)
+    }
+
+    /// The handle of the stream on which whoever lends memory has to make it ready, as DLPack's consumers name one.
+    pub fn borrowing_stream(index: u32) -> Result<usize> {
+        Ok(device(index)?.download.0.addr())
+    }
+
+    /// False for memory of others that they lend read-only.
+    pub fn is_writable(&self) -> bool {
+        self.lender.as_ref().is_none_or(|lender| lender.writable)
     }
 
     /// The device.
@@ -56,14 +101,14 @@ impl DeviceMemory {
         self.address
     }
 
-    /// Writes all bytes: `make` gets where some begin, and room for them in host memory, which goes to the device while the next are made. On
+    /// Writes all bytes of new memory: `make` gets where some begin, and room for them in host memory, which goes to the device while the next are made. On
     /// return the last copies may be going on: [`Self::read`] and [`Self::ready_on`] wait for them.
     pub fn fill(
         &mut self,
         interrupt: Interrupt<'_>,
         mut make: impl FnMut(usize, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let (Some(ready), on) = (&self.ready, self.on) else { return Ok(()) };
+        let (Some(ready), None, on) = (&self.ready, &self.lender, self.on) else { return Ok(()) };
         let entered = on.enter()?;
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);
@@ -122,9 +167,11 @@ impl Drop for DeviceMemory {
         let Some(mut ready) = self.ready.take() else { return };
         // In a forked child there is nothing to free: the memory is the parent's.
         let Ok(entered) = self.on.enter() else { return };
-        let _ = entered.wait(&ready);
-        // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
-        let _ = unsafe { entered.free(self.address) };
+        if self.lender.is_none() {
+            let _ = entered.wait(&ready);
+            // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
+            let _ = unsafe { entered.free(self.address) };
+        }
         entered.destroy(&mut ready);
     }
 }
