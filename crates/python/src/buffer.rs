@@ -154,9 +154,9 @@ impl Buffer {
         handed::FROM_NUMPY.get(class.py())?.call1((array,))
     }
 
-    /// The tensor of any DLPack producer, sharing its memory unless `copy` is true: in host memory, or on a GPU (docs/gpu.md).
+    /// The tensor of any DLPack producer, sharing its memory unless `copy` is true.
     ///
-    /// It is read-only where the producer says so, or cannot say it (docs/safety.md).
+    /// It may lie on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/safety.md).
     ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
@@ -406,10 +406,9 @@ impl Buffer {
         Ok(detached(py, write)?)
     }
 
-    /// Starts to read the bytes of this view of a mapped file, and no others, and returns the view. Does nothing to
-    /// other tensors.
+    /// Starts to read the bytes of this view of a mapped file, and no others, and returns the view.
     ///
-    /// The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
+    /// Does nothing to other tensors. The first use of a view reads what is around it as well, as far as the disk's read-ahead goes. For parts of a
     /// file, such as the rows of one rank, this reads less and sooner.
     fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
