@@ -35,11 +35,11 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 # fmt: off
 __all__ = [
     "RESERVED", "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
-    "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
-    "_remap_buffer", "_rename_weights", "_reopen_weights", "buffers", "data_of_all", "dequantize", "digests_of",
-    "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "near_names", "open_weights",
-    "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
+    "PytorchWeights", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice",
+    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer",
+    "_rename_weights", "_reopen_weights", "accelerator_count", "buffers", "data_of_all", "dequantize", "digests_of",
+    "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names",
+    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
     "set_threads", "shown", "torch_globals", "tree",
 ]
 # fmt: on
