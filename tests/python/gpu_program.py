@@ -249,6 +249,13 @@ def ctrl_c_ends_a_copy_and_frees_what_it_had() -> None:
     assert nothing_is_left()
 
 
+def reading_one_tensor_leaves_the_buffers_of_another_that_is_on_its_way() -> None:
+    first, second = random(4 * PIECE), random(4 * PIECE + 1)
+    one, other = first.to("cuda"), second.to("cuda")
+    assert same(one.to("cpu"), first)
+    assert same(other.to("cpu"), second)
+
+
 def threads_share_the_staging_buffers() -> None:
     def work(number: int) -> None:
         for round in range(5):

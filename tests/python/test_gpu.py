@@ -27,6 +27,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "a_forked_child_is_refused_and_its_parent_goes_on": {},
     "a_child_may_use_what_its_parent_did_not": {},
     "ctrl_c_ends_a_copy_and_frees_what_it_had": SLOW,
+    "reading_one_tensor_leaves_the_buffers_of_another_that_is_on_its_way": {"FAKE_CUDA_GBPS": "1"},
     "threads_share_the_staging_buffers": {},
     "pinned_memory_is_bounded_however_large_the_tensor": {},
     "a_consumers_stream_waits_for_the_tensor_and_nobody_else_does": {"FAKE_CUDA_DELAY": "20000"},

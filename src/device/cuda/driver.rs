@@ -4,6 +4,7 @@
 //! else here needs the [`Started`] that it gives, by way of what was made with it.
 
 use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
 use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
@@ -142,7 +143,7 @@ impl Context {
         // SAFETY: the context is retained.
         let code = unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
         check(code, "cuCtxPushCurrent_v2", Some(self.index), None)?;
-        Ok(Entered { index: self.index, thread: ptr::null() })
+        Ok(Entered { index: self.index, thread: PhantomData })
     }
 }
 
@@ -151,12 +152,11 @@ impl Context {
 pub(super) struct Entered {
     index: u32,
     /// A context is entered by a thread; so this cannot go to another.
-    thread: *const (),
+    thread: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        debug_assert!(self.thread.is_null());
         let mut left = ptr::null_mut();
         // SAFETY: writes one handle; what was entered is left once.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut left) };

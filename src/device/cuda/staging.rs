@@ -102,6 +102,9 @@ impl HostBlock {
     /// At `from` there must be so many bytes, which stay until the copy is done.
     pub(super) unsafe fn fetch(&mut self, entered: &Entered, stream: &Stream, from: Address, len: usize) -> Result<()> {
         assert!(len <= PIECE);
+        // What goes from here to the device may still be on its way, on another stream.
+        // SAFETY: the stream lives.
+        unsafe { entered.wait_on(stream.0, &self.done) }?;
         // SAFETY: as in `send`.
         let asked = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
         self.note(entered, stream, asked)
