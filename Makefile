@@ -116,6 +116,7 @@ rust-tests: need-cargo $(stamps)/models
 # Last in `make test`, so that pytest's closing line is the last line of its output.
 .PHONY: python-tests
 python-tests: need-cargo $(stamps)/extension $(stamps)/models $(SDIST)
+	@cargo build --quiet --package fake-cuda # the driver that the tests of GPUs run on
 	@python -m pytest
 
 .PHONY: lint
