@@ -117,7 +117,7 @@ rust-tests: need-cargo $(stamps)/models
 .PHONY: python-tests
 python-tests: need-cargo $(stamps)/extension $(stamps)/models $(SDIST)
 	@cargo build --quiet --package fake-cuda # the driver that the tests of GPUs run on
-	@python -m pytest
+	@MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" python -m pytest
 
 .PHONY: lint
 lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, links
