@@ -232,8 +232,8 @@ LOADERS: dict[str, Callable[[Path], dict[str, str]]] = {
 def load(folder: Path, libraries: list[str]) -> dict[str, Any]:
     """What every library gave, and which of our replacements served a call."""
     found: dict[str, Any] = {library: LOADERS[library](folder) for library in libraries}
-    max_weights = sys.modules.get("max_weights")
-    calls = max_weights.patched() if max_weights is not None else {}
+    dropin = sys.modules.get("max_weights.dropin")
+    calls = dropin.patched() if dropin is not None else {}
     return found | {"served": sorted(name for name, call in calls.items() if call.served)}
 
 
