@@ -534,7 +534,7 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 def load_tensors(
     node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
     outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None,
+    per_tensor: bool = False, max_host_bytes: int | None = None, device: Any = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
@@ -554,7 +554,7 @@ def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(
     node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
     outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None,
+    per_tensor: bool = False, max_host_bytes: int | None = None, device: Any = None,
 ) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 

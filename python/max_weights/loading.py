@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
+from max_weights.devices import place
 from max_weights.dtype import DType
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, DeviceError
 from max_weights.selection import Select, fits, not_found, selected
 from max_weights.sharding.by_name import NOTHING, Cut, Shard, parts_of_rank
 from max_weights.sharding.data import read
@@ -35,6 +36,7 @@ __all__ = [
     "backend_for",
     "by_position",
     "check_copy",
+    "check_device",
     "converter",
     "digests",
     "dtypes_wanted",
@@ -83,6 +85,7 @@ class LoadArguments(_Kept, total=False):
     """The arguments of `WeightsNode.load`, and of `plan`, that are given by name."""
 
     framework: Literal["numpy", "torch", "jax"] | None
+    device: Any
     out: Mapping[str, Any] | None
 
 
@@ -129,10 +132,12 @@ def load(
     progress: Progress | bool | None = None,
     drop_cache: bool = False,
     verify: Mapping[str, str] | None = None,
+    device: Any = None,
     out: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The weights below a node; see `WeightsNode.load`."""
     check_copy(copy, storage, backend, drop_cache)
+    check_device(device, shard, copy, framework, out)
     convert = converter(framework)
     with collecting_later():
         wanted = resolved(node, select, rename, dtype, packed, shard)
@@ -154,6 +159,7 @@ def load(
             drop_cache=drop_cache,
             per_tensor=storage == "per-tensor",
             max_host_bytes=max_host_bytes,
+            device=device,
             progress=told,
         )
     finally:
@@ -269,6 +275,24 @@ def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) 
         raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
+
+
+def check_device(
+    device: Any, shard: Shard | None, copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
+) -> None:
+    """That nothing is asked for together with a GPU that a load does not do there."""
+    if device is None or place(device)[0] == "cpu":
+        return
+    refused = {
+        "shard": shard is not None,
+        "out": bool(out),
+        "copy=False": copy is False,
+        "framework='numpy'": framework == "numpy",
+    }
+    if asked := next((name for name, given in refused.items() if given), None):
+        raise DeviceError(
+            f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors by .to("cuda")'
+        )
 
 
 def backend_for(backend: str) -> str:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
-from max_weights.loading import Rename, Select, backend_for, by_position, check_copy, converter, resolved
+from max_weights.loading import (
+    Rename,
+    Select,
+    backend_for,
+    by_position,
+    check_copy,
+    check_device,
+    converter,
+    resolved,
+)
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
@@ -138,10 +147,12 @@ def plan(
     progress: Any = None,  # noqa: ARG001 (an argument of `load`, so that the same ones can be given)
     drop_cache: bool = False,
     verify: Any = None,  # noqa: ARG001 (another one)
+    device: Any = None,
     out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
     """What `load` would do; see `WeightsNode.plan`."""
     check_copy(copy, storage, backend, drop_cache)
+    check_device(device, shard, copy, framework, out)
     converter(framework)
     wanted = resolved(node, select, rename, dtype, packed, shard)
     outs = by_position({} if out is None else out, wanted)
@@ -157,6 +168,7 @@ def plan(
         drop_cache=drop_cache,
         per_tensor=storage == "per-tensor",
         max_host_bytes=max_host_bytes,
+        device=device,
     )
     paths = files(wanted.node)
     planned = [

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::convert::Infallible;
 
-use super::Device;
+use super::{Device, Span};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
@@ -11,6 +11,9 @@ use crate::workers::Interrupt;
 pub fn cuda_devices() -> u32 {
     0
 }
+
+/// The bytes of a staging buffer.
+pub const PIECE: usize = 4 << 20;
 
 pub(crate) fn release_staging() -> usize {
     0
@@ -92,6 +95,27 @@ impl DeviceMemory {
     /// # Safety
     /// None is needed here.
     pub unsafe fn ready_on(&self, _stream: usize) -> Result<()> {
+        match self.0 {}
+    }
+}
+
+/// Memory of a device while it is written.
+#[derive(Debug)]
+pub struct Upload(Infallible);
+
+impl Upload {
+    /// An error.
+    pub fn new(index: u32, _memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
+        DeviceMemory::new(index, 0).map(|none| Self(none.0))
+    }
+
+    /// Writes some of it.
+    pub fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// The memories.
+    pub fn finish(self) -> Result<Vec<DeviceMemory>> {
         match self.0 {}
     }
 }

@@ -5,6 +5,7 @@
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
 //! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
+//! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
 //! absent.rs        the same names where there can be no device
 //! ```
 //!
@@ -24,16 +25,30 @@ mod cuda;
 
 use cuda::reach;
 pub(crate) use cuda::release_staging;
-pub use cuda::{DeviceMemory, cuda_devices};
+pub use cuda::{DeviceMemory, PIECE, Upload, cuda_devices};
 
 /// One device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Device {
     /// Host memory.
+    #[default]
     Cpu,
     /// Memory of the NVIDIA device of this number, as the driver counts those that the process sees.
     Cuda(u32),
+}
+
+/// Bytes of a staging buffer, and their place on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Where they begin in the staging buffer.
+    pub from: usize,
+    /// How many.
+    pub len: usize,
+    /// The number of the memory that they go to…
+    pub memory: usize,
+    /// … and where they begin there.
+    pub at: usize,
 }
 
 impl Device {

@@ -11,6 +11,7 @@ use super::job::Sizes;
 use super::placement::{Placement, Transform};
 use super::wanted::Wanted;
 use crate::checkpoint::{Backend, Checkpoint};
+use crate::device::Device;
 use crate::error::Result;
 use crate::memory::available_memory;
 use crate::source::{Filesystem, Source};
@@ -34,8 +35,10 @@ pub struct LoadOptions {
     pub drop_cache: bool,
     /// Whether every tensor has memory by itself, and not a part of an arena for all of its dtype.
     pub per_tensor: bool,
-    /// The most bytes of memory that the load may take.
+    /// The most bytes of host memory that the load may take.
     pub max_host_bytes: Option<u64>,
+    /// Where the tensors go.
+    pub device: Device,
 }
 
 /// What was chosen.
@@ -83,7 +86,9 @@ impl Choice {
         let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
-        let direct_threads = || many(if has_rings() { 2 } else { FROM_DISK });
+        // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
+        let few = has_rings() && options.device == Device::Cpu;
+        let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
             (true, Some(_)) => many(FROM_NETWORK),
             (true, None) => many(FROM_DISK),

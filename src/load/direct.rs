@@ -38,10 +38,26 @@ pub(super) fn has_rings() -> bool {
     false
 }
 
+impl Reader {
+    /// Does jobs of one file in one of the two ways.
+    pub(super) fn bring(
+        &mut self,
+        checkpoint: &Checkpoint,
+        jobs: Vec<Job<'_>>,
+        direct: bool,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        if direct {
+            return self.run(checkpoint, jobs, interrupt);
+        }
+        jobs.into_iter().try_for_each(|job| job.run(checkpoint, &mut self.scratch, interrupt))
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
 impl Reader {
     /// Does jobs of one file, through the page cache.
-    pub(super) fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+    fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
         jobs.into_iter().try_for_each(|job| job.run(checkpoint, &mut self.scratch, interrupt))
     }
 }
@@ -49,12 +65,7 @@ impl Reader {
 #[cfg(target_os = "linux")]
 impl Reader {
     /// Does jobs of one file; through the page cache, where the filesystem has nothing else.
-    pub(super) fn run<'a>(
-        &mut self,
-        checkpoint: &Checkpoint,
-        jobs: Vec<Job<'a>>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
         let Self { scratch, ring, room } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;

@@ -9,16 +9,20 @@ use std::time::{Duration, Instant};
 use super::ahead::Ahead;
 use super::choice::{PROBED, PROBES, remember};
 use super::direct::{Reader, TOGETHER};
-use super::job::{Extent, Job, Scratch};
+use super::job::{Extent, Job, Room};
 use super::layout::{Destination, Layout, Way};
 use super::plan::Plan;
 use super::wanted::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
+
+/// What is left of each destination, and where that begins.
+pub(super) type Rooms<R> = BTreeMap<Destination, (usize, R)>;
 
 impl Layout {
     /// Brings everything into memory. The results stand in the order in which the tensors were wanted; those with memory of the caller's are
@@ -33,15 +37,33 @@ impl Layout {
         outs.resize_with(self.wanted.len(), || None);
         interrupt()?;
         self.check_files(checkpoint)?;
+        let arenas = match self.device {
+            Device::Cpu => self.read(checkpoint, &mut outs, done, interrupt)?,
+            Device::Cuda(index) => self.upload(checkpoint, index, done, interrupt)?,
+        };
+        self.load_apart(checkpoint, &mut outs, done, interrupt)?;
+        self.check_files(checkpoint)?;
+        self.results(&arenas, outs)
+    }
+
+    /// Brings everything that has a place in an arena, or in memory of the caller's, there.
+    fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        outs: &mut [Option<Exclusive<Buffer>>],
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<Arc<Storage>>> {
         let mut blocks: Vec<Block> = budget::list(self.arenas.len())?;
         for &size in &self.arenas {
             blocks.push(Block::any(size)?);
         }
-        let jobs = self.jobs(&mut blocks, &mut outs)?;
-        self.run_jobs(checkpoint, jobs, done, interrupt)?;
-        self.load_apart(checkpoint, &mut outs, done, interrupt)?;
-        self.check_files(checkpoint)?;
-        self.results(blocks, outs)
+        let jobs = self.jobs(self.rooms(&mut blocks, outs)?);
+        let bring = |jobs, reader: &mut Reader, direct, interrupt: Interrupt<'_>| {
+            reader.bring(checkpoint, jobs, direct, interrupt)
+        };
+        self.run_jobs(checkpoint, jobs, bring, done, interrupt)?;
+        Ok(blocks.into_iter().map(Block::freeze).collect())
     }
 
     /// That no file is another than the one that was opened.
@@ -52,11 +74,14 @@ impl Layout {
         files.into_iter().try_for_each(|file| checkpoint.file(file)?.check_unchanged())
     }
 
-    /// The work, in the order of the files.
-    fn jobs<'a>(&'a self, blocks: &'a mut [Block], outs: &'a mut [Option<Exclusive<Buffer>>]) -> Result<Vec<Job<'a>>> {
+    /// The memory of each destination.
+    fn rooms<'a>(
+        &self,
+        blocks: &'a mut [Block],
+        outs: &'a mut [Option<Exclusive<Buffer>>],
+    ) -> Result<Rooms<&'a mut [u8]>> {
         check_apart(outs)?;
-        // What is left of each destination, and where that begins.
-        let mut rooms: BTreeMap<Destination, (usize, &mut [u8])> = BTreeMap::new();
+        let mut rooms = Rooms::new();
         for (arena, block) in blocks.iter_mut().enumerate() {
             rooms.insert(Destination::Arena(arena), (0, block.as_mut_slice()));
         }
@@ -67,17 +92,26 @@ impl Layout {
                 rooms.insert(Destination::Out(i), (0, room));
             }
         }
-        let (sizes, mut jobs) = (self.choice.sizes(), Vec::new());
+        Ok(rooms)
+    }
+
+    /// The work, in the order of the files.
+    pub(super) fn jobs<R: Room>(&self, mut rooms: Rooms<R>) -> Vec<Job<'_, R>> {
+        let (sizes, mut jobs) = (self.sizes(), Vec::new());
         for run in &self.runs {
             let Some((position, rest)) = rooms.get_mut(&run.to) else { continue };
-            let (room, later) = std::mem::take(rest)[run.at - *position..].split_at_mut(run.room);
+            let (room, later) = std::mem::take(rest).split(run.at - *position).1.split(run.room);
             (*position, *rest) = (run.at + run.room, later);
             run.jobs(room, sizes, &mut jobs);
         }
         for (file, range) in &self.fetched {
             for offset in range.clone().step_by(sizes.fetched) {
                 let len = (range.end - offset).min(sizes.fetched as u64);
-                jobs.push(Job { extent: Extent { file: *file, offset, len, before: 0 }, pieces: Vec::new() });
+                jobs.push(Job {
+                    extent: Extent { file: *file, offset, len, before: 0 },
+                    pieces: Vec::new(),
+                    staged: 0,
+                });
             }
         }
         jobs.sort_by_key(|job| (job.extent.file, job.extent.offset));
@@ -86,14 +120,15 @@ impl Layout {
             job.extent.before = before;
             before += job.extent.len;
         }
-        Ok(jobs)
+        jobs
     }
 
     /// Does the jobs; where it is not known which way of reading is faster on this disk, some in each way first.
-    fn run_jobs(
+    pub(super) fn run_jobs<'a, R: Room>(
         &self,
         checkpoint: &Checkpoint,
-        mut jobs: Vec<Job<'_>>,
+        mut jobs: Vec<Job<'a, R>>,
+        bring: impl Fn(Vec<Job<'a, R>>, &mut Reader, bool, Interrupt<'_>) -> Result<()> + Sync,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
@@ -103,29 +138,19 @@ impl Layout {
             done.fetch_add(len, Ordering::Relaxed);
             if self.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }
         };
-        let run = |jobs: Vec<Job<'_>>, direct: bool| -> Result<Duration> {
+        let run = |jobs: Vec<Job<'a, R>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
-            if direct {
-                in_order(
-                    self.choice.direct_threads,
-                    together(jobs),
-                    interrupt,
-                    |jobs, reader: &mut Reader, interrupt| {
-                        let extents: Vec<Extent> = jobs.iter().map(|job: &Job<'_>| job.extent).collect();
-                        reader.run(checkpoint, jobs, interrupt)?;
-                        extents.into_iter().try_for_each(finished)
-                    },
-                )?;
-            } else {
-                in_order(self.choice.threads, jobs, interrupt, |job, scratch: &mut Scratch, interrupt| {
-                    let extent = job.extent;
-                    if self.choice.cold {
-                        ahead.before(&extent)?;
-                    }
-                    job.run(checkpoint, scratch, interrupt)?;
-                    finished(extent)
-                })?;
-            }
+            let (threads, most) =
+                if direct { (self.choice.direct_threads, TOGETHER) } else { (self.choice.threads, 1) };
+            let groups = together(jobs, most, self.sizes().written);
+            in_order(threads, groups, interrupt, |jobs: Vec<Job<'a, R>>, reader: &mut Reader, interrupt| {
+                let extents: Vec<Extent> = jobs.iter().map(|job| job.extent).collect();
+                if self.choice.cold && !direct {
+                    extents.iter().try_for_each(|extent| ahead.before(extent))?;
+                }
+                bring(jobs, reader, direct, interrupt)?;
+                extents.into_iter().try_for_each(finished)
+            })?;
             Ok(begun.elapsed())
         };
         if self.choice.backend == Backend::Auto {
@@ -166,7 +191,7 @@ impl Layout {
             let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
             for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
                 let one = &self.wanted[i];
-                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?));
+                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?.to(self.device, interrupt)?));
                 done.fetch_add(one.placement.len, Ordering::Relaxed);
             }
         }
@@ -176,8 +201,7 @@ impl Layout {
         Ok(())
     }
 
-    fn results(self, blocks: Vec<Block>, outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
-        let arenas: Vec<Arc<Storage>> = blocks.into_iter().map(Block::freeze).collect();
+    fn results(self, arenas: &[Arc<Storage>], outs: Vec<Option<Exclusive<Buffer>>>) -> Result<Vec<Buffer>> {
         let mut made = budget::list(self.wanted.len())?;
         for ((way, one), out) in self.ways.into_iter().zip(self.wanted).zip(outs) {
             made.push(match (way, out) {
@@ -209,13 +233,19 @@ fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     Ok(())
 }
 
-/// Jobs in groups of one file each.
-fn together(jobs: Vec<Job<'_>>) -> Vec<Vec<Job<'_>>> {
-    let mut groups: Vec<Vec<Job<'_>>> = Vec::new();
+/// Jobs in groups of one file each, of at most so many, which write no more than `written` bytes.
+fn together<R>(jobs: Vec<Job<'_, R>>, most: usize, written: usize) -> Vec<Vec<Job<'_, R>>> {
+    let (mut groups, mut staged): (Vec<Vec<Job<'_, R>>>, usize) = (Vec::new(), 0);
     for job in jobs {
+        staged += job.staged;
         match groups.last_mut() {
-            Some(group) if group.len() < TOGETHER && group[0].extent.file == job.extent.file => group.push(job),
-            _ => groups.push(vec![job]),
+            Some(group) if group.len() < most && staged <= written && group[0].extent.file == job.extent.file => {
+                group.push(job);
+            }
+            _ => {
+                staged = job.staged;
+                groups.push(vec![job]);
+            }
         }
     }
     groups

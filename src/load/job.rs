@@ -23,13 +23,37 @@ pub(super) struct Sizes {
     pub(super) converted: usize,
     /// Bytes of pages that are fetched.
     pub(super) fetched: usize,
+    /// Bytes that a job, or a group of them, may write: a staging buffer has no more.
+    pub(super) written: usize,
+}
+
+/// Memory that a job writes to, or its place on a device.
+pub(super) trait Room: Default + Send {
+    /// The number of bytes.
+    fn len(&self) -> usize;
+    /// The first bytes, and the others.
+    fn split(self, at: usize) -> (Self, Self);
+    /// The bytes that are taken for it in a staging buffer, at most.
+    fn staged(&self) -> usize {
+        0
+    }
+}
+
+impl Room for &mut [u8] {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        self.split_at_mut(at)
+    }
 }
 
 impl Sizes {
     /// From the page cache: what is converted stays in the caches of a core.
-    pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20 };
+    pub(super) const WARM: Self = Self { read: 4 << 20, converted: 256 << 10, fetched: 8 << 20, written: usize::MAX };
     /// From the disk: of this size, requests are answered as fast as longer ones, and many of them can be under way.
-    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20 };
+    pub(super) const COLD: Self = Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, written: usize::MAX };
 }
 
 /// Bytes of a file that are one job, and how many come before it.
@@ -43,21 +67,23 @@ pub(super) struct Extent {
 
 /// Neighbours in a file that are read together, or, if there are no pieces, pages that are fetched.
 #[derive(Debug)]
-pub(super) struct Job<'a> {
+pub(super) struct Job<'a, R = &'a mut [u8]> {
     pub(super) extent: Extent,
-    pub(super) pieces: Vec<Piece<'a>>,
+    pub(super) pieces: Vec<Piece<'a, R>>,
+    /// The bytes that its pieces take in a staging buffer, at most.
+    pub(super) staged: usize,
 }
 
 /// Bytes of a file, and where they go.
 #[derive(Debug)]
-pub(super) struct Piece<'a> {
+pub(super) struct Piece<'a, R = &'a mut [u8]> {
     offset: u64,
     len: usize,
     /// The rows that the bytes are, and what is wanted of each.
     rows: Option<(usize, &'a Cut)>,
     conversion: Conversion,
     stream: bool,
-    out: &'a mut [u8],
+    out: R,
 }
 
 /// What a thread keeps between two jobs.
@@ -76,25 +102,28 @@ pub(super) struct Made {
 
 impl Run {
     /// The run as jobs; small ones join the job before them.
-    pub(super) fn jobs<'a>(&'a self, room: &'a mut [u8], sizes: Sizes, jobs: &mut Vec<Job<'a>>) {
+    pub(super) fn jobs<'a, R: Room>(&'a self, room: R, sizes: Sizes, jobs: &mut Vec<Job<'a, R>>) {
         let (unit_in, unit_out) = self.conversion.unit();
         let plain = self.conversion == Conversion::Nothing && self.cut.is_none();
         let most = if plain { sizes.read } else { sizes.converted };
+        let most = most.min((sizes.written / unit_out).saturating_mul(unit_in));
         let stream = room.len() >= STREAM_FROM;
         let (file, conversion) = (self.file, self.conversion);
         let mut rest = room;
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
-            let (out, later) = std::mem::take(&mut rest).split_at_mut(payload / unit_in * unit_out);
+            let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
+            let staged = out.staged();
             let piece = Piece { offset, len, rows, conversion, stream, out };
             match jobs.last_mut() {
-                Some(job) if job.takes(file, &piece, most) => {
+                Some(job) if job.takes(file, &piece, most) && job.staged + staged <= sizes.written => {
                     job.extent.len = offset + len as u64 - job.extent.offset;
                     job.pieces.push(piece);
+                    job.staged += staged;
                 }
                 _ => {
                     let extent = Extent { file, offset, len: len as u64, before: 0 };
-                    jobs.push(Job { extent, pieces: vec![piece] });
+                    jobs.push(Job { extent, pieces: vec![piece], staged });
                 }
             }
         };
@@ -125,12 +154,14 @@ impl Run {
     }
 }
 
-impl Piece<'_> {
+impl<R> Piece<'_, R> {
     /// Whether its bytes go to their place as they come.
     fn is_plain(&self) -> bool {
         self.conversion == Conversion::Nothing && self.rows.is_none()
     }
+}
 
+impl Piece<'_> {
     /// Makes of bytes that were read what is wanted.
     fn make(self, bytes: &[u8], Made { gathered, decoded }: &mut Made) -> Result<()> {
         let Some((rows, cut)) = self.rows else {
@@ -163,9 +194,26 @@ impl<'a> Job<'a> {
     }
 }
 
-impl Job<'_> {
+impl<'a, R: Copy> Job<'a, R> {
+    /// Where its pieces begin in the file, and their places.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u64, R)> {
+        self.pieces.iter().map(|piece| (piece.offset, piece.out))
+    }
+
+    /// The same work with room in memory for each piece.
+    pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
+        let pieces = self.pieces.into_iter().zip(rooms);
+        let pieces = pieces.map(|(Piece { offset, len, rows, conversion, .. }, out)| {
+            // What the device reads next stays in the caches.
+            Piece { offset, len, rows, conversion, stream: false, out }
+        });
+        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
+    }
+}
+
+impl<R> Job<'_, R> {
     /// Whether one more piece makes the job neither long nor full of holes.
-    fn takes(&self, file: u32, piece: &Piece<'_>, most: usize) -> bool {
+    fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize) -> bool {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
         extent.file == file
@@ -173,7 +221,9 @@ impl Job<'_> {
             && piece.offset + piece.len as u64 - extent.offset <= most as u64
             && self.pieces.first().is_some_and(|other| other.is_plain() == piece.is_plain())
     }
+}
 
+impl Job<'_> {
     /// Does the work.
     pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
         let file = checkpoint.file(self.extent.file)?;

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use super::choice::{Choice, LoadOptions};
 use super::cut::Cut;
 use super::groups::Scratch;
+use super::job::Sizes;
 use super::placement::Transform;
 use super::plan;
+use super::upload::{DEVICE_ALIGN, pinned};
 use super::wanted::{Conversion, Wanted};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
+use crate::device::{Device, PIECE};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{self, BLOCK_ALIGN, DIRECT_ALIGN};
@@ -78,6 +81,10 @@ pub struct Layout {
     bytes: u64,
     pub(super) choice: Choice,
     pub(super) drop_cache: bool,
+    /// Where the arenas lie.
+    pub(super) device: Device,
+    /// The most bytes of pinned memory on the way to a device.
+    pub(super) pinned: usize,
 }
 
 impl Layout {
@@ -89,6 +96,12 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
+        let own = own || options.device != Device::Cpu;
+        let cut = || wanted.iter().any(|one| one.cut.is_some());
+        if options.device != Device::Cpu && (outs.contains(&true) || cut()) {
+            let cause = "tensors are loaded to a device whole, and not to memory of the caller's";
+            return Err(Error::Device(format!("{cause}; load them to the CPU, and take .to(\"{}\")", options.device)));
+        }
         let choice = Choice::new(checkpoint, &wanted, own, options)?;
         let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
@@ -105,6 +118,8 @@ impl Layout {
             wanted: Vec::new(),
             choice,
             drop_cache: options.drop_cache,
+            device: options.device,
+            pinned: 0,
         };
         for group in order.chunk_by(|&a, &b| wanted[a].placement.segment == wanted[b].placement.segment) {
             let mut plain: Vec<usize> = Vec::new();
@@ -172,8 +187,12 @@ impl Layout {
 
     /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
+        let needed = if most.is_some() { self.own_bytes()? } else { 0 };
+        if self.device != Device::Cpu {
+            let threads = self.choice.threads.max(self.choice.direct_threads);
+            self.pinned = pinned(threads, most.map(|most| most.saturating_sub(needed) as usize))?;
+        }
         let Some(most) = most else { return Ok(()) };
-        let needed = self.own_bytes()?;
         if needed > most {
             return Err(Error::Argument(format!(
                 "the tensors take {needed} bytes of memory, and max_host_bytes is {most}: select fewer of them, stream them, or take views \
@@ -188,9 +207,15 @@ impl Layout {
         Ok(())
     }
 
-    /// The bytes of memory that are taken: arenas, what is made apart, and what threads read into.
+    /// How much is one job.
+    pub(super) fn sizes(&self) -> Sizes {
+        let sizes = self.choice.sizes();
+        if self.device == Device::Cpu { sizes } else { Sizes { written: PIECE, ..sizes } }
+    }
+
+    /// The bytes of host memory that are taken: arenas, what is made apart, and what threads read into; without staging buffers.
     pub fn own_bytes(&self) -> Result<u64> {
-        let mut bytes = self.arena_bytes() as u64;
+        let mut bytes = if self.device == Device::Cpu { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
         for (one, way) in self.wanted.iter().zip(&self.ways) {
             if matches!(way, Way::Apart) {
@@ -223,8 +248,13 @@ impl Layout {
             self.arenas.push(0);
         }
         let size = &mut self.arenas[arena];
-        let offset = offset.filter(|_| matches!(self.choice.backend, Backend::Direct | Backend::Auto));
-        let align = if offset.is_some() && len >= PAGES_FROM { DIRECT_ALIGN } else { BLOCK_ALIGN };
+        let direct = matches!(self.choice.backend, Backend::Direct | Backend::Auto) && self.device == Device::Cpu;
+        let offset = offset.filter(|_| direct);
+        let align = match offset {
+            Some(_) if len >= PAGES_FROM => DIRECT_ALIGN,
+            _ if self.device != Device::Cpu => DEVICE_ALIGN,
+            _ => BLOCK_ALIGN,
+        };
         let shift = (offset.unwrap_or_default() % align as u64) as usize;
         let at =
             size.checked_sub(shift).map_or(Some(0), |size| size.checked_next_multiple_of(align)).map(|at| at + shift);

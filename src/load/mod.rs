@@ -18,6 +18,7 @@ mod plan;
 mod prefetch;
 mod slice;
 mod stream;
+mod upload;
 mod wanted;
 
 pub use choice::{Choice, LoadOptions};

@@ -291,7 +291,7 @@ def _pointer(capsule: object, name: bytes) -> tuple[int, int, int]:
     return address, kind, number
 
 
-def _copied_on_a_stream(there: Buffer, stream: Callable[[int], int | None]) -> tuple[bytes, int]:
+def copied_on_a_stream(there: Buffer, stream: Callable[[int], int | None]) -> tuple[bytes, int]:
     """What a consumer's stream finds if it was given to `__dlpack__` as `stream` says; and the violations of order."""
     cuda, context, size = driver(), ctypes.c_void_p(), there.nbytes
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
@@ -311,13 +311,13 @@ def _copied_on_a_stream(there: Buffer, stream: Callable[[int], int | None]) -> t
 
 def a_consumers_stream_waits_for_the_tensor_and_nobody_else_does() -> None:
     value = random(PIECE)
-    found, violations = _copied_on_a_stream(value.to("cuda"), lambda own: own)
+    found, violations = copied_on_a_stream(value.to("cuda"), lambda own: own)
     assert found == bytes(value.to_numpy())
     assert violations == 0
 
 
 def a_consumer_that_asks_for_no_order_gets_none() -> None:
-    assert _copied_on_a_stream(random(PIECE).to("cuda"), lambda _: -1)[1] > 0
+    assert copied_on_a_stream(random(PIECE).to("cuda"), lambda _: -1)[1] > 0
 
 
 def a_capsule_keeps_the_memory_and_says_where_it_is() -> None:

@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use max_weights::checkpoint::Catalog;
+use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
 use max_weights::load::{Layout, LoadOptions, Wanted, check_digests, digests};
@@ -16,6 +17,7 @@ use crate::buffer::{Buffer, writable};
 use crate::convert::dtype_from_python;
 use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
+use crate::place::device_from_python;
 use crate::take::Cut;
 use crate::weights::WeightsNode;
 
@@ -82,10 +84,11 @@ impl WeightsNode {
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
 ///     max_host_bytes: The most bytes of memory that this may take.
+///     device: Where they go; None for host memory.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, progress=None))]
+                    max_host_bytes=None, device=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
@@ -99,10 +102,12 @@ pub(crate) fn load_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,
+    device: Option<Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
     let backend = crate::open::backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
+    let device = device.as_ref().map_or(Ok(Device::Cpu), device_from_python)?;
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes, device };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts)?;

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::num::NonZero;
 
+use max_weights::device::Device;
 use max_weights::load::{Layout, LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
 use crate::load::PythonCut;
+use crate::place::device_from_python;
 use crate::weights::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
@@ -29,14 +31,15 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor.
-///     max_host_bytes: The most bytes of memory that the load may take.
+///     max_host_bytes: The most bytes of host memory that the load may take.
+///     device: Where the tensors go; None for host memory.
 ///
 /// Returns:
 ///     The ranges in the order of the files, as (file, offset, bytes in the file, bytes in memory, positions of the tensors, what is done,
 ///     where to, the byte there); the arenas, as (dtype, bytes); and how the files would be read, in words.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None))]
+                    max_host_bytes=None, device=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `plan`, by name")]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
 pub(crate) fn plan_tensors(
@@ -51,9 +54,11 @@ pub(crate) fn plan_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,
+    device: Option<Bound<'_, PyAny>>,
 ) -> Outcome<Description> {
-    let options =
-        LoadOptions { backend: crate::open::backend(backend)?, threads, drop_cache, per_tensor, max_host_bytes };
+    let device = device.as_ref().map_or(Ok(Device::Cpu), device_from_python)?;
+    let backend = crate::open::backend(backend)?;
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes, device };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts)?;

@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 
+use max_weights::device::Device;
 use max_weights::load::{LoadOptions, Stream, StreamOptions};
 use pyo3::prelude::*;
 
@@ -54,6 +55,7 @@ impl TensorStream {
             drop_cache,
             per_tensor: false,
             max_host_bytes: None,
+            device: Device::Cpu,
         };
         let asked = node.asked(&names, &dtypes, cuts)?;
         let stream = detached(py, || {

@@ -298,12 +298,15 @@ impl WeightsNode {
     ///     backend: `mmap`: views of the mapping; `read`: positioned reads; `direct`: reads past the page cache; `auto`: the environment
     ///         variable MAX_WEIGHTS_BACKEND, or what is best by the filesystem, the page cache and the memory that is free. The logger
     ///         `max_weights` says which and why, at level INFO.
-    ///     max_host_bytes: The most bytes of memory that the load may take; pages of views are fetched as far as they fit.
+    ///     max_host_bytes: The most bytes of host memory that the load may take; pages of views are fetched as far as they fit. Pinned
+    ///         buffers on the way to a device count; without a bound they are at most 512 MiB.
     ///     threads: How many read and convert. Default: what `max_weights.set_threads` or the environment variable MAX_WEIGHTS_THREADS
     ///         says; or as many as the process may use, and more where a disk is waited for.
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
     ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
+    ///     device: Where the tensors go, such as `cuda:0`; default: host memory. The last copies may be going on when this returns; who takes a
+    ///         tensor by DLPack waits for them. Not with `shard`, `out`, `copy=False` and NumPy.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
     ///
     /// Raises:
@@ -312,9 +315,10 @@ impl WeightsNode {
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: a file is another than when it was opened.
     ///     FormatError: a digest is another than in `verify`.
+    ///     DeviceError: the device is not there, has too little memory, or cannot do what is asked for; nothing is left there.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, device=None, out=None)"
     )]
     fn load<'py>(
         slf: &Bound<'py, Self>,
@@ -422,7 +426,7 @@ impl WeightsNode {
     ///     UnsupportedError: a conversion that there is not.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, out=None)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, copy=None, storage='arena', backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, device=None, out=None)"
     )]
     fn plan<'py>(
         slf: &Bound<'py, Self>,

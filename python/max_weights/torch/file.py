@@ -30,8 +30,9 @@ def load_file(
 
     On the CPU they are views of private pages of the file where they are wanted as the file has them: nothing is read
     before it is used, writing to them changes neither the file nor another process, and they stay valid for as long as
-    they are held. For another device they are copied there. Elements of a PyTorch file have the dtype of torch,
-    complex128 and the like too.
+    they are held. For a CUDA device they are loaded there without a detour over as much host memory, unless `shard`,
+    `copy=False` or a device of torch's alone is asked for: those are copied there. Elements of a PyTorch file have the
+    dtype of torch, complex128 and the like too.
 
     Args:
         filename: What `load_weights` takes.
@@ -46,15 +47,20 @@ def load_file(
         UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it, and
             `load_weights` has the arrays that it is made of.
         BufferError: an element type that torch does not have.
+        DeviceError: the CUDA device has too little memory, or a copy fails.
     """
+    place = torch.device(device)
+    there = place.type == "cuda" and torch.cuda.is_available() and not torch.version.hip
     with load_weights(filename) as weights:
+        if there and options.get("shard") is None and options.get("copy") is not False:
+            return weights.load(framework="torch", device=place, **options)
         if as_they_are(weights, options):
             tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
             if isinstance(weights, PytorchWeights):
                 tensors.update(_of_torch(weights, tensors))
         else:
             tensors = weights.load(framework="torch", **options)
-    if torch.device(device).type == "cpu":
+    if place.type == "cpu":
         return tensors
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::driver::{Address, Event};
+use super::driver::{Address, Entered, Event, Stream};
 use super::staging::{HostBlock, PIECE};
 use super::{Cuda, reach};
 use crate::device::Device;
@@ -109,20 +109,34 @@ impl DeviceMemory {
         mut make: impl FnMut(usize, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let (Some(ready), None, on) = (&self.ready, &self.lender, self.on) else { return Ok(()) };
-        let entered = on.enter()?;
+        let (entered, upload) = (on.enter()?, &on.uploads[0]);
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);
             let mut block = on.staging.take(on, &entered)?;
             make(start, &mut block.bytes(&entered)?[..len])?;
             // SAFETY: the bytes lie in this memory, which `self` has for itself, and frees when `ready` has come.
-            unsafe { block.send(&entered, &on.upload, self.address + start as u64, len) }?;
+            unsafe { block.send(&entered, upload, self.address + start as u64, 0, len) }?;
             on.staging.give(block);
-            entered.record(ready, &on.upload).inspect_err(|_| {
-                let _ = entered.drain(&on.upload); // nothing may write there when the memory is freed
+            entered.record(ready, upload).inspect_err(|_| {
+                let _ = entered.drain(upload); // nothing may write there when the memory is freed
             })?;
             interrupt()?;
         }
         Ok(())
+    }
+
+    /// The device's address of some of the bytes.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(super) fn part(&self, start: usize, len: usize) -> Address {
+        assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
+        self.address + start as u64
+    }
+
+    /// All that was asked of the stream so far writes the bytes.
+    pub(super) fn note_written(&self, entered: &Entered, stream: &Stream) -> Result<()> {
+        self.ready.as_ref().map_or(Ok(()), |ready| entered.record(ready, stream))
     }
 
     /// Reads the bytes from `start` on, after all that was written, by `fill` and on the default stream.

@@ -3,6 +3,7 @@
 mod driver;
 mod memory;
 mod staging;
+mod upload;
 
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::sync::process;
 
 pub use memory::DeviceMemory;
+pub use staging::PIECE;
+pub use upload::Upload;
 
 /// The driver, once it was started.
 struct Driver {
@@ -28,8 +31,9 @@ struct Driver {
 pub(super) struct Cuda {
     context: Context,
     process: u32,
-    /// For copies to the device. They go to new memory, so they wait for nothing that others do.
-    upload: Stream,
+    /// For copies to the device. They go to new memory, so they wait for nothing that others do. Two, so that one copy begins while another
+    /// ends.
+    uploads: [Stream; 2],
     /// For copies from the device: after what was asked of the default stream, which may write there.
     download: Stream,
     staging: Staging,
@@ -82,9 +86,9 @@ impl Cuda {
     fn new(started: Started, index: u32) -> Result<Self> {
         let context = Context::retain(started, index)?;
         let entered = context.enter()?;
-        let (upload, download) = (entered.stream(true)?, entered.stream(false)?);
+        let (uploads, download) = ([entered.stream(true)?, entered.stream(true)?], entered.stream(false)?);
         drop(entered);
-        Ok(Self { context, process: process(), upload, download, staging: Staging::default() })
+        Ok(Self { context, process: process(), uploads, download, staging: Staging::default() })
     }
 
     fn index(&self) -> u32 {

@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::sync::Mutex;
 
 /// The bytes of a block: enough that a copy takes far longer than asking for it does.
-pub(super) const PIECE: usize = 4 << 20;
-/// How many blocks a device keeps.
+pub const PIECE: usize = 4 << 20;
+/// How many blocks a device keeps, if no load needed more.
 const KEPT: usize = 4;
 
 /// The blocks of a device that nobody fills; copies from them may still be going on. Those that were given back first come first.
@@ -26,8 +26,8 @@ impl Staging {
     pub(super) fn take(&self, on: &'static Cuda, entered: &Entered) -> Result<HostBlock> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let many = kept.len() >= KEPT;
-        let is_free = |block: &HostBlock| entered.has_come(&block.done).unwrap_or(true); // an error comes when it is waited for
-        let block = if many || kept.front().is_some_and(is_free) { kept.pop_front() } else { None };
+        let block =
+            if many || kept.front().is_some_and(|block| block.is_free(entered)) { kept.pop_front() } else { None };
         drop(kept);
         block.map_or_else(|| HostBlock::new(on, entered), Ok)
     }
@@ -41,6 +41,22 @@ impl Staging {
         }
         drop(kept);
         drop(block);
+    }
+
+    /// All blocks, for somebody who brings them back by [`Self::keep`]; those beyond the first `most` are freed.
+    pub(super) fn take_all(&self, most: usize) -> VecDeque<HostBlock> {
+        let mut kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        kept.truncate(most);
+        kept
+    }
+
+    /// Keeps blocks for the next load, as many as are `most` with those that are here.
+    pub(super) fn keep(&self, mut blocks: VecDeque<HostBlock>, most: usize) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = most.saturating_sub(kept.len()).min(blocks.len());
+        kept.extend(blocks.drain(..room));
+        drop(kept);
+        drop(blocks);
     }
 
     /// Frees what is kept, when the device is done with it; returns how many bytes that were.
@@ -63,7 +79,7 @@ pub(super) struct HostBlock {
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
-    fn new(on: &'static Cuda, entered: &Entered) -> Result<Self> {
+    pub(super) fn new(on: &'static Cuda, entered: &Entered) -> Result<Self> {
         let mut done = entered.event()?;
         match entered.alloc_host(PIECE) {
             Ok(start) => {
@@ -85,14 +101,26 @@ impl HostBlock {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), PIECE) })
     }
 
-    /// Asks the stream to copy the first `len` bytes to the device.
+    /// Whether the device is done with it. An error comes when it is waited for.
+    pub(super) fn is_free(&self, entered: &Entered) -> bool {
+        entered.has_come(&self.done).unwrap_or(true)
+    }
+
+    /// Asks the stream to copy `len` bytes from byte `from` on to the device.
     ///
     /// # Safety
     /// At `to` there must be so many bytes, which stay, and which nobody else uses, until the copy is done.
-    pub(super) unsafe fn send(&mut self, entered: &Entered, stream: &Stream, to: Address, len: usize) -> Result<()> {
-        assert!(len <= PIECE);
+    pub(super) unsafe fn send(
+        &mut self,
+        entered: &Entered,
+        stream: &Stream,
+        to: Address,
+        from: usize,
+        len: usize,
+    ) -> Result<()> {
+        assert!(from <= PIECE && len <= PIECE - from);
         // SAFETY: by the contract; the block's bytes are not touched or freed before `done` has come.
-        let asked = unsafe { entered.copy_in(stream, to, self.start.as_ptr(), len) };
+        let asked = unsafe { entered.copy_in(stream, to, self.start.as_ptr().add(from), len) };
         self.note(entered, stream, asked)
     }
 

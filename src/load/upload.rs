@@ -1,0 +1,224 @@
+//! Loading to a device: jobs whose places are bytes of the device's memory write to a staging buffer first, from which the device copies.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::direct::Reader;
+use super::job::{Job, Room};
+use super::layout::{Destination, Layout, Way};
+use crate::budget;
+use crate::checkpoint::Checkpoint;
+use crate::device::{DeviceMemory, PIECE, Span, Upload};
+use crate::error::{Error, Result};
+use crate::memory::{DIRECT_ALIGN, Storage};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// What tensors on a device are aligned to, as their memory is.
+pub(super) const DEVICE_ALIGN: usize = 256;
+/// From this size on, bytes lie in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
+const PAGES_FROM: usize = 64 << 10;
+
+/// Bytes of the memory of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The number of the memory.
+    memory: usize,
+    at: usize,
+    len: usize,
+}
+
+impl Room for Place {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        (Self { len: at, ..self }, Self { at: self.at + at, len: self.len - at, ..self })
+    }
+
+    fn staged(&self) -> usize {
+        // Before a piece lie what fills up to its place, and, where it is large, to its place in a page.
+        let before = if self.len < PAGES_FROM { 2 * DEVICE_ALIGN } else { 2 * DIRECT_ALIGN };
+        if self.len == 0 { 0 } else { self.len + before }
+    }
+}
+
+impl Layout {
+    /// Brings everything that has a place in an arena into the memory of a device. The last copies may be going on when this returns.
+    pub(super) fn upload(
+        &self,
+        checkpoint: &Checkpoint,
+        index: u32,
+        done: &AtomicU64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<Arc<Storage>>> {
+        DeviceMemory::new(index, 0)?; // that the device is there
+        let mut memories: Vec<DeviceMemory> = budget::list(self.arenas.len())?;
+        for (arena, &size) in self.arenas.iter().enumerate() {
+            memories.push(DeviceMemory::new(index, size).map_err(|error| self.no_room(checkpoint, arena, error))?);
+            interrupt()?;
+        }
+        let places = self.arenas.iter().enumerate();
+        let places = places.map(|(memory, &len)| (Destination::Arena(memory), (0, Place { memory, at: 0, len })));
+        let jobs = self.jobs(places.collect());
+        let upload = Upload::new(index, memories, self.pinned)?;
+        self.run_jobs(
+            checkpoint,
+            jobs,
+            |jobs, reader: &mut Reader, direct, interrupt| {
+                upload.write(|bytes| {
+                    let (jobs, spans) = staged(jobs, bytes);
+                    reader.bring(checkpoint, jobs, direct, interrupt)?;
+                    Ok(spans)
+                })
+            },
+            done,
+            interrupt,
+        )?;
+        Ok(upload.finish()?.into_iter().map(Storage::on_device).collect())
+    }
+
+    /// The error for an arena that there is no memory for, with the largest of the tensors that were to lie in it.
+    fn no_room(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
+        let Error::Device(cause) = error else { return error };
+        let there = |i: &usize| matches!(self.ways.get(*i), Some(Way::Arena(of, _)) if *of == arena);
+        let tensors: Vec<usize> = (0..self.wanted.len()).filter(there).collect();
+        let size = |i: usize| self.wanted[i].size().unwrap_or_default();
+        let Some(largest) = tensors.iter().copied().max_by_key(|&i| (size(i), Reverse(i))) else {
+            return Error::Device(cause);
+        };
+        let (catalog, placement) = (checkpoint.catalog(), &self.wanted[largest].placement);
+        let found = (0..catalog.table().len())
+            .find(|&number| catalog.placement(number).is_ok_and(|other| other == *placement))
+            .map(|number| catalog.table().get(number).name);
+        let name = text::shown(found.unwrap_or_default());
+        let others = match tensors.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more that lie beside it"),
+        };
+        Error::Device(format!("no room for '{name}' of {} bytes{others}: {cause}", size(largest)))
+    }
+}
+
+/// The jobs with room in a staging buffer, and what is to be copied from there to where. What lies together on the device does so here.
+fn staged<'a>(jobs: Vec<Job<'a, Place>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, Vec<Span>) {
+    let mut places: Vec<(Place, u64, usize)> = Vec::new();
+    for (offset, place) in jobs.iter().flat_map(Job::places) {
+        places.push((place, offset, places.len()));
+    }
+    places.sort_unstable();
+    let (mut spans, size): (Vec<Span>, usize) = (Vec::new(), bytes.len());
+    let mut rooms: Vec<&mut [u8]> = Vec::new();
+    rooms.resize_with(places.len(), Default::default);
+    let (mut rest, mut end) = (bytes, 0_usize);
+    for (Place { memory, at, len }, offset, number) in places {
+        let start = match spans.last_mut() {
+            Some(last) if last.memory == memory && at - (last.at + last.len) < DEVICE_ALIGN => {
+                let start = last.from + (at - last.at);
+                last.len = at + len - last.at;
+                start
+            }
+            _ => {
+                let in_page = (offset % DIRECT_ALIGN as u64) as usize;
+                let paged = end.next_multiple_of(DIRECT_ALIGN) + in_page;
+                let from =
+                    if len >= PAGES_FROM && paged + len <= size { paged } else { end.next_multiple_of(DEVICE_ALIGN) };
+                spans.push(Span { from, len, memory, at });
+                from
+            }
+        };
+        let (room, later) = std::mem::take(&mut rest)[start - end..].split_at_mut(len);
+        (rooms[number], rest, end) = (room, later, start + len);
+    }
+    let mut rooms = rooms.into_iter();
+    (jobs.into_iter().map(|job| job.with(&mut rooms)).collect(), spans)
+}
+
+/// The most bytes of pinned memory that a load takes if nobody says otherwise.
+const PINNED: usize = 512 << 20;
+
+/// The pinned memory for so many threads, within `left`: each fills one staging buffer while the device copies from another.
+pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
+    let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
+    match left {
+        Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
+            "the way to a device needs {} bytes of host memory, and max_host_bytes leaves {left}",
+            2 * PIECE
+        ))),
+        Some(left) => Ok(wanted.min(left)),
+        None => Ok(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job::Sizes;
+    use super::super::layout::Run;
+    use super::super::wanted::Conversion;
+    use super::*;
+    use crate::dtype::DType;
+
+    const SIZES: Sizes = Sizes { written: PIECE, ..Sizes::WARM };
+
+    fn run(offset: u64, len: u64, arena: usize, at: usize, conversion: Conversion) -> Run {
+        let (unit_in, unit_out) = conversion.unit();
+        let room = len as usize / unit_in * unit_out;
+        Run { file: 0, offset, len, cut: None, conversion, room, to: Destination::Arena(arena), at }
+    }
+
+    fn jobs(runs: &[Run]) -> Vec<Job<'_, Place>> {
+        let mut jobs = Vec::new();
+        for run in runs {
+            let Destination::Arena(memory) = run.to else { continue };
+            run.jobs(Place { memory, at: run.at, len: run.room }, SIZES, &mut jobs);
+        }
+        jobs
+    }
+
+    #[test]
+    fn what_lies_together_on_the_device_is_one_copy_and_each_memory_has_its_own() {
+        let runs: Vec<Run> = (0..1000)
+            .map(|i: usize| run(i as u64 * 10, 10, i % 2, i / 2 * DEVICE_ALIGN, Conversion::Nothing))
+            .collect();
+        let jobs = jobs(&runs);
+        assert_eq!(jobs.len(), 1);
+        let mut bytes = vec![0; PIECE];
+        let (jobs, spans) = staged(jobs, &mut bytes);
+        let len = 499 * DEVICE_ALIGN + 10;
+        let second = len.next_multiple_of(DEVICE_ALIGN);
+        assert_eq!(spans, [Span { from: 0, len, memory: 0, at: 0 }, Span { from: second, len, memory: 1, at: 0 }]);
+        assert_eq!(jobs[0].pieces.len(), 1000);
+    }
+
+    #[test]
+    fn no_job_writes_more_than_a_staging_buffer_whatever_its_bytes_become() {
+        let cast = Conversion::Cast { from: DType::UInt8, to: DType::Float64 };
+        for conversion in [Conversion::Nothing, cast] {
+            let sizes = [1, 100, 70_000, 5 << 20, 3, 9 << 20, PAGES_FROM, 1 << 20];
+            let (mut offset, mut at, mut runs) = (77, 0, Vec::new());
+            for len in sizes.into_iter().cycle().take(100) {
+                runs.push(run(offset, len as u64, 0, at, conversion));
+                offset += len as u64;
+                at = (at + runs[runs.len() - 1].room).next_multiple_of(DEVICE_ALIGN);
+            }
+            let (mut bytes, mut copied) = (vec![0; PIECE], 0);
+            for job in jobs(&runs) {
+                let places: usize = job.places().map(|(_, place)| place.len).sum();
+                let (_, spans) = staged(vec![job], &mut bytes);
+                assert!(spans.iter().all(|span| span.from + span.len <= PIECE), "{spans:?}");
+                copied += places;
+            }
+            assert_eq!(copied, runs.iter().map(|run| run.room).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn pinned_memory_is_bounded_and_enough_for_two_staging_buffers() {
+        assert_eq!(pinned(2, None).expect("no bound"), 8 * PIECE);
+        assert_eq!(pinned(1000, None).expect("no bound"), PINNED);
+        assert_eq!(pinned(2, Some(3 * PIECE)).expect("enough"), 3 * PIECE);
+        assert!(pinned(2, Some(2 * PIECE - 1)).is_err());
+    }
+}

@@ -1,0 +1,301 @@
+"""What tests/python/test_gpu_loading.py runs in processes of their own, on the stand-in driver: one function for each
+promise of `load(device=…)`. Each gets a folder to write to, and that of the models.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, nothing_is_left, refused, same
+from max_weights import DeviceError, DType, FileChangedError, load_weights, release_memory
+from max_weights.driver import Device
+from max_weights.sharding import ShardingStrategy
+
+MODELS = [
+    "minilm.safetensors",
+    "derived/sharded",
+    "smollm2-135m.Q4_1.gguf",
+    "crepe-tiny.pth",
+    "derived/layer0.bf16.legacy.pt",
+    "derived/layer0.f8e4m3.safetensors",
+]
+HIDDEN_LIMIT = 512 << 20  # the pinned memory that a load takes at most
+
+
+def loads_equally(path: Path, **options: Any) -> None:
+    """That what arrives on a device has the names, dtypes, shapes and bits of what `load` gives on the CPU."""
+    weights = load_weights(path)
+    expected = weights.load(copy=True, **options)
+    there = weights.load(device="cuda:0", **options)
+    assert list(there) == list(expected)
+    for name, tensor in expected.items():
+        assert there[name].device == Device("gpu", 0)
+        assert same(there[name].to("cpu"), tensor), (path, name, options)
+
+
+def large(folder: Path, mebibytes: int) -> Path:
+    """A file of tensors of 24 MiB and a rest, with small ones of other dtypes between them."""
+    path, count = folder / f"large{mebibytes}.safetensors", 24 << 20
+    tensors: dict[str, Any] = {}
+    for number in range(mebibytes * (1 << 20) // count + 1):
+        size = min(count, (mebibytes << 20) - number * count)
+        tensors[f"layer.{number:03}.weight"] = np.arange(size // 2, dtype=np.uint16) * np.uint16(number * 2 + 1)
+        tensors[f"layer.{number:03}.scale"] = np.full(3, number, np.float32)
+    save_file(tensors, path)
+    return path
+
+
+def every_format_arrives_bit_for_bit(folder: Path, models: Path) -> None:
+    for name in MODELS:
+        loads_equally(models / name)
+    for name in (MODELS[2], "derived/minilm-ffn-allquants.gguf"):
+        loads_equally(models / name, packed=True)
+        loads_equally(models / name, dtype="bfloat16")
+    with ZipFile(models / MODELS[3]) as stored, ZipFile(folder / "deflated.pth", "w", ZIP_DEFLATED) as deflated:
+        for entry in stored.namelist():
+            deflated.writestr(entry, stored.read(entry))
+    loads_equally(folder / "deflated.pth")
+    assert nothing_is_left()
+
+
+def every_option_gives_what_it_gives_on_the_cpu(folder: Path, models: Path) -> None:
+    for options in (
+        {"dtype": "float16"},
+        {"dtype": "bfloat16", "storage": "per-tensor"},
+        {"dtype": "float64", "threads": 3},
+        {"dtype": "float8_e4m3fn"},
+        {"select": re.compile(r".*[.](0|1)[.].*weight"), "rename": str.upper},
+        {"storage": "per-tensor"},
+        {"backend": "read", "drop_cache": True},
+        {"backend": "direct"},
+        {"backend": "direct", "dtype": "float32"},
+    ):
+        loads_equally(models / "minilm.safetensors", **options)
+        loads_equally(models / "smollm2-135m.Q4_1.gguf", **options)
+    path = large(folder, 60)
+    for options in ({}, {"dtype": "float32"}, {"backend": "direct"}, {"threads": 1}, {"max_host_bytes": 64 << 20}):
+        loads_equally(path, **options)
+    assert nothing_is_left()
+
+
+def tensors_lie_in_one_memory_for_each_dtype(folder: Path, _: Path) -> None:
+    tensors = {f"{kind}{number}": np.full(number + 1, number, kind) for number in range(2000) for kind in ("i2", "f4")}
+    tensors["empty"] = np.zeros((0, 3), np.float32)
+    save_file(tensors, folder / "small.safetensors")
+    weights = load_weights(folder / "small.safetensors")
+    loads_equally(folder / "small.safetensors")
+    release_memory()
+    events = counters()["events"]
+    there = weights.load(device="cuda")
+    assert len(there) == 4001
+    assert counters()["events"] - events < 16  # one for each memory and each staging buffer
+    plan = weights.plan(device="cuda")
+    assert counters()["device_bytes"] == sum(plan.arenas.values())
+    before = {tensor.__dlpack_device__() for tensor in there.values()}
+    assert before == {(2, 0)}
+    del there
+    assert nothing_is_left()
+
+
+def tensors_that_share_bytes_share_them_there(folder: Path, _: Path) -> None:
+    import torch
+
+    whole = torch.arange(300_000, dtype=torch.float32)
+    tensors = {"whole": whole, "row": whole[1000:2000], "turned": whole[:6].view(2, 3).T, "tied": whole}
+    torch.save(tensors, folder / "tied.pt")
+    loads_equally(folder / "tied.pt")
+    there = load_weights(folder / "tied.pt").load(device="cuda:1")
+    assert counters()["device_bytes"] < 2 * whole.nbytes
+    assert there["tied"].device == Device("gpu", 1)
+    del there
+    assert nothing_is_left()
+
+
+def a_consumers_stream_waits_for_all_streams_of_the_load(folder: Path, _: Path) -> None:
+    path = large(folder, 60)
+    expected = load_weights(path).load(copy=True)
+    there = load_weights(path).load(device="cuda")
+    # The copies of neighbouring staging buffers go on two streams, and none of them is done.
+    for name in sorted(there, key=lambda name: -there[name].nbytes)[:2]:
+        found, violations = copied_on_a_stream(there[name], lambda own: own)
+        assert (found == bytes(expected[name].contiguous().view(DType.uint8).to_numpy()), violations) == (True, 0)
+
+
+def staging_keeps_to_its_bound_and_is_kept(folder: Path, _: Path) -> None:
+    path = large(folder, 100)
+    weights = load_weights(path)
+    for most in (2 * PIECE, 3 * PIECE + 1, 64 << 20):
+        weights.load(device="cuda", max_host_bytes=most, threads=4)
+        assert 0 < counters()["pinned_bytes"] <= most
+    kept = counters()["pinned_bytes"]
+    weights.load(device="cuda", threads=4)
+    assert kept <= counters()["pinned_bytes"] <= 12 * PIECE <= HIDDEN_LIMIT  # two for each thread, and four
+    weights.load(device="cuda", max_host_bytes=2 * PIECE)
+    assert counters()["pinned_bytes"] <= 2 * PIECE
+    for most in (0, PIECE):
+        with pytest.raises(ValueError, match=f"needs {2 * PIECE} bytes of host memory, and max_host_bytes leaves"):
+            weights.load(device="cuda", max_host_bytes=most)
+    assert nothing_is_left()
+
+
+def too_little_memory_names_the_tensor_and_the_bytes(folder: Path, _: Path) -> None:
+    path = large(folder, 60)
+    weights = load_weights(path)
+    message = refused(lambda: weights.load(device="cuda"))
+    assert message.startswith(
+        f"no room for 'layer.000.weight' of {24 << 20} bytes and 2 more that lie beside it: cuMem"
+    )
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in message
+    message = refused(lambda: weights.load(device="cuda", storage="per-tensor"))  # half-way
+    assert message.startswith(f"no room for 'layer.001.weight' of {24 << 20} bytes: cuMemAlloc_v2 of {24 << 20} bytes")
+    assert nothing_is_left()
+    loads_equally(path, select="layer.002.*")
+    assert nothing_is_left()
+
+
+def every_call_that_fails_is_an_error_that_names_it(folder: Path, _: Path) -> None:
+    path = large(folder, 30)
+    weights, failed = load_weights(path), 0
+    expected = weights.load(copy=True)
+    weights.load(device="cuda")
+    for name in CALLS:
+        # Without its context nothing can be freed, so that fails only where there is something to report.
+        for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
+            release_memory()
+            assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), 999) == 0
+            message, there = "", {}
+            try:
+                there = weights.load(device="cuda")
+                assert all(same(there[name].to("cpu"), tensor) for name, tensor in expected.items())
+            except DeviceError as error:
+                message = str(error)
+            del there
+            failed += bool(message)
+            assert not message or (name in message and "CUDA_ERROR_UNKNOWN, unknown error" in message), message
+            driver().fake_cuda_reset()
+            assert nothing_is_left(), (name, nth, counters())
+    assert failed > len(CALLS), failed
+
+
+def a_copy_that_fails_later_is_an_error(folder: Path, _: Path) -> None:
+    weights = load_weights(large(folder, 100))
+    assert driver().fake_cuda_fail_later(b"cuMemcpyHtoDAsync_v2", ctypes.c_uint64(1), 700) == 0
+    kept: list[Any] = []
+    message = refused(
+        lambda: kept.append(weights.load(device="cuda", max_host_bytes=2 * PIECE)) or kept[0].popitem()[1].to("cpu")
+    )
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in message
+    kept.clear()
+    release_memory()
+    found = counters()
+    assert found["device_bytes"] == found["pinned_bytes"] == found["events"] == 0, found
+
+
+def a_file_that_is_truncated_during_the_load_is_an_error(folder: Path, _: Path) -> None:
+    path = large(folder, 100)
+    threading.Timer(0.1, lambda: os.truncate(path, 1 << 20)).start()  # the load takes a second
+    with pytest.raises(FileChangedError, match="large100"):
+        load_weights(path).load(device="cuda", max_host_bytes=2 * PIECE)
+    assert nothing_is_left()
+
+
+def ctrl_c_ends_a_load_and_frees_what_it_had(folder: Path, _: Path) -> None:
+    weights = load_weights(large(folder, 400))
+    weights.load(device="cuda", select="*scale")
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    for options in ({}, {"dtype": "float32"}, {"backend": "direct"}):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            weights.load(device="cuda", **options)
+        took = time.monotonic() - started - 0.1
+        print(f"ended {took * 1000:.0f} ms after the signal")
+        assert took < 0.5  # 0.1 on a machine that does nothing else
+        assert nothing_is_left()
+
+
+def progress_tells_and_ends(folder: Path, _: Path) -> None:
+    weights, told = load_weights(large(folder, 60)), list[tuple[int, int]]()
+    weights.load(device="cuda", progress=lambda *at: told.append(at))
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1] == sum(info.bytes for info in weights.infos())
+
+    def end(*_: int) -> None:
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        weights.load(device="cuda", progress=end)
+    assert nothing_is_left()
+
+
+def threads_load_to_two_devices(folder: Path, _: Path) -> None:
+    path = large(folder, 60)
+    expected = load_weights(path).load(copy=True)
+
+    def work(number: int) -> None:
+        there = load_weights(path).load(device=f"cuda:{number % 2}")
+        if not all(same(there[name].to("cpu"), tensor) for name, tensor in expected.items()):
+            wrong.append(number)
+
+    wrong: list[int] = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert nothing_is_left()
+
+
+def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
+    weights = load_weights(models / "minilm.safetensors")
+    asked: dict[str, dict[str, Any]] = {
+        "shard": {"shard": (0, 2, ShardingStrategy.rowwise(2))},
+        "out": {"out": {next(iter(weights.load())): np.zeros(1)}},
+        "copy=False": {"copy": False},
+        "framework='numpy'": {"framework": "numpy"},
+    }
+    for name, options in asked.items():
+        for call in (weights.load, weights.plan):
+            message = refused(lambda call=call, options=options: call(device="cuda", **options))
+            assert message == f'load to cuda has no {name} yet: load to the CPU, and move the tensors by .to("cuda")'
+    assert refused(lambda: weights.load(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
+    assert "tpu" in refused(lambda: weights.load(device="tpu"))
+    assert all(tensor.is_host for tensor in weights.load(device="cpu").values())
+    assert not any(folder.iterdir())
+    assert nothing_is_left()
+
+
+def a_forked_child_is_refused(folder: Path, models: Path) -> None:
+    weights = load_weights(models / "minilm.safetensors")
+    held = [weights.load(device="cuda")]
+    child = os.fork()
+    if child == 0:
+        message = refused(lambda: weights.load(device="cuda"))
+        held.clear()
+        os._exit(0 if "forked" in message and "spawn" in message else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    held.clear()
+    assert not any(folder.iterdir())
+    assert nothing_is_left()
+
+
+def a_process_may_end_while_a_load_is_copied(folder: Path, _: Path) -> None:
+    globals()["kept"] = load_weights(large(folder, 30)).load(device="cuda")
+
+
+if __name__ == "__main__":
+    promise: Callable[[Path, Path], None] = globals()[sys.argv[1]]
+    promise(Path(sys.argv[2]), Path(sys.argv[3]))

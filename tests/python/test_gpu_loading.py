@@ -1,0 +1,71 @@
+"""`load(device=…)`: on the stand-in driver of tests/fake_cuda, in processes of its own; and without a driver."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from test_gpu import run, stand_in
+
+__all__ = ["stand_in"]
+
+PROGRAM = Path(__file__).with_name("gpu_loading_program.py")
+SLOW = {"FAKE_CUDA_GBPS": "0.1"}
+
+# What each promise needs of the stand-in.
+PROMISES: dict[str, dict[str, str]] = {
+    "every_format_arrives_bit_for_bit": {},
+    "every_option_gives_what_it_gives_on_the_cpu": {},
+    "tensors_lie_in_one_memory_for_each_dtype": {},
+    "tensors_that_share_bytes_share_them_there": {},
+    "a_consumers_stream_waits_for_all_streams_of_the_load": {"FAKE_CUDA_DELAY": "50000"},
+    "staging_keeps_to_its_bound_and_is_kept": {},
+    "too_little_memory_names_the_tensor_and_the_bytes": {"FAKE_CUDA_MEMORY": str(40 << 20)},
+    "every_call_that_fails_is_an_error_that_names_it": {},
+    "a_copy_that_fails_later_is_an_error": {},
+    "a_file_that_is_truncated_during_the_load_is_an_error": SLOW,
+    "ctrl_c_ends_a_load_and_frees_what_it_had": {"FAKE_CUDA_GBPS": "1"},
+    "progress_tells_and_ends": {},
+    "threads_load_to_two_devices": {},
+    "what_is_not_done_there_yet_is_refused": {},
+    "a_forked_child_is_refused": {},
+    "a_process_may_end_while_a_load_is_copied": {"FAKE_CUDA_DELAY": "50000"},
+}
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_on_the_stand_in_driver(promise: str, stand_in: Path, tmp_path: Path, models: Path) -> None:
+    report, folder = tmp_path / "report.json", tmp_path / "files"
+    folder.mkdir()
+    settings = {"FAKE_CUDA_CHECK": "full", **PROMISES[promise]}
+    run(stand_in, str(PROGRAM), promise, str(folder), str(models), FAKE_CUDA_REPORT=str(report), **settings)
+    assert json.loads(report.read_text())["violation_texts"] == []
+
+
+def test_every_program_is_run() -> None:
+    lines = PROGRAM.read_text().splitlines()
+    programs = {
+        line[4 : line.index("(")] for line in lines if line.startswith("def ") and line.endswith(": Path) -> None:")
+    }
+    assert programs == set(PROMISES)
+
+
+NO_DRIVER = """
+import sys
+from max_weights import DeviceError, load_weights
+weights = load_weights(sys.argv[1])
+for call in (weights.load, weights.plan):
+    try:
+        call(device="cuda:0")
+    except DeviceError as error:
+        assert "gpu:0: no NVIDIA driver (libcuda.so.1) was found. Install it" in str(error), error
+    else:
+        assert call == weights.plan
+assert weights.load(device="cpu")
+"""
+
+
+def test_without_a_driver_the_error_says_so(tmp_path: Path, models: Path) -> None:
+    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
+        (tmp_path / name).write_bytes(b"nothing")
+    run(tmp_path, "-c", NO_DRIVER, str(models / "minilm.safetensors"))
