@@ -45,7 +45,7 @@ def cold(tmp_path: Path) -> Path:
     try:
         harness.evict(path)
     except harness.BenchError as error:
-        pytest.skip(f"no disk: {error}")
+        pytest.skip(f"needs a file system that gives up its cache: {error}")
     return path
 
 

@@ -27,6 +27,20 @@ class _Refused(Exception):
     """Why a call is not for us."""
 
 
+def _served(counter: Counter, serve: Callable[..., Any], *arguments: Any) -> Any:
+    """What `serve` gives, counted; None where the call is to be handed over."""
+    try:
+        served = serve(*arguments)
+    except _Refused as refused:
+        counter.handed_over(str(refused))
+    except Exception as error:
+        counter.handed_over(error)
+    else:
+        counter.served()
+        return served
+    return None
+
+
 def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
     """What replaces `gguf.dequantize`."""
     import numpy as np
@@ -73,17 +87,8 @@ def dequantize(original: Callable[..., Any], counter: Counter) -> Callable[..., 
 
     @functools.wraps(original)
     def function(data: Any, qtype: Any) -> Any:
-        if counter.active:
-            try:
-                values = decoded(data, qtype)
-            except _Refused as refused:
-                counter.handed_over(str(refused))
-            except Exception as error:
-                counter.handed_over(error)
-            else:
-                counter.served()
-                return values
-        return original(data, qtype)
+        values = _served(counter, decoded, data, qtype) if counter.active else None
+        return original(data, qtype) if values is None else values
 
     return function
 
@@ -111,14 +116,7 @@ def get_tensor_name_map(original: Callable[..., Any], counter: Counter) -> Calla
     def function(arch: Any, n_blocks: Any) -> Any:
         if not counter.active:
             return original(arch, n_blocks)
-        try:
-            name_map = built_before(arch, n_blocks)
-        except _Refused as refused:
-            counter.handed_over(str(refused))
-        except Exception as error:
-            counter.handed_over(error)
-        else:
-            counter.served()
+        if (name_map := _served(counter, built_before, arch, n_blocks)) is not None:
             return name_map
         name_map = original(arch, n_blocks)
         with contextlib.suppress(Exception):  # maps of another version, which are not kept
