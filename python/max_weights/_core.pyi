@@ -14,7 +14,7 @@ from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
 from max_weights.lazy import LazyTensor
-from max_weights.loading import LazyArguments, LoadArguments, StreamArguments
+from max_weights.loading import LazyArguments, LoadArguments, PlanArguments, RanksArguments, StreamArguments
 from max_weights.planning import LoadPlan
 from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Select
@@ -299,14 +299,15 @@ class WeightsNode:
         """
     def infos(self) -> WeightInfos:
         """What `items` walks, as a light listing: no tensors are made."""
+    @overload
     def load(self, select: Select | None = None, **options: Unpack[LoadArguments]) -> dict[str, Any]:
         """This weight, if it is one, and all below it, as {name: tensor}, in file order. They are resident: nobody
         waits at the first touch.
         """
-    def digests(
-        self, select: Select | None = None, *, threads: int | None = None,
-        progress: Callable[[int, int], object] | bool | None = None,
-    ) -> dict[str, str]:  # fmt: skip
+    @overload
+    def load(self, select: Select | None = None, **options: Unpack[RanksArguments]) -> list[dict[str, Any]]: ...
+    def digests(self, select: Select | None = None, *, threads: int | None = None,
+                progress: Callable[[int, int], object] | bool | None = None) -> dict[str, str]:  # fmt: skip
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
         in file order.
         """
@@ -319,7 +320,7 @@ class WeightsNode:
         """This weight, if it is one, and all below it, as an iterator of (name, tensor) in file order, in bounded
         memory. A thread reads ahead.
         """
-    def plan(self, select: Select | None = None, **options: Unpack[LoadArguments]) -> LoadPlan:
+    def plan(self, select: Select | None = None, **options: Unpack[PlanArguments]) -> LoadPlan:
         """What `load` with these arguments would do: which bytes of which files, in which order, where to, in how much
         memory, and by which backend. No content is read, and no memory taken.
         """
@@ -534,17 +535,15 @@ def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, 
 def load_tensors(
     node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
     outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None, device: Any = None,
+    per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
     """
 
-def digests_of(
-    node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
-) -> list[str]: ...  # fmt: skip
+def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
+               = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
 def set_threads(threads: int | None) -> None:
     """Sets how many threads everything uses; None: as many as the process may use."""
 
@@ -554,7 +553,7 @@ def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(
     node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
     outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None, device: Any = None,
+    per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None = None,
 ) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict
 
 from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.devices import place
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
 from max_weights.selection import Select, fits, not_found, selected
-from max_weights.sharding.by_name import NOTHING, Cut, Shard, parts_of_rank
+from max_weights.sharding.by_name import NOTHING, Cut, Ranks, Shard, parts_of_rank
 from max_weights.sharding.data import read
 from max_weights.sharding.pieces import Pieces
 from max_weights.weight_data import WeightData
@@ -27,7 +28,9 @@ __all__ = [
     "LazyArguments",
     "LoadArguments",
     "LoadOptions",
+    "PlanArguments",
     "Progress",
+    "RanksArguments",
     "Rename",
     "Select",
     "StreamArguments",
@@ -44,10 +47,12 @@ __all__ = [
     "log_choice",
     "own_dtype",
     "progress_of",
+    "ranks_of",
     "renamed_by",
     "resolved",
     "selected",
     "verify_digests",
+    "wanted_of_ranks",
 ]
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
@@ -61,7 +66,6 @@ class _Read(TypedDict, total=False):
     rename: Rename | str | None
     dtype: Any
     packed: bool
-    shard: Shard | None
     backend: Literal["auto", "mmap", "read", "direct"]
     max_host_bytes: int | None
     threads: int | None
@@ -78,12 +82,32 @@ class _Kept(_Read, total=False):
 class LoadOptions(_Kept, total=False):
     """The options of `WeightsNode.load` that the doors take, too."""
 
+    shard: Shard | None
     select: Select | None
 
 
 class LoadArguments(_Kept, total=False):
-    """The arguments of `WeightsNode.load`, and of `plan`, that are given by name."""
+    """The arguments of `WeightsNode.load` that are given by name."""
 
+    shard: Shard | None
+    framework: Literal["numpy", "torch", "jax"] | None
+    device: Any
+    out: Mapping[str, Any] | None
+
+
+class RanksArguments(_Read, total=False):
+    """The arguments of `WeightsNode.load` for several ranks, each on a device of its own, that are given by name."""
+
+    shard: Required[Ranks]
+    storage: Literal["arena", "per-tensor"]
+    framework: Literal["torch", "jax"] | None
+    device: Required[list[Any] | tuple[Any, ...]]
+
+
+class PlanArguments(_Kept, total=False):
+    """The arguments of `WeightsNode.plan` that are given by name: those of `load`."""
+
+    shard: Shard | Ranks | None
     framework: Literal["numpy", "torch", "jax"] | None
     device: Any
     out: Mapping[str, Any] | None
@@ -92,6 +116,7 @@ class LoadArguments(_Kept, total=False):
 class StreamArguments(_Read, total=False):
     """The arguments of `WeightsNode.stream` that are given by name."""
 
+    shard: Shard | None
     framework: Literal["numpy", "torch", "jax"] | None
     reuse: bool
 
@@ -122,7 +147,7 @@ def load(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
-    shard: Shard | None = None,
+    shard: Shard | Ranks | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     storage: str = "arena",
@@ -134,13 +159,14 @@ def load(
     verify: Mapping[str, str] | None = None,
     device: Any = None,
     out: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """The weights below a node; see `WeightsNode.load`."""
     check_copy(copy, storage, backend, drop_cache)
-    check_device(device, shard, copy, framework, out)
+    ranks = ranks_of(shard, device)
+    check_device(ranks, copy, framework, out)
     convert = converter(framework)
     with collecting_later():
-        wanted = resolved(node, select, rename, dtype, packed, shard)
+        wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
     if verify is not None:
         verify_digests(wanted, verify, threads)
@@ -159,17 +185,22 @@ def load(
             drop_cache=drop_cache,
             per_tensor=storage == "per-tensor",
             max_host_bytes=max_host_bytes,
-            device=device,
+            places=places,
             progress=told,
         )
     finally:
         end()
     log_choice("load", choice)
     for i, (pieces, memory) in apart.items():
-        loaded[i] = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
+        there = loaded[i].device
+        part = _cut(wanted.node, wanted.infos[i], pieces, wanted.dtypes[i], memory)
+        loaded[i] = part if memory is not None else part.to(there)
     with collecting_later():
         made = zip(wanted.new_names, loaded, wanted.infos, strict=True)
-        return {new: convert(buffer, info) for new, buffer, info in made}
+        tensors = ((new, convert(buffer, info)) for new, buffer, info in made)
+        if places is None or isinstance(ranks, Rank):
+            return dict(tensors)
+        return [dict(itertools.islice(tensors, count)) for _, count in places]
 
 
 @contextlib.contextmanager
@@ -226,6 +257,52 @@ def resolved(
     return Wanted(node, list(new_names), list(new_names.values()), chosen, dtypes, parts)
 
 
+class Rank(NamedTuple):
+    """What is loaded for one rank, and where to."""
+
+    shard: Shard | None
+    """None for everything."""
+    device: Any
+    """None for host memory."""
+
+
+def ranks_of(shard: Any, device: Any) -> Rank | list[Rank]:
+    """The rank that is loaded; or several, each to a device of its own.
+
+    Raises:
+        ArgumentError: a ValueError; several ranks and devices that are not as many, or not different ones.
+    """
+    ranks = shard[0] if isinstance(shard, tuple | list) and len(shard) == 3 else None
+    several = isinstance(ranks, Sequence) and not isinstance(ranks, str)
+    if not several and not isinstance(device, list | tuple):
+        return Rank(shard, device)
+    devices = list(device) if isinstance(device, list | tuple) else []
+    if not several or not ranks or len(devices) != len(ranks) or len({place(one) for one in devices}) != len(devices):
+        raise ArgumentError(
+            "several ranks go to as many different devices:"
+            " shard=(range(2), 2, strategies), device=['cuda:0', 'cuda:1']"
+        )
+    return [Rank((rank, *shard[1:]), one) for rank, one in zip(ranks, devices, strict=True)]
+
+
+def wanted_of_ranks(
+    node: WeightsNode,
+    select: Select | None,
+    rename: Rename | str | None,
+    dtype: Any,
+    packed: bool,
+    ranks: Rank | list[Rank],
+) -> tuple[Wanted, list[tuple[Any, int]] | None]:
+    """What is wanted, rank after rank; and each rank's device, with how many weights that is (None: host memory)."""
+    if isinstance(ranks, Rank):
+        wanted = resolved(node, select, rename, dtype, packed, ranks.shard)
+        return wanted, None if ranks.device is None else [(ranks.device, len(wanted.names))]
+    of_ranks = [resolved(node, select, rename, dtype, packed, rank.shard) for rank in ranks]
+    joined = (list(itertools.chain(*lists)) for lists in zip(*(one[1:] for one in of_ranks), strict=True))
+    places = [(rank.device, len(one.names)) for rank, one in zip(ranks, of_ranks, strict=True)]
+    return Wanted(of_ranks[0].node, *joined), places
+
+
 def by_position(out: Mapping[str, Any], wanted: Wanted) -> dict[int, Any]:
     """What is given for new names, by the positions of the weights."""
     positions = {new: position for position, new in enumerate(wanted.new_names)}
@@ -278,20 +355,24 @@ def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) 
 
 
 def check_device(
-    device: Any, shard: Shard | None, copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
+    ranks: Rank | list[Rank], copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
 ) -> None:
     """That nothing is asked for together with a GPU that a load does not do there."""
-    if device is None or place(device)[0] == "cpu":
+    devices = [ranks.device] if isinstance(ranks, Rank) else [rank.device for rank in ranks]
+    elsewhere = [device for device in devices if device is not None and place(device)[0] != "cpu"]
+    if not isinstance(ranks, Rank) and (out or len(elsewhere) != len(devices)):
+        raise ArgumentError("several ranks go to GPUs of their own; to the CPU, and with out, load one after the other")
+    if not elsewhere:
         return
     refused = {
-        "shard": shard is not None,
         "out": bool(out),
         "copy=False": copy is False,
         "framework='numpy'": framework == "numpy",
     }
     if asked := next((name for name, given in refused.items() if given), None):
         raise DeviceError(
-            f'load to {shown(str(device))} has no {asked} yet: load to the CPU, and move the tensors by .to("cuda")'
+            f"load to {shown(str(elsewhere[0]))} has no {asked} yet: "
+            'load to the CPU, and move the tensors by .to("cuda")'
         )
 
 

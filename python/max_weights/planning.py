@@ -16,12 +16,13 @@ from max_weights.loading import (
     check_copy,
     check_device,
     converter,
-    resolved,
+    ranks_of,
+    wanted_of_ranks,
 )
 
 if TYPE_CHECKING:
     from max_weights._core import WeightsNode
-    from max_weights.sharding.by_name import Shard
+    from max_weights.sharding.by_name import Ranks, Shard
 
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
 
@@ -137,7 +138,7 @@ def plan(
     rename: Rename | str | None = None,
     dtype: Any = None,
     packed: bool = False,
-    shard: Shard | None = None,
+    shard: Shard | Ranks | None = None,
     framework: str | None = None,
     copy: bool | None = None,
     storage: str = "arena",
@@ -152,9 +153,10 @@ def plan(
 ) -> LoadPlan:
     """What `load` would do; see `WeightsNode.plan`."""
     check_copy(copy, storage, backend, drop_cache)
-    check_device(device, shard, copy, framework, out)
+    ranks = ranks_of(shard, device)
+    check_device(ranks, copy, framework, out)
     converter(framework)
-    wanted = resolved(node, select, rename, dtype, packed, shard)
+    wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)
     outs = by_position({} if out is None else out, wanted)
     ranges, arenas, how = plan_tensors(
         wanted.node,
@@ -168,7 +170,7 @@ def plan(
         drop_cache=drop_cache,
         per_tensor=storage == "per-tensor",
         max_host_bytes=max_host_bytes,
-        device=device,
+        places=places,
     )
     paths = files(wanted.node)
     planned = [

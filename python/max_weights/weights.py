@@ -268,7 +268,7 @@ def _lazy_state_dict(node: WeightsNode, *arguments: Any, **options: Any) -> dict
     return lazy_state_dict(node, *arguments, **options)
 
 
-def _load(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, Any]:
+def _load(node: WeightsNode, *arguments: Any, **options: Any) -> Any:
     from max_weights.loading import load
 
     return load(node, *arguments, **options)

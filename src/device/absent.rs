@@ -105,8 +105,8 @@ pub struct Upload(Infallible);
 
 impl Upload {
     /// An error.
-    pub fn new(index: u32, _memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
-        DeviceMemory::new(index, 0).map(|none| Self(none.0))
+    pub fn new(memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
+        memories.into_iter().next().map_or_else(|| DeviceMemory::new(0, 0), Ok).map(|none| Self(none.0))
     }
 
     /// Writes some of it.

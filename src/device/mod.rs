@@ -28,7 +28,7 @@ pub(crate) use cuda::release_staging;
 pub use cuda::{DeviceMemory, PIECE, Upload, cuda_devices};
 
 /// One device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Device {
     /// Host memory.

@@ -37,8 +37,6 @@ pub struct LoadOptions {
     pub per_tensor: bool,
     /// The most bytes of host memory that the load may take.
     pub max_host_bytes: Option<u64>,
-    /// Where the tensors go.
-    pub device: Device,
 }
 
 /// What was chosen.
@@ -87,7 +85,7 @@ impl Choice {
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
         // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
-        let few = has_rings() && options.device == Device::Cpu;
+        let few = has_rings() && wanted.iter().all(|one| one.device == Device::Cpu);
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
             (true, Some(_)) => many(FROM_NETWORK),

@@ -6,6 +6,7 @@ use super::layout::{Destination, Layout, Way};
 use super::plan;
 use super::wanted::Conversion;
 use super::{Swap, Transform};
+use crate::device::Device;
 use crate::dtype::DType;
 
 /// Bytes of a file that are read, or brought into memory, as one.
@@ -47,8 +48,8 @@ pub enum Action {
 pub enum Target {
     /// Pages of the mapping.
     Mapping,
-    /// The arena of a dtype.
-    Arena(DType),
+    /// The arena of a dtype on a device.
+    Arena(Device, DType),
     /// Memory for one tensor.
     Own,
     /// Memory of the caller's.
@@ -89,7 +90,8 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapping => f.write_str("mapping"),
-            Self::Arena(dtype) => write!(f, "arena of {dtype}"),
+            Self::Arena(Device::Cpu, dtype) => write!(f, "arena of {dtype}"),
+            Self::Arena(device, dtype) => write!(f, "arena of {dtype} on {device}"),
             Self::Own => f.write_str("own memory"),
             Self::Out => f.write_str("out"),
         }
@@ -97,16 +99,16 @@ impl fmt::Display for Target {
 }
 
 impl Layout {
-    /// The memory that is taken for tensors that lie together: dtype and bytes.
+    /// The memory that is taken for tensors that lie together: dtype and bytes, on each device.
     pub fn arenas(&self) -> impl Iterator<Item = (DType, usize)> {
         let shared = self.shared.iter().flatten();
-        shared.filter_map(|(dtype, arena)| Some((*dtype, *self.arenas.get(*arena)?)))
+        shared.filter_map(|((_, dtype), arena)| Some((*dtype, self.arenas.get(*arena)?.len)))
     }
 
     /// What the arena of a number is.
     fn target(&self, arena: usize) -> Target {
-        let dtype = self.shared.iter().flatten().find(|(_, number)| **number == arena);
-        dtype.map_or(Target::Own, |(dtype, _)| Target::Arena(*dtype))
+        let shared = self.shared.iter().flatten().find(|(_, number)| **number == arena);
+        shared.map_or(Target::Own, |(&(device, dtype), _)| Target::Arena(device, dtype))
     }
 
     /// Everything that will be read or fetched, in the order of the files.

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use super::ahead::Ahead;
 use super::choice::{PROBED, PROBES, remember};
 use super::direct::{Reader, TOGETHER};
-use super::job::{Extent, Job, Room};
+use super::job::{Extent, Job, Room, Sizes};
 use super::layout::{Destination, Layout, Way};
 use super::plan::Plan;
 use super::wanted::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_out};
 use crate::checkpoint::{Backend, Checkpoint};
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, in_order};
@@ -37,9 +36,10 @@ impl Layout {
         outs.resize_with(self.wanted.len(), || None);
         interrupt()?;
         self.check_files(checkpoint)?;
-        let arenas = match self.device {
-            Device::Cpu => self.read(checkpoint, &mut outs, done, interrupt)?,
-            Device::Cuda(index) => self.upload(checkpoint, index, done, interrupt)?,
+        let arenas = if self.to_host {
+            self.read(checkpoint, &mut outs, done, interrupt)?
+        } else {
+            self.upload(checkpoint, done, interrupt)?
         };
         self.load_apart(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
@@ -55,8 +55,8 @@ impl Layout {
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
         let mut blocks: Vec<Block> = budget::list(self.arenas.len())?;
-        for &size in &self.arenas {
-            blocks.push(Block::any(size)?);
+        for arena in &self.arenas {
+            blocks.push(Block::any(arena.len)?);
         }
         let jobs = self.jobs(self.rooms(&mut blocks, outs)?);
         let bring = |jobs, reader: &mut Reader, direct, interrupt: Interrupt<'_>| {
@@ -115,6 +115,7 @@ impl Layout {
             }
         }
         jobs.sort_by_key(|job| (job.extent.file, job.extent.offset));
+        let mut jobs = joined(jobs, sizes);
         let mut before = 0;
         for job in &mut jobs {
             job.extent.before = before;
@@ -191,7 +192,7 @@ impl Layout {
             let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
             for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
                 let one = &self.wanted[i];
-                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?.to(self.device, interrupt)?));
+                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?.to(one.device, interrupt)?));
                 done.fetch_add(one.placement.len, Ordering::Relaxed);
             }
         }
@@ -216,6 +217,18 @@ impl Layout {
         }
         Ok(made)
     }
+}
+
+/// Jobs in their order; those that read the same bytes, because several ranks want parts of them, are one.
+fn joined<R>(jobs: Vec<Job<'_, R>>, sizes: Sizes) -> Vec<Job<'_, R>> {
+    let mut joined: Vec<Job<'_, R>> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        match joined.last_mut() {
+            Some(last) if last.reads_with(&job, sizes) => last.join(job),
+            _ => joined.push(job),
+        }
+    }
+    joined
 }
 
 /// That no two tensors are to be written to the same bytes.

@@ -211,7 +211,27 @@ impl<'a, R: Copy> Job<'a, R> {
     }
 }
 
-impl<R> Job<'_, R> {
+impl<'a, R> Job<'a, R> {
+    /// Whether another job, which begins no earlier, reads some of the same bytes, and both together write no more than one may.
+    pub(super) fn reads_with(&self, other: &Self, sizes: Sizes) -> bool {
+        let (extent, other_extent) = (&self.extent, &other.extent);
+        let is_plain = |job: &Self| job.pieces.first().is_some_and(Piece::is_plain);
+        extent.file == other_extent.file
+            && other_extent.offset < extent.offset + extent.len
+            && is_plain(self) == is_plain(other)
+            && self.staged + other.staged <= sizes.written
+            && !self.pieces.is_empty()
+            && !other.pieces.is_empty()
+    }
+
+    /// Does the work of both.
+    pub(super) fn join(&mut self, other: Job<'a, R>) {
+        let end = (self.extent.offset + self.extent.len).max(other.extent.offset + other.extent.len);
+        self.extent.len = end - self.extent.offset;
+        self.staged += other.staged;
+        self.pieces.extend(other.pieces);
+    }
+
     /// Whether one more piece makes the job neither long nor full of holes.
     fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize) -> bool {
         let extent = &self.extent;

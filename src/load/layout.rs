@@ -65,6 +65,15 @@ pub(super) enum Destination {
     Out(usize),
 }
 
+/// Memory that tensors of one dtype share, or that one tensor has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arena {
+    /// Where it is.
+    pub(super) device: Device,
+    /// Its bytes.
+    pub(super) len: usize,
+}
+
 /// What is to be done, decided before the first byte is read.
 #[derive(Debug)]
 pub struct Layout {
@@ -72,17 +81,16 @@ pub struct Layout {
     pub(super) ways: Vec<Way>,
     /// In the order of the files; those of one destination fill it from its start on.
     pub(super) runs: Vec<Run>,
-    /// The bytes of each arena.
-    pub(super) arenas: Vec<usize>,
-    /// The arena of each dtype; none where every tensor has an arena of its own.
-    pub(super) shared: Option<BTreeMap<DType, usize>>,
+    pub(super) arenas: Vec<Arena>,
+    /// The arena of each dtype on each device; none where every tensor has an arena of its own.
+    pub(super) shared: Option<BTreeMap<(Device, DType), usize>>,
     /// Pieces of mappings whose pages are fetched.
     pub(super) fetched: Vec<(u32, Range<u64>)>,
     bytes: u64,
     pub(super) choice: Choice,
     pub(super) drop_cache: bool,
-    /// Where the arenas lie.
-    pub(super) device: Device,
+    /// Whether all tensors go to host memory; otherwise none does.
+    pub(super) to_host: bool,
     /// The most bytes of pinned memory on the way to a device.
     pub(super) pinned: usize,
 }
@@ -96,16 +104,22 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        let own = own || options.device != Device::Cpu;
-        let cut = || wanted.iter().any(|one| one.cut.is_some());
-        if options.device != Device::Cpu && (outs.contains(&true) || cut()) {
-            let cause = "tensors are loaded to a device whole, and not to memory of the caller's";
-            return Err(Error::Device(format!("{cause}; load them to the CPU, and take .to(\"{}\")", options.device)));
+        let elsewhere = wanted.iter().find(|one| one.device != Device::Cpu).map(|one| one.device);
+        let (own, to_host) = (own || elsewhere.is_some(), elsewhere.is_none());
+        if let Some(device) = elsewhere {
+            if outs.contains(&true) {
+                let cause = "tensors are loaded to a device, and not to memory of the caller's";
+                return Err(Error::Device(format!("{cause}; load them to the CPU, and take .to(\"{device}\")")));
+            }
+            if wanted.iter().any(|one| one.device == Device::Cpu) {
+                return Err(Error::Device("one load goes to devices or to the CPU, and not to both".to_owned()));
+            }
         }
         let choice = Choice::new(checkpoint, &wanted, own, options)?;
         let own = choice.backend != Backend::Map;
         let mut order = budget::collected(0..wanted.len())?;
-        order.sort_by_key(|&i| (wanted[i].placement.segment, wanted[i].placement.start));
+        let shares = |i: usize| (wanted[i].placement.segment, wanted[i].device);
+        order.sort_by_key(|&i| (shares(i), wanted[i].placement.start));
         let mut ways: Vec<Option<Way>> = budget::list(wanted.len())?;
         ways.resize_with(wanted.len(), || None);
         let mut layout = Self {
@@ -118,10 +132,10 @@ impl Layout {
             wanted: Vec::new(),
             choice,
             drop_cache: options.drop_cache,
-            device: options.device,
+            to_host,
             pinned: 0,
         };
-        for group in order.chunk_by(|&a, &b| wanted[a].placement.segment == wanted[b].placement.segment) {
+        for group in order.chunk_by(|&a, &b| shares(a) == shares(b)) {
             let mut plain: Vec<usize> = Vec::new();
             for &i in group {
                 let one = &wanted[i];
@@ -136,7 +150,7 @@ impl Layout {
                     layout.push_dense(one, Destination::Out(i), 0)?;
                     Way::Out
                 } else if changed {
-                    let (arena, at) = layout.room(one.dtype, one.size()?, None)?;
+                    let (arena, at) = layout.room(one.device, one.dtype, one.size()?, None)?;
                     layout.push_dense(one, Destination::Arena(arena), at)?;
                     Way::Arena(arena, at)
                 } else if let (false, Some(view)) = (own, plan::view(checkpoint, placement)?) {
@@ -154,7 +168,7 @@ impl Layout {
                 let room = (together.bytes.end - together.bytes.start) as usize;
                 let segment = &first.placement.segment;
                 let offset = segment.span.start() + together.bytes.start;
-                let (arena, at) = layout.room(first.dtype, room, Some(offset))?;
+                let (arena, at) = layout.room(first.device, first.dtype, room, Some(offset))?;
                 layout.push(Run {
                     file: segment.file,
                     offset,
@@ -188,7 +202,7 @@ impl Layout {
     /// Refuses what takes more memory than that, and fetches no more pages than are left of it.
     fn keep_to(&mut self, most: Option<u64>) -> Result<()> {
         let needed = if most.is_some() { self.own_bytes()? } else { 0 };
-        if self.device != Device::Cpu {
+        if !self.to_host {
             let threads = self.choice.threads.max(self.choice.direct_threads);
             self.pinned = pinned(threads, most.map(|most| most.saturating_sub(needed) as usize))?;
         }
@@ -210,12 +224,12 @@ impl Layout {
     /// How much is one job.
     pub(super) fn sizes(&self) -> Sizes {
         let sizes = self.choice.sizes();
-        if self.device == Device::Cpu { sizes } else { Sizes { written: PIECE, ..sizes } }
+        if self.to_host { sizes } else { Sizes { written: PIECE, ..sizes } }
     }
 
     /// The bytes of host memory that are taken: arenas, what is made apart, and what threads read into; without staging buffers.
     pub fn own_bytes(&self) -> Result<u64> {
-        let mut bytes = if self.device == Device::Cpu { self.arena_bytes() as u64 } else { 0 };
+        let mut bytes = if self.to_host { self.arena_bytes() as u64 } else { 0 };
         let mut largest = 0;
         for (one, way) in self.wanted.iter().zip(&self.ways) {
             if matches!(way, Way::Apart) {
@@ -234,25 +248,25 @@ impl Layout {
 
     /// The bytes of memory that are taken for arenas.
     pub fn arena_bytes(&self) -> usize {
-        self.arenas.iter().sum()
+        self.arenas.iter().map(|arena| arena.len).sum()
     }
 
     /// Room for a tensor, or for several that share it: the arena, and where it begins.
     ///
     /// What is read past the page cache from `offset` on as it stands begins as far from a page as it does in the file: its pages are read to
     /// where they go, and neighbours in the file are neighbours in memory.
-    fn room(&mut self, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
+    fn room(&mut self, device: Device, dtype: DType, len: usize, offset: Option<u64>) -> Result<(usize, usize)> {
         let next = self.arenas.len();
-        let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry(dtype).or_insert(next));
+        let arena = self.shared.as_mut().map_or(next, |arenas| *arenas.entry((device, dtype)).or_insert(next));
         if arena == next {
-            self.arenas.push(0);
+            self.arenas.push(Arena { device, len: 0 });
         }
-        let size = &mut self.arenas[arena];
-        let direct = matches!(self.choice.backend, Backend::Direct | Backend::Auto) && self.device == Device::Cpu;
+        let size = &mut self.arenas[arena].len;
+        let direct = matches!(self.choice.backend, Backend::Direct | Backend::Auto) && self.to_host;
         let offset = offset.filter(|_| direct);
         let align = match offset {
             Some(_) if len >= PAGES_FROM => DIRECT_ALIGN,
-            _ if self.device != Device::Cpu => DEVICE_ALIGN,
+            _ if !self.to_host => DEVICE_ALIGN,
             _ => BLOCK_ALIGN,
         };
         let shift = (offset.unwrap_or_default() % align as u64) as usize;

@@ -50,20 +50,21 @@ impl Layout {
     pub(super) fn upload(
         &self,
         checkpoint: &Checkpoint,
-        index: u32,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
-        DeviceMemory::new(index, 0)?; // that the device is there
         let mut memories: Vec<DeviceMemory> = budget::list(self.arenas.len())?;
-        for (arena, &size) in self.arenas.iter().enumerate() {
-            memories.push(DeviceMemory::new(index, size).map_err(|error| self.no_room(checkpoint, arena, error))?);
+        for (number, arena) in self.arenas.iter().enumerate() {
+            let index = arena.device.id();
+            DeviceMemory::new(index, 0)?; // that the device is there
+            let made = DeviceMemory::new(index, arena.len);
+            memories.push(made.map_err(|error| self.no_room(checkpoint, number, error))?);
             interrupt()?;
         }
-        let places = self.arenas.iter().enumerate();
-        let places = places.map(|(memory, &len)| (Destination::Arena(memory), (0, Place { memory, at: 0, len })));
+        let places = self.arenas.iter().map(|arena| arena.len).enumerate();
+        let places = places.map(|(memory, len)| (Destination::Arena(memory), (0, Place { memory, at: 0, len })));
         let jobs = self.jobs(places.collect());
-        let upload = Upload::new(index, memories, self.pinned)?;
+        let upload = Upload::new(memories, self.pinned)?;
         self.run_jobs(
             checkpoint,
             jobs,

@@ -7,6 +7,7 @@ use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Catalog;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::memory::{Block, Exclusive};
@@ -89,13 +90,15 @@ pub struct Wanted {
     pub shape: Vec<i64>,
     /// The part of it that is wanted, where that is not one range of bytes.
     pub cut: Option<Cut>,
+    /// Where it goes.
+    pub device: Device,
 }
 
 impl Wanted {
     /// What lies at a placement, as it is.
     pub fn as_it_is(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
-        Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None }
+        Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
     }
 
     /// The bytes of the result.
@@ -185,7 +188,7 @@ impl Catalog {
             Conversion::Nothing => placement.dtype,
             Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => to,
         };
-        Ok(Wanted { placement, conversion, dtype, shape, cut: None })
+        Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }
 
     /// Of weight number `number`, which is wanted as a whole so far, some ranges of one axis, joined along it. They count elements, also where

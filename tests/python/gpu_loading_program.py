@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, nothing_is_left, refused, same
 from max_weights import DeviceError, DType, FileChangedError, load_weights, release_memory
 from max_weights.driver import Device
+from max_weights.errors import ArgumentError
 from max_weights.sharding import ShardingStrategy
 
 MODELS = [
@@ -240,6 +241,57 @@ def progress_tells_and_ends(folder: Path, _: Path) -> None:
     assert nothing_is_left()
 
 
+def a_rank_has_its_part_on_its_device(folder: Path, models: Path) -> None:
+    strategies = {
+        "*.query.weight": ShardingStrategy.rowwise(2),
+        "*.dense.weight": ShardingStrategy.columnwise(2),
+        "*": None,
+    }
+    weights = load_weights(models / "minilm.safetensors")
+    for options in [{}, {"dtype": "float16"}, {"backend": "direct"}, {"storage": "per-tensor"}]:
+        expected = [weights.load(copy=True, shard=(rank, 2, strategies), **options) for rank in range(2)]
+        one = weights.load(device="cuda:1", shard=(1, 2, strategies), **options)
+        both = weights.load(device=["cuda:1", "cuda:0"], shard=((1, 0), 2, strategies), **options)
+        assert isinstance(both, list)
+        for there, rank, index in [(one, 1, 1), (both[0], 1, 1), (both[1], 0, 0)]:
+            assert list(there) == list(expected[rank])
+            for name, tensor in expected[rank].items():
+                assert there[name].device == Device("gpu", index)
+                assert same(there[name].to("cpu"), tensor), (name, options)
+    assert not any(folder.iterdir())
+    del one, both, there
+    assert nothing_is_left()
+
+
+def what_two_ranks_have_is_read_once(folder: Path, _: Path) -> None:
+    path = folder / "wide.safetensors"
+    save_file({"w": np.arange(8 << 20, dtype=np.float32).reshape(4096, 2048)}, path)
+    weights = load_weights(path)
+    shard = (range(2), 2, ShardingStrategy.columnwise(2))
+    expected = [weights.load(copy=True, shard=(rank, 2, shard[2]))["w"] for rank in range(2)]
+    before = bytes_read()
+    there = weights.load(device=["cuda:0", "cuda:1"], shard=shard, backend="direct")
+    assert bytes_read() - before < 1.1 * path.stat().st_size, "each byte of the file is read once"
+    for tensors, tensor in zip(there, expected, strict=True):
+        assert same(tensors["w"].to("cpu"), tensor)
+    plan = weights.plan(device=["cuda:0", "cuda:1"], shard=shard)
+    assert {part.to for part in plan.ranges} == {"arena of float32 on gpu:0", "arena of float32 on gpu:1"}
+    assert plan.arenas == {DType.float32: 32 << 20}
+    for wrong in [["cuda:0"], ["cuda:0", "gpu:0"], "cuda:0", None, ["cuda:0", "cpu"], []]:
+        with pytest.raises(ArgumentError, match="several ranks"):
+            weights.load(device=wrong, shard=shard)
+    with pytest.raises(ArgumentError, match="several ranks"):
+        weights.load(device=["cuda:0", "cuda:1"])
+    del there, tensors
+    assert nothing_is_left()
+
+
+def bytes_read() -> int:
+    """What this process read from disks; nothing, where files lie in memory."""
+    counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counted["read_bytes"])
+
+
 def threads_load_to_two_devices(folder: Path, _: Path) -> None:
     path = large(folder, 60)
     expected = load_weights(path).load(copy=True)
@@ -262,7 +314,6 @@ def threads_load_to_two_devices(folder: Path, _: Path) -> None:
 def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
     asked: dict[str, dict[str, Any]] = {
-        "shard": {"shard": (0, 2, ShardingStrategy.rowwise(2))},
         "out": {"out": {next(iter(weights.load())): np.zeros(1)}},
         "copy=False": {"copy": False},
         "framework='numpy'": {"framework": "numpy"},

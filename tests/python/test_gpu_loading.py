@@ -27,6 +27,8 @@ PROMISES: dict[str, dict[str, str]] = {
     "ctrl_c_ends_a_load_and_frees_what_it_had": {"FAKE_CUDA_GBPS": "1"},
     "progress_tells_and_ends": {},
     "threads_load_to_two_devices": {},
+    "a_rank_has_its_part_on_its_device": {},
+    "what_two_ranks_have_is_read_once": {},
     "what_is_not_done_there_yet_is_refused": {},
     "a_forked_child_is_refused": {},
     "a_process_may_end_while_a_load_is_copied": {"FAKE_CUDA_DELAY": "50000"},

@@ -26,19 +26,23 @@ type Tensor = max_weights::buffer::Buffer;
 /// An axis, and the (start, stop) on it that are wanted.
 pub(crate) type PythonCut = (usize, Vec<(u64, u64)>);
 
+/// Devices, and how many weights one after the other go to each.
+pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
+
 /// What is asked for of weights, one place for each.
 pub(crate) struct Asked {
     pub(crate) numbers: Vec<usize>,
     dtypes: Vec<Option<DType>>,
     cuts: Vec<Option<Cut>>,
+    devices: Vec<Device>,
 }
 
 impl Asked {
     /// The same in the words of the core.
     pub(crate) fn wanted(&self, catalog: &Catalog) -> Result<Vec<Wanted>, Error> {
-        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.cuts);
-        let wanted = asked.map(|((&number, &dtype), cut)| {
-            let whole = catalog.wanted(number, dtype)?;
+        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.cuts).zip(&self.devices);
+        let wanted = asked.map(|(((&number, &dtype), cut), &device)| {
+            let whole = Wanted { device, ..catalog.wanted(number, dtype)? };
             match cut {
                 Some((axis, ranges)) => catalog.cut(whole, number, *axis, ranges),
                 None => Ok(whole),
@@ -49,12 +53,14 @@ impl Asked {
 }
 
 impl WeightsNode {
-    /// The weights of these full names, each as the dtype beside it, of which the parts beside it are wanted.
+    /// The weights of these full names, each as the dtype beside it, of which the parts beside it are wanted, where they are wanted: in host
+    /// memory, if nobody says so.
     pub(crate) fn asked(
         &self,
         names: &[String],
         dtypes: &[Option<Bound<'_, PyAny>>],
         cuts: Option<Vec<Option<PythonCut>>>,
+        places: Option<Places<'_>>,
     ) -> Outcome<Asked> {
         let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let mut cuts = cuts.unwrap_or_default().into_iter();
@@ -65,7 +71,13 @@ impl WeightsNode {
         };
         let cuts = numbers.iter().map(&mut cut).collect::<Outcome<Vec<_>>>()?;
         let dtypes = dtypes.iter().map(|dtype| dtype.as_ref().map(dtype_from_python).transpose());
-        Ok(Asked { numbers, dtypes: dtypes.collect::<PyResult<Vec<_>>>()?, cuts })
+        let dtypes = dtypes.collect::<PyResult<Vec<_>>>()?;
+        let mut devices = Vec::with_capacity(numbers.len());
+        for (device, count) in places.unwrap_or_default() {
+            devices.resize(numbers.len().min(devices.len().saturating_add(count)), device_from_python(&device)?);
+        }
+        devices.resize(numbers.len(), Device::Cpu);
+        Ok(Asked { numbers, dtypes, cuts, devices })
     }
 }
 
@@ -84,11 +96,11 @@ impl WeightsNode {
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
 ///     max_host_bytes: The most bytes of memory that this may take.
-///     device: Where they go; None for host memory.
+///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
 ///     progress: Called now and then with the bytes that are done and those of all; what it raises ends the loading.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, device=None, progress=None))]
+                    max_host_bytes=None, places=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `load`, by name")]
 pub(crate) fn load_tensors(
     node: &Bound<'_, WeightsNode>,
@@ -102,15 +114,14 @@ pub(crate) fn load_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,
-    device: Option<Bound<'_, PyAny>>,
+    places: Option<Places<'_>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
     let backend = crate::open::backend(backend)?;
-    let device = device.as_ref().map_or(Ok(Device::Cpu), device_from_python)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes, device };
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts)?;
+    let asked = node.asked(&names, &dtypes, cuts, places)?;
     let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
         if let Some(room) = room.get_mut(position) {

@@ -1,16 +1,14 @@
 //! What a load would do, before it is done.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
 
-use max_weights::device::Device;
 use max_weights::load::{Layout, LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
 use crate::error::Outcome;
-use crate::load::PythonCut;
-use crate::place::device_from_python;
+use crate::load::{Places, PythonCut};
 use crate::weights::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, what is done, where to, the byte there).
@@ -32,14 +30,14 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor.
 ///     max_host_bytes: The most bytes of host memory that the load may take.
-///     device: Where the tensors go; None for host memory.
+///     places: Devices, and how many of the weights go to each, one after the other; None for host memory.
 ///
 /// Returns:
 ///     The ranges in the order of the files, as (file, offset, bytes in the file, bytes in memory, positions of the tensors, what is done,
-///     where to, the byte there); the arenas, as (dtype, bytes); and how the files would be read, in words.
+///     where to, the byte there); the arenas, as (dtype, bytes on all devices); and how the files would be read, in words.
 #[pyfunction]
 #[pyo3(signature = (node, names, dtypes, *, cuts=None, own, outs, backend="auto", threads=None, drop_cache=false, per_tensor=false,
-                    max_host_bytes=None, device=None))]
+                    max_host_bytes=None, places=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `plan`, by name")]
 #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
 pub(crate) fn plan_tensors(
@@ -54,20 +52,22 @@ pub(crate) fn plan_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_host_bytes: Option<u64>,
-    device: Option<Bound<'_, PyAny>>,
+    places: Option<Places<'_>>,
 ) -> Outcome<Description> {
-    let device = device.as_ref().map_or(Ok(Device::Cpu), device_from_python)?;
     let backend = crate::open::backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes, device };
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts)?;
+    let asked = node.asked(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
     let layout = detached(py, || Layout::new(&checkpoint, asked.wanted(node.catalog())?, own, &given, &options))?;
     let ranges = layout.planned().into_iter().map(|planned| {
         let Planned { file, offset, len, room, tensors, action, to, at } = planned;
         (file, offset, len, room, tensors, action.to_string(), to.to_string(), at)
     });
-    let arenas = layout.arenas().map(|(dtype, bytes)| (dtype.to_string(), bytes)).collect();
-    Ok((ranges.collect(), arenas, layout.choice().to_string()))
+    let mut arenas: BTreeMap<String, usize> = BTreeMap::new();
+    for (dtype, bytes) in layout.arenas() {
+        *arenas.entry(dtype.to_string()).or_default() += bytes;
+    }
+    Ok((ranges.collect(), arenas.into_iter().collect(), layout.choice().to_string()))
 }

@@ -31,7 +31,7 @@ impl Ahead {
     ) -> Outcome<Self> {
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
-        let asked = node.asked(&names, &dtypes, None)?;
+        let asked = node.asked(&names, &dtypes, None, None)?;
         let prefetch = detached(py, || {
             Ok::<_, max_weights::error::Error>(Prefetch::new(&checkpoint, &asked.wanted(node.catalog())?, own))
         })?;

@@ -2,7 +2,6 @@
 
 use std::num::NonZero;
 
-use max_weights::device::Device;
 use max_weights::load::{LoadOptions, Stream, StreamOptions};
 use pyo3::prelude::*;
 
@@ -55,9 +54,8 @@ impl TensorStream {
             drop_cache,
             per_tensor: false,
             max_host_bytes: None,
-            device: Device::Cpu,
         };
-        let asked = node.asked(&names, &dtypes, cuts)?;
+        let asked = node.asked(&names, &dtypes, cuts, None)?;
         let stream = detached(py, || {
             let wanted = asked.wanted(&catalog)?;
             let options = StreamOptions { budget: max_host_bytes, recycled: reuse.then(recycled), load };

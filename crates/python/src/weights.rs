@@ -289,9 +289,9 @@ impl WeightsNode {
     ///     dtype: What floats become, and what packed blocks are decoded to; or a mapping of names and patterns, as `select` takes them, to
     ///         dtypes, of which that of the name itself, or else the first that fits counts, for numbers of any kind.
     ///     packed: Keep packed blocks as they are in the file, as bytes; otherwise they are decoded, to float32 unless `dtype` says more.
-    ///     shard: (rank, number of ranks, strategies): the part that one rank has, and no more is read. The strategies are a ShardingStrategy, a
-    ///         mapping of names and patterns to them (None, and what is not named: the whole weight), a function of the name, or the name of a
-    ///         table of `max_weights.sharding.tables`. Names are those that `select` looks at; `dtype` comes after the cut.
+    ///     shard: (rank, number of ranks, strategies): the part that one rank has, and no more is read; or several, (range(2), 2, …), each on a
+    ///         `device` of its own. The strategies are a ShardingStrategy, a mapping of names and patterns to them (None, and what is not named:
+    ///         the whole weight), a function of the name, or the name of a table of `max_weights.sharding.tables`. `dtype` comes after the cut.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
     ///     copy: Give every tensor memory of its own; tied tensors stay tied. False: views, and nothing else.
     ///     storage: Memory of its own is in one `arena` for each dtype, or is released with each tensor: `per-tensor`.
@@ -306,7 +306,7 @@ impl WeightsNode {
     ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
     ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
     ///     device: Where the tensors go, such as `cuda:0`; default: host memory. The last copies may be going on when this returns; who takes a
-    ///         tensor by DLPack waits for them. Not with `shard`, `out`, `copy=False` and NumPy.
+    ///         tensor by DLPack waits for them. Not with `out`, `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
     ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
     ///
     /// Raises:

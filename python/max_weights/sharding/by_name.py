@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -17,7 +17,7 @@ from max_weights.sharding.model_config import model_config
 from max_weights.sharding.pieces import Pieces, static
 from max_weights.sharding.strategies import ShardingStrategy
 
-__all__ = ["NOTHING", "Cut", "Shard", "Strategies", "parts_of_rank"]
+__all__ = ["NOTHING", "Cut", "Ranks", "Shard", "Strategies", "parts_of_rank"]
 
 Strategies: TypeAlias = (
     ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
@@ -25,6 +25,8 @@ Strategies: TypeAlias = (
 """A strategy for all weights, one for each pattern of names, a function of the name, or the name of a table."""
 Shard: TypeAlias = tuple[int, int, Strategies]
 """The number of the rank, how many there are, and how weights are split among them."""
+Ranks: TypeAlias = tuple[Sequence[int], int, Strategies]
+"""The same of several ranks."""
 
 
 Cut: TypeAlias = tuple[int, list[tuple[int, int]]]

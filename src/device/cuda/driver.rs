@@ -184,11 +184,11 @@ impl Entered {
         self.check(code, "cuMemFree_v2", None)
     }
 
-    /// New pinned host memory, which the device reads and writes by itself.
+    /// New pinned host memory, which every device reads and writes by itself.
     pub(super) fn alloc_host(&self, len: usize) -> Result<ptr::NonNull<u8>> {
         let mut start = ptr::null_mut();
         // SAFETY: writes one address.
-        let code = unsafe { sys::cuMemHostAlloc(&raw mut start, len, 0) };
+        let code = unsafe { sys::cuMemHostAlloc(&raw mut start, len, sys::CU_MEMHOSTALLOC_PORTABLE) };
         self.check(code, "cuMemHostAlloc", Some(len))?;
         ptr::NonNull::new(start.cast()).ok_or_else(|| Error::Device(format!("cuMemHostAlloc of {len} bytes gave none")))
     }

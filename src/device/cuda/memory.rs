@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::driver::{Address, Entered, Event, Stream};
-use super::staging::{HostBlock, PIECE};
+use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, reach};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::workers::Interrupt;
 /// Memory of a device: new, with one owner, who writes it by [`Self::fill`] and then shares it; or of another library.
 #[derive(Debug)]
 pub struct DeviceMemory {
-    on: &'static Cuda,
+    pub(super) on: &'static Cuda,
     address: Address,
     len: usize,
     /// Comes when all that was written is there; none if there are no bytes.
@@ -112,11 +112,11 @@ impl DeviceMemory {
         let (entered, upload) = (on.enter()?, &on.uploads[0]);
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);
-            let mut block = on.staging.take(on, &entered)?;
-            make(start, &mut block.bytes(&entered)?[..len])?;
+            let mut block = STAGING.take(on)?;
+            make(start, &mut block.bytes()?[..len])?;
             // SAFETY: the bytes lie in this memory, which `self` has for itself, and frees when `ready` has come.
-            unsafe { block.send(&entered, upload, self.address + start as u64, 0, len) }?;
-            on.staging.give(block);
+            unsafe { block.send(on, &entered, upload, [(0, len, self.address + start as u64)]) }?;
+            STAGING.give(block);
             entered.record(ready, upload).inspect_err(|_| {
                 let _ = entered.drain(upload); // nothing may write there when the memory is freed
             })?;
@@ -150,16 +150,16 @@ impl DeviceMemory {
         // SAFETY: the stream lives as long as the process.
         unsafe { entered.wait_on(on.download.0, ready) }?;
         let arrived = |(mut block, out): (HostBlock, &mut [u8])| {
-            out.copy_from_slice(&block.bytes(&entered)?[..out.len()]);
-            on.staging.give(block);
+            out.copy_from_slice(&block.bytes()?[..out.len()]);
+            STAGING.give(block);
             interrupt()
         };
         let mut before = None;
         for (number, out) in out.chunks_mut(PIECE).enumerate() {
-            let mut block = on.staging.take(on, &entered)?;
+            let mut block = STAGING.take(on)?;
             let from = self.address + (start + number * PIECE) as u64;
             // SAFETY: the bytes are in this memory, which `self` keeps until they are here: `before` is waited for when it is dropped.
-            unsafe { block.fetch(&entered, &on.download, from, out.len()) }?;
+            unsafe { block.fetch(on, &entered, &on.download, from, out.len()) }?;
             before.replace((block, out)).map_or(Ok(()), arrived)?;
         }
         before.map_or(Ok(()), arrived)

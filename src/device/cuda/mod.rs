@@ -9,7 +9,7 @@ use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
 use driver::{Context, Entered, Started, Stream, start};
-use staging::Staging;
+use staging::STAGING;
 
 use crate::error::{Error, Result};
 use crate::sync::process;
@@ -36,7 +36,6 @@ pub(super) struct Cuda {
     uploads: [Stream; 2],
     /// For copies from the device: after what was asked of the default stream, which may write there.
     download: Stream,
-    staging: Staging,
 }
 
 static DRIVER: OnceBox<Driver> = OnceBox::new();
@@ -71,11 +70,10 @@ pub(super) fn reach(index: u32) -> std::result::Result<&'static Cuda, String> {
     device.get_or_try_init(|| Cuda::new(driver.started, index)).map_err(|error| error.to_string())
 }
 
-/// Frees the pinned host memory that devices keep for the next copy; returns how many bytes that were.
+/// Frees the pinned host memory that is kept for the next copy; returns how many bytes that were.
 pub(crate) fn release_staging() -> usize {
-    let ours = DRIVER.get().filter(|driver| driver.process == process());
-    let devices = ours.iter().flat_map(|driver| &driver.devices);
-    devices.filter_map(OnceCell::get).map(|cuda| cuda.staging.release()).sum()
+    let is_ours = DRIVER.get().is_some_and(|driver| driver.process == process());
+    if is_ours { STAGING.release() } else { 0 }
 }
 
 /// What the driver started does not survive a fork.
@@ -88,7 +86,7 @@ impl Cuda {
         let entered = context.enter()?;
         let (uploads, download) = ([entered.stream(true)?, entered.stream(true)?], entered.stream(false)?);
         drop(entered);
-        Ok(Self { context, process: process(), uploads, download, staging: Staging::default() })
+        Ok(Self { context, process: process(), uploads, download })
     }
 
     fn index(&self) -> u32 {

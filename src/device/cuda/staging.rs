@@ -1,40 +1,48 @@
 //! Pinned host memory, in blocks of one size that are filled, copied from by the device, and filled again once that is done.
 //!
 //! A device copies by itself only from and to memory that the system does not move. Such memory is dear to get, so some blocks are kept. They
-//! go round in a ring: a copy goes on in one while the next is filled.
+//! go round in a ring: a copy goes on in one while the next is filled. They belong to no device: the parts of one may go to several.
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
 use super::Cuda;
 use super::driver::{Address, Entered, Event, Stream};
 use crate::error::Result;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The bytes of a block: enough that a copy takes far longer than asking for it does.
 pub const PIECE: usize = 4 << 20;
-/// How many blocks a device keeps, if no load needed more.
+/// How many blocks are kept, if no load needed more.
 const KEPT: usize = 4;
 
-/// The blocks of a device that nobody fills; copies from them may still be going on. Those that were given back first come first.
-#[derive(Debug, Default)]
+/// The blocks that nobody fills; copies from them may still be going on. Those that were given back first come first.
+#[derive(Debug)]
 pub(super) struct Staging(Mutex<VecDeque<HostBlock>>);
 
+/// Those of the process.
+pub(super) static STAGING: Staging = Staging(Mutex::new(VecDeque::new()));
+
 impl Staging {
-    /// A block: one that is done with, a new one if there are few, or else the one that will be done with first.
-    pub(super) fn take(&self, on: &'static Cuda, entered: &Entered) -> Result<HostBlock> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let many = kept.len() >= KEPT;
-        let block =
-            if many || kept.front().is_some_and(|block| block.is_free(entered)) { kept.pop_front() } else { None };
-        drop(kept);
-        block.map_or_else(|| HostBlock::new(on, entered), Ok)
+    fn lock(&self) -> MutexGuard<'_, VecDeque<HostBlock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a block for the next user, or frees it when the device is done with it, if there are enough.
+    /// A block for a device, whose bytes may be used: one that is done with, a new one if there are few, or else the one that will be done with
+    /// first.
+    pub(super) fn take(&self, on: &'static Cuda) -> Result<HostBlock> {
+        let mut kept = self.lock();
+        let many = kept.len() >= KEPT;
+        let block = if many || kept.front().is_some_and(HostBlock::is_free) { kept.pop_front() } else { None };
+        drop(kept);
+        let block = block.map_or(Ok(None), |block| block.settled(&[on]))?;
+        block.map_or_else(|| HostBlock::new(on), Ok)
+    }
+
+    /// Keeps a block for the next user, or frees it when the devices are done with it, if there are enough.
     pub(super) fn give(&self, block: HostBlock) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         if kept.len() < KEPT {
             kept.push_back(block);
             return;
@@ -45,23 +53,23 @@ impl Staging {
 
     /// All blocks, for somebody who brings them back by [`Self::keep`]; those beyond the first `most` are freed.
     pub(super) fn take_all(&self, most: usize) -> VecDeque<HostBlock> {
-        let mut kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut kept = std::mem::take(&mut *self.lock());
         kept.truncate(most);
         kept
     }
 
     /// Keeps blocks for the next load, as many as are `most` with those that are here.
     pub(super) fn keep(&self, mut blocks: VecDeque<HostBlock>, most: usize) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         let room = most.saturating_sub(kept.len()).min(blocks.len());
         kept.extend(blocks.drain(..room));
         drop(kept);
         drop(blocks);
     }
 
-    /// Frees what is kept, when the device is done with it; returns how many bytes that were.
+    /// Frees what is kept, when the devices are done with it; returns how many bytes that were.
     pub(super) fn release(&self) -> usize {
-        let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = std::mem::take(&mut *self.lock());
         kept.len() * PIECE
     }
 }
@@ -69,79 +77,102 @@ impl Staging {
 /// [`PIECE`] bytes of pinned host memory.
 #[derive(Debug)]
 pub(super) struct HostBlock {
+    /// The device in whose context it was made.
     on: &'static Cuda,
     start: NonNull<u8>,
-    /// Comes when the last copy from or to it is done.
-    done: Event,
+    /// For each device that copied from or to it, what comes when its last copy is done.
+    done: Vec<(&'static Cuda, Event)>,
 }
 
 // SAFETY: the block owns its memory, which is not tied to a thread.
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
-    pub(super) fn new(on: &'static Cuda, entered: &Entered) -> Result<Self> {
-        let mut done = entered.event()?;
-        match entered.alloc_host(PIECE) {
-            Ok(start) => {
-                // SAFETY: the memory is new and has so many bytes, which all have a value from here on.
-                unsafe { start.write_bytes(0, PIECE) };
-                Ok(Self { on, start, done })
-            }
-            Err(error) => {
-                entered.destroy(&mut done);
-                Err(error)
-            }
-        }
+    pub(super) fn new(on: &'static Cuda) -> Result<Self> {
+        let start = on.enter()?.alloc_host(PIECE)?;
+        // SAFETY: the memory is new and has so many bytes, which all have a value from here on.
+        unsafe { start.write_bytes(0, PIECE) };
+        Ok(Self { on, start, done: Vec::new() })
     }
 
-    /// The bytes, once the device is done with them.
-    pub(super) fn bytes(&mut self, entered: &Entered) -> Result<&mut [u8]> {
-        entered.wait(&self.done)?;
-        // SAFETY: the block owns so many bytes, which have a value; the device is done with them, and `self` is borrowed mutably.
+    /// The block, once all devices are done with it; none if one of the others failed, which is no matter of `devices`.
+    pub(super) fn settled(self, devices: &[&'static Cuda]) -> Result<Option<Self>> {
+        for (on, done) in &self.done {
+            match on.enter().and_then(|entered| entered.wait(done)) {
+                Err(error) if devices.iter().any(|device| ptr::eq(*device, *on)) => return Err(error),
+                Err(_) => return Ok(None),
+                Ok(()) => {}
+            }
+        }
+        Ok(Some(self))
+    }
+
+    /// The bytes, once the devices are done with them.
+    pub(super) fn bytes(&mut self) -> Result<&mut [u8]> {
+        self.done.iter().try_for_each(|(on, done)| on.enter()?.wait(done))?;
+        // SAFETY: the block owns so many bytes, which have a value; the devices are done with them, and `self` is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), PIECE) })
     }
 
-    /// Whether the device is done with it. An error comes when it is waited for.
-    pub(super) fn is_free(&self, entered: &Entered) -> bool {
-        entered.has_come(&self.done).unwrap_or(true)
+    /// Whether the devices are done with it. An error comes when it is waited for.
+    pub(super) fn is_free(&self) -> bool {
+        let has_come = |(on, done): &(&'static Cuda, Event)| on.enter().and_then(|entered| entered.has_come(done));
+        self.done.iter().all(|one| has_come(one).unwrap_or(true))
     }
 
-    /// Asks the stream to copy `len` bytes from byte `from` on to the device.
+    /// Asks a stream of a device to copy parts to it: where each begins here, its bytes, and where it goes.
     ///
     /// # Safety
-    /// At `to` there must be so many bytes, which stay, and which nobody else uses, until the copy is done.
+    /// At each place there must be so many bytes, which stay, and which nobody else uses, until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
+        on: &'static Cuda,
         entered: &Entered,
         stream: &Stream,
-        to: Address,
-        from: usize,
-        len: usize,
+        parts: impl IntoIterator<Item = (usize, usize, Address)>,
     ) -> Result<()> {
-        assert!(from <= PIECE && len <= PIECE - from);
-        // SAFETY: by the contract; the block's bytes are not touched or freed before `done` has come.
-        let asked = unsafe { entered.copy_in(stream, to, self.start.as_ptr().add(from), len) };
-        self.note(entered, stream, asked)
+        let start = self.start;
+        let asked = parts.into_iter().try_for_each(|(from, len, to)| {
+            assert!(from <= PIECE && len <= PIECE - from);
+            // SAFETY: by the contract; the block's bytes are not touched or freed before its event has come.
+            unsafe { entered.copy_in(stream, to, start.as_ptr().add(from), len) }
+        });
+        // Also after an error: the first copies may have been asked for.
+        let noted = self.note(on, entered, stream);
+        asked.and(noted)
     }
 
-    /// Asks the stream to copy `len` bytes of the device to the first ones here.
+    /// Asks a stream of a device to copy `len` bytes of it to the first ones here.
     ///
     /// # Safety
     /// At `from` there must be so many bytes, which stay until the copy is done.
-    pub(super) unsafe fn fetch(&mut self, entered: &Entered, stream: &Stream, from: Address, len: usize) -> Result<()> {
+    pub(super) unsafe fn fetch(
+        &mut self,
+        on: &'static Cuda,
+        entered: &Entered,
+        stream: &Stream,
+        from: Address,
+        len: usize,
+    ) -> Result<()> {
         assert!(len <= PIECE);
-        // What goes from here to the device may still be on its way, on another stream.
-        // SAFETY: the stream lives.
-        unsafe { entered.wait_on(stream.0, &self.done) }?;
+        self.bytes()?; // what went from here to a device may still be on its way
         // SAFETY: as in `send`.
         let asked = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
-        self.note(entered, stream, asked)
+        let noted = self.note(on, entered, stream);
+        asked.and(noted)
     }
 
-    /// Notes in `done` that the stream was asked for a copy. If that cannot be, the copy is waited for here.
-    fn note(&mut self, entered: &Entered, stream: &Stream, asked: Result<()>) -> Result<()> {
-        asked?;
-        entered.record(&self.done, stream).inspect_err(|_| {
+    /// Notes what the stream was asked for. If that cannot be, it is waited for here.
+    fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
+        let noted = match self.done.iter().find(|(other, _)| ptr::eq(*other, on)) {
+            Some((_, done)) => entered.record(done, stream),
+            None => entered.event().and_then(|done| {
+                let recorded = entered.record(&done, stream);
+                self.done.push((on, done));
+                recorded
+            }),
+        };
+        noted.inspect_err(|_| {
             let _ = entered.drain(stream); // if this fails, too, the device copies nothing any more
         })
     }
@@ -149,11 +180,14 @@ impl HostBlock {
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        // In a forked child there is nothing to free: the memory is the parent's.
+        for (on, done) in &mut self.done {
+            // In a forked child there is nothing to free: the memory is the parent's.
+            let Ok(entered) = on.enter() else { return };
+            let _ = entered.wait(done);
+            entered.destroy(done);
+        }
         let Ok(entered) = self.on.enter() else { return };
-        let _ = entered.wait(&self.done);
-        // SAFETY: made by `alloc_host`, freed only here, and the device is done with it.
+        // SAFETY: made by `alloc_host`, freed only here, and the devices are done with it.
         let _ = unsafe { entered.free_host(self.start) };
-        entered.destroy(&mut self.done);
     }
 }
