@@ -136,6 +136,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 
 .PHONY: bench
 bench: need-cargo $(stamps)/extension $(stamps)/models ## time the rivals side by side; rewrites the tables and the chart of docs/benchmarks.md
+	@cargo build --quiet --release --package fake-cuda # the driver that gpu_link measures on
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
 # MAX stands in an environment of its own: it brings a compiler and its own NumPy.

@@ -1,9 +1,10 @@
 """Run the benches of this folder and publish what they found.
 
-    python benches/python [NAME...] [--dir DIR] [--docs docs/benchmarks.md] [--results bench-results] [--small]
+    python benches/python [NAME...] [--dir DIR | --keep DIR] [--docs PAGE] [--results bench-results] [--small]
 
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
-folder (9 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards. `--docs` rewrites the tables between
+folder (9 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where they
+stay for the next run. `--docs` rewrites the tables between
 their markers and the chart beside the page; without it the tables are printed. `--small` runs everything once on small
 files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
@@ -11,6 +12,7 @@ files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +35,7 @@ ORDER = (
     "load_into",
     "dropin",
     "network_disk",
+    "gpu_link",
     "beside_a_read",
     "shards_of_a_file",
     "names",
@@ -99,6 +102,7 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--dir", type=Path, help="where the temporary folder is made (default: the system's)")
+    parser.add_argument("--keep", type=Path, help="a folder for the files, which stay there")
     parser.add_argument("--docs", type=Path, help="the page whose tables are rewritten")
     parser.add_argument("--results", type=Path, default=Path("bench-results"), help="where the JSON files go")
     parser.add_argument("--small", action="store_true", help="one run on small files")
@@ -106,7 +110,8 @@ def main() -> int:
     if options.small and options.docs is not None:
         parser.error("--small measures nothing worth publishing: leave --docs away")
     try:
-        with tempfile.TemporaryDirectory(prefix="max-weights-bench-", dir=options.dir) as folder:
+        made = tempfile.TemporaryDirectory(prefix="max-weights-bench-", dir=options.dir)
+        with made if options.keep is None else contextlib.nullcontext(options.keep) as folder:
             met = run(options.names, Path(folder), options)
     except (BenchError, report.MarkerError) as error:
         print(f"benches: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ END: Final = "<!-- end -->"
 PACKAGES: Final = ("max-weights", "safetensors", "runai-model-streamer", "fastsafetensors", "torch", "numpy")
 
 # Units by name: how many of the unit one base unit (second, byte, or the figure itself) holds.
-UNITS: Final = {"s": 1.0, "ms": 1e3, "µs": 1e6, "MB": 1e-6, "x": 1.0}
+UNITS: Final = {"s": 1.0, "ms": 1e3, "µs": 1e6, "MB": 1e-6, "x": 1.0, "%": 100.0}
 
 
 class MarkerError(ValueError):

@@ -124,18 +124,14 @@ fn to_device(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wai
                 move_bytes(staged.as_mut_ptr() as u64, from, length);
                 Box::new(move |turn: &mut Turn| {
                     let copy = || move_bytes(bytes, staged.as_ptr() as u64, length);
-                    turn.ready = link.carry(Direction::ToDevice, length, turn.ready, copy);
+                    turn.ready = link.carry(Direction::ToDevice, length, turn.ready, Some(copy));
                 })
             }
             HostEnd::Pageable | HostEnd::Pinned => {
                 let before = checksum(check, from, length);
                 let (stream, number) = (ticket.stream, ticket.number);
                 Box::new(move |turn: &mut Turn| {
-                    let copy = || {
-                        if moves {
-                            move_bytes(bytes, from, length);
-                        }
-                    };
+                    let copy = moves.then_some(|| move_bytes(bytes, from, length));
                     turn.ready = link.carry(Direction::ToDevice, length, turn.ready, copy);
                     if before != checksum(check, from, length) {
                         violation(format!(
@@ -170,11 +166,7 @@ fn to_host(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wait:
         }
         let link = Arc::clone(&state.devices[device].link);
         let work = move |turn: &mut Turn| {
-            let copy = || {
-                if moves {
-                    move_bytes(to, bytes, length);
-                }
-            };
+            let copy = moves.then_some(|| move_bytes(to, bytes, length));
             turn.ready = link.carry(Direction::ToHost, length, turn.ready, copy);
         };
         Ok(((), Box::new(work) as Work))

@@ -33,15 +33,24 @@ impl Link {
         Self { per_byte, free: [Mutex::new(now), Mutex::new(now)] }
     }
 
-    /// Moves bytes and returns when they have arrived. The time begins when the copy could first have begun (`ready`) and the link was free, not
-    /// when this thread was woken, so that copies that were issued early enough follow each other without gaps.
-    pub(crate) fn carry(&self, direction: Direction, length: u64, ready: Instant, bytes: impl FnOnce()) -> Instant {
+    /// Moves bytes, if any, and returns when they have arrived. The time begins when the copy could first have begun (`ready`) and the link was
+    /// free, not when this thread was woken, so that copies that were issued early enough follow each other without gaps. It ends when a copy that
+    /// moves nothing would have ended, however late this thread is: what keeps a link busy is not slower on a machine that has few cores.
+    pub(crate) fn carry(
+        &self,
+        direction: Direction,
+        length: u64,
+        ready: Instant,
+        bytes: Option<impl FnOnce()>,
+    ) -> Instant {
         let mut free = lock(&self.free[direction as usize]);
         let limited = self.per_byte > 0.0;
         let start = (if limited { ready } else { Instant::now() }).max(*free);
-        bytes();
-        let wanted = start + Duration::from_nanos((length as f64 * self.per_byte) as u64);
-        let end = wanted.max(Instant::now());
+        let mut end = start + Duration::from_nanos((length as f64 * self.per_byte) as u64);
+        if let Some(bytes) = bytes {
+            bytes();
+            end = end.max(Instant::now());
+        }
         *free = end;
         drop(free);
         if direction == Direction::ToDevice {

@@ -317,6 +317,24 @@ fn the_link_has_the_speed_that_is_set() {
 }
 
 #[test]
+fn copies_that_move_nothing_keep_the_link_busy_for_their_time_alone() {
+    let settings = [("FAKE_CUDA_GBPS", "0.5"), ("FAKE_CUDA_BYTES", "0")];
+    if !apart("copies_that_move_nothing_keep_the_link_busy_for_their_time_alone", &settings) {
+        return;
+    }
+    begin(0);
+    let length = 5_000; // 10 us each, for which no thread sleeps exactly
+    let (stream, source, memory) = (stream(), pinned(length), device_memory(length));
+    for _ in 0..100 {
+        cu!(cuMemcpyHtoDAsync_v2(memory, source.as_ptr().cast(), length, stream));
+    }
+    cu!(cuStreamSynchronize(stream));
+    assert_eq!(counters().copy_nanoseconds, 1_000_000);
+    assert_eq!(counters().bytes_to_device, 500_000);
+    assert_eq!(violations(), [""; 0]);
+}
+
+#[test]
 fn a_forked_child_has_no_driver() {
     if !apart("a_forked_child_has_no_driver", &[]) {
         return;

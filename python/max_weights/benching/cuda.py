@@ -1,0 +1,90 @@
+"""CUDA's driver by ctypes, for what is measured beside the loaders: what a device's link can do, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from max_weights.devices import Accelerator
+from max_weights.errors import DeviceError
+
+__all__ = ["Driver"]
+
+LIBRARIES = ("libcuda.so", "libcuda.so.1")
+"""In the order in which the extension looks for them, so that both have the same one."""
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+
+
+class Driver:
+    """One device, by the context that the extension and torch use. An instance belongs to the thread that makes it.
+
+    Args:
+        index: The number of the device.
+
+    Raises:
+        DeviceError: there is no driver or no such device, with the reason.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        Accelerator(index)  # says what is missing
+        self._library = _load()
+        context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), index)
+        self._call("cuCtxPushCurrent_v2", context)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if code := getattr(self._library, name)(*arguments):
+            raise DeviceError(f"{name} failed with error {code} of CUDA's driver")
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was asked for."""
+        self._call("cuCtxSynchronize")
+
+    def memory(self) -> tuple[int, int]:
+        """The device's free bytes, and all."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def pinned_copier(self, size: int, piece: int = 32 << 20, blocks: int = 4) -> Callable[[], None]:
+        """What copies `size` bytes from pinned host memory to the device and waits for them: all that its link can do.
+
+        They come from `blocks` blocks of `piece` bytes, again and again, on two streams in turns. The blocks are made
+        here, and stay until the process ends.
+        """
+        piece = min(piece, size)
+        sources = [self._pinned(piece) for _ in range(blocks)]
+        there, streams = ctypes.c_uint64(), [ctypes.c_void_p(), ctypes.c_void_p()]
+        self._call("cuMemAlloc_v2", ctypes.byref(there), ctypes.c_size_t(piece * blocks))
+        for stream in streams:
+            self._call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+
+        def run() -> None:
+            for number, begin in enumerate(range(0, size, piece)):
+                block = number % blocks
+                self._call(
+                    "cuMemcpyHtoDAsync_v2",
+                    ctypes.c_uint64(there.value + block * piece),
+                    sources[block],
+                    ctypes.c_size_t(min(piece, size - begin)),
+                    streams[block % 2],  # of a block always the same one, so that no two write to one place
+                )
+            self.synchronize()
+
+        return run
+
+    def _pinned(self, size: int) -> ctypes.c_void_p:
+        block = ctypes.c_void_p()
+        self._call("cuMemHostAlloc", ctypes.byref(block), ctypes.c_size_t(size), 0)
+        ctypes.memset(block, 0x5A, size)  # pages of zeros are not what a file has
+        return block
+
+
+def _load() -> ctypes.CDLL:
+    for name in LIBRARIES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise DeviceError("no NVIDIA driver (libcuda.so.1) was found")
