@@ -1,4 +1,4 @@
-# Every verb does its own set-up: a machine needs Python >= 3.11, cargo and a C linker, and nothing installed by hand.
+# Every verb does its own set-up: a machine needs Python >= 3.11, cargo, a C linker and, for the tests, a C++ compiler, and nothing installed by hand.
 #   PYTHON  the interpreter to make the environment from   (the first of python3, python3.14 … python3.11 that is new enough)
 #   VENV    the environment everything runs in             (.venv)
 #   MAX_VENV  the environment of MAX itself, for `make compare-max`  (.venv-max)
@@ -66,6 +66,11 @@ need-cargo:
 	@command -v cc >/dev/null || { echo "no C linker (cc) was found, and cargo links with it:" \
 		"on Debian and Ubuntu install gcc and libc6-dev"; exit 1; } >&2
 
+.PHONY: need-c++
+need-c++:
+	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and the tests build with it (the GPU kernels for the host, libFuzzer):" \
+		"on Debian and Ubuntu install g++"; exit 1; } >&2
+
 # What the demo and the benches import: the rivals, and maturin to build with. The release candidate of a rival stands beside its release, in
 # a folder that only the processes look into that measure it (`other_version` in benches/python/harness.py).
 $(stamps)/bench-packages: pyproject.toml Makefile | $(stamps)/venv
@@ -79,7 +84,17 @@ $(stamps)/test-packages: pyproject.toml | $(stamps)/bench-packages
 	@uv pip install --quiet -r pyproject.toml --extra test
 	@touch $@
 
-rust_sources := $(shell find src crates -name '*.rs') Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
+# NVIDIA's compiler and assembler, in a folder of their own: some 60 MB to fetch and 155 MB on the disk, for the check that `kernels.ptx` is what its
+# sources compile to.
+kernels := src/device/kernels
+
+$(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
+	@echo "installing the compiler of the GPU kernels into $(VENV)"
+	@rm -rf $(venv)/cuda
+	@uv pip install --quiet --no-deps --target $(venv)/cuda -r $<
+	@touch $@
+
+rust_sources := $(shell find src crates -name '*.rs' -o -name '*.ptx') Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
 
 $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/bench-packages | need-cargo
 	@echo "building the extension (release)"
@@ -110,17 +125,17 @@ demo: need-cargo $(stamps)/extension $(MODELS)/minilm.safetensors ## fetch a rea
 test: lint docs rust-tests python-tests ## everything that CI runs: lints, documentation, Rust tests, Python tests
 
 .PHONY: rust-tests
-rust-tests: need-cargo $(stamps)/models
+rust-tests: need-cargo need-c++ $(stamps)/models
 	cargo test --workspace
 
 # Last in `make test`, so that pytest's closing line is the last line of its output.
 .PHONY: python-tests
-python-tests: need-cargo $(stamps)/extension $(stamps)/models $(SDIST)
+python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST)
 	@cargo build --quiet --package fake-cuda # the driver that the tests of GPUs run on
 	@MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" python -m pytest
 
 .PHONY: lint
-lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, links
+lint: need-cargo need-c++ $(stamps)/test-packages $(stamps)/extension $(stamps)/cuda-packages ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels, links
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
@@ -132,6 +147,7 @@ lint: need-cargo $(stamps)/test-packages $(stamps)/extension ## formatting, clip
 	basedpyright
 	lint-imports
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
+	python tools/build_kernels.py --check $(venv)/cuda
 	python tools/check_links.py
 
 .PHONY: bench
@@ -161,6 +177,10 @@ docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every lin
 quick: need-cargo $(stamps)/test-packages ## the extension for work: built in seconds after a change, nearly as fast as a release
 	@maturin develop --profile quick --uv --quiet
 	@rm -f $(stamps)/extension
+
+.PHONY: kernels
+kernels: $(stamps)/cuda-packages ## compile the GPU kernels after a change; rewrites src/device/kernels/kernels.ptx
+	@python tools/build_kernels.py $(venv)/cuda
 
 .PHONY: wheel
 wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
@@ -199,11 +219,11 @@ need-asan:
 		"on Debian and Ubuntu install gcc"; exit 1; } >&2
 
 .PHONY: sanitize-rust
-sanitize-rust: need-cargo $(stamps)/models
+sanitize-rust: need-cargo need-c++ $(stamps)/models
 	$(with_asan) cargo test --workspace --target $(host)
 
 .PHONY: sanitize-threads
-sanitize-threads: need-cargo
+sanitize-threads: need-cargo need-c++
 	$(with_tsan) cargo test --target $(host) --test threads --test fork_lock
 	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
@@ -223,11 +243,6 @@ cargo_fuzz := $(venv)/cargo/bin/cargo-fuzz
 $(cargo_fuzz): | need-cargo
 	@echo "installing cargo-fuzz into $(VENV)"
 	@cargo install --quiet --locked --version 0.13.2 --root $(venv)/cargo cargo-fuzz
-
-.PHONY: need-c++
-need-c++:
-	@command -v c++ >/dev/null || { echo "no C++ compiler (c++) was found, and libFuzzer is built with it:" \
-		"on Debian and Ubuntu install g++"; exit 1; } >&2
 
 .PHONY: fuzz
 fuzz: need-cargo need-c++ $(cargo_fuzz) ## run every fuzz target for SECONDS, with limits on time and memory

@@ -5,7 +5,9 @@
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
 //! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
+//! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
 //! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
+//! kernels/         the kernels' source and `kernels.ptx`, which `make kernels` makes of it
 //! absent.rs        the same names where there can be no device
 //! ```
 //!
@@ -24,8 +26,8 @@ mod cuda;
 mod cuda;
 
 use cuda::reach;
-pub(crate) use cuda::release_staging;
 pub use cuda::{DeviceMemory, PIECE, Upload, cuda_devices};
+pub(crate) use cuda::{Kernel, release_staging};
 
 /// One device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,7 +17,7 @@ use crate::text;
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
 /// Every entry point that is called here.
-const SYMBOLS: [&CStr; 22] = [
+const SYMBOLS: [&CStr; 25] = [
     c"cuInit",
     c"cuGetErrorName",
     c"cuGetErrorString",
@@ -40,6 +40,9 @@ const SYMBOLS: [&CStr; 22] = [
     c"cuMemFreeHost",
     c"cuMemcpyHtoDAsync_v2",
     c"cuMemcpyDtoHAsync_v2",
+    c"cuModuleLoadData",
+    c"cuModuleGetFunction",
+    c"cuLaunchKernel",
 ];
 
 /// A device's address.
@@ -91,6 +94,18 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
     let cure = match code {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => "; free tensors that lie there, or place fewer",
         CUresult::CUDA_ERROR_STUB_LIBRARY => "; a stub of the toolkit was loaded, take it out of LD_LIBRARY_PATH",
+        CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+            "; kernels need a driver of CUDA 12.0 (525) or newer, update it"
+        }
+        CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_PTX => {
+            "; kernels need a GPU of compute capability 7.5 or newer: convert on the CPU, before .to()"
+        }
+        CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
+            "; libnvidia-ptxjitcompiler.so.1, a part of the driver, is missing: install it, or give it to the container"
+        }
+        CUresult::CUDA_ERROR_JIT_COMPILATION_DISABLED => {
+            "; unset CUDA_DISABLE_PTX_JIT, or convert on the CPU, before .to()"
+        }
         _ => "",
     };
     Err(Error::Device(format!("{call}{of}{on} failed: {}{cure}", said(code))))
@@ -284,7 +299,48 @@ impl Entered {
         let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, len, stream.0) };
         self.check(code, "cuMemcpyDtoHAsync_v2", Some(len))
     }
+
+    /// A kernel of a module that is compiled here for the device. Kept until the process ends.
+    pub(super) fn function(&self, ptx: &CStr, name: &CStr) -> Result<Function> {
+        let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: writes one handle; the text ends with a zero.
+        let code = unsafe { sys::cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()) };
+        self.check(code, "cuModuleLoadData", None)?;
+        // SAFETY: writes one handle; the module was just loaded, and the name ends with a zero.
+        let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
+        self.check(code, "cuModuleGetFunction", None).map(|()| Function(function))
+    }
+
+    /// Asks the stream to run a kernel in so many blocks of so many threads.
+    ///
+    /// # Safety
+    /// `parameters` must be what the kernel takes, in its order, each as a pointer to its value; and the memory that they name be there, and be
+    /// used by nobody else, until the kernel is done.
+    pub(super) unsafe fn launch(
+        &self,
+        stream: &Stream,
+        function: &Function,
+        (blocks, threads): (u32, u32),
+        parameters: &mut [*mut libc::c_void],
+    ) -> Result<()> {
+        let (shared, none) = (0, ptr::null_mut());
+        // SAFETY: by the contract; the driver copies the parameters before it returns.
+        let code = unsafe {
+            let start = parameters.as_mut_ptr();
+            sys::cuLaunchKernel(function.0, blocks, 1, 1, threads, 1, 1, shared, stream.0, start, none)
+        };
+        self.check(code, "cuLaunchKernel", None)
+    }
 }
+
+/// A kernel that was compiled for a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Function(sys::CUfunction);
+
+// SAFETY: handles of the driver may be used from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
 
 /// A queue of a device. Kept until the process ends.
 #[derive(Debug)]

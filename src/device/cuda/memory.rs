@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use super::driver::{Address, Entered, Event, Stream};
+use super::kernels::Kernel;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, reach};
 use crate::device::Device;
@@ -123,6 +124,26 @@ impl DeviceMemory {
             interrupt()?;
         }
         Ok(())
+    }
+
+    /// New memory with what a kernel makes of `count` elements or blocks from byte `start` on, behind what was asked of the default stream. On return it
+    /// may be going on: [`Self::read`] and [`Self::ready_on`] of either memory wait for it.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn convert(&self, kernel: &Kernel, start: usize, count: usize) -> Result<Self> {
+        let (from_len, len) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
+        let (on, from, made) = (self.on, self.part(start, from_len), Self::new(self.on.index(), len)?);
+        let (Some(read), Some(ready)) = (&self.ready, &made.ready) else { return Ok(made) };
+        let (entered, stream) = (on.enter()?, &on.compute);
+        // SAFETY: the stream lives as long as the process.
+        unsafe { entered.wait_on(stream.0, read) }?;
+        // SAFETY: the bytes are there, and both memories are freed when their events have come, which are put behind the kernel.
+        unsafe { on.kernels.launch(&entered, stream, kernel, (from, made.address), count) }?;
+        [ready, read].into_iter().try_for_each(|event| entered.record(event, stream)).inspect_err(|_| {
+            let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more
+        })?;
+        Ok(made)
     }
 
     /// The device's address of some of the bytes.

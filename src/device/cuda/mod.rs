@@ -1,6 +1,7 @@
 //! One device of the process, made when it is first used and kept until the process ends.
 
 mod driver;
+mod kernels;
 mod memory;
 mod staging;
 mod upload;
@@ -9,11 +10,13 @@ use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
 use driver::{Context, Entered, Started, Stream, start};
+use kernels::Kernels;
 use staging::STAGING;
 
 use crate::error::{Error, Result};
 use crate::sync::process;
 
+pub(crate) use kernels::Kernel;
 pub use memory::DeviceMemory;
 pub use staging::PIECE;
 pub use upload::Upload;
@@ -36,6 +39,9 @@ pub(super) struct Cuda {
     uploads: [Stream; 2],
     /// For copies from the device: after what was asked of the default stream, which may write there.
     download: Stream,
+    /// For kernels on tensors that are there: after what was asked of the default stream, too.
+    compute: Stream,
+    kernels: Kernels,
 }
 
 static DRIVER: OnceBox<Driver> = OnceBox::new();
@@ -84,9 +90,11 @@ impl Cuda {
     fn new(started: Started, index: u32) -> Result<Self> {
         let context = Context::retain(started, index)?;
         let entered = context.enter()?;
-        let (uploads, download) = ([entered.stream(true)?, entered.stream(true)?], entered.stream(false)?);
+        let uploads = [entered.stream(true)?, entered.stream(true)?];
+        let (download, compute) = (entered.stream(false)?, entered.stream(false)?);
         drop(entered);
-        Ok(Self { context, process: process(), uploads, download })
+        let kernels = Kernels::default();
+        Ok(Self { context, process: process(), uploads, download, compute, kernels })
     }
 
     fn index(&self) -> u32 {

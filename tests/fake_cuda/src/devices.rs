@@ -3,6 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Mutex;
 
+use crate::compiled;
 use crate::control;
 use crate::entry::{self, Out, entry_points};
 use crate::result::{INVALID_VALUE, NO_DEVICE, Outcome};
@@ -84,6 +85,7 @@ entry_points! {
             let report = settings.report.clone();
             state::begin(settings)?;
             entry::begin();
+            compiled::register();
             control::report_at_exit(report);
         }
         Ok(())

@@ -36,6 +36,8 @@ pub struct Launch {
     pub write: unsafe extern "C" fn(*const Launch, u64, usize) -> *mut u8,
     /// The operation, of which this library makes use.
     pub operation: *const c_void,
+    /// 0 where nothing is to be computed, as nothing is copied (`FAKE_CUDA_BYTES`): only what is used is told.
+    pub moves: u32,
 }
 
 struct Operation {
@@ -150,6 +152,7 @@ fn execute(
         read,
         write,
         operation: (&raw const operation).cast(),
+        moves: state().map_or(0, |state| state.settings.bytes.into()),
     };
     // SAFETY: who registered the kernel promised that it can be called with what is launched under its name; all that the launch points to
     // lives until the call returns.
@@ -161,28 +164,30 @@ fn execute(
 }
 
 entry_points! {
-    /// A module; its text is not looked at: every registered kernel is in it.
+    /// A module: a text, in which kernels are found by their names. Its code is not looked at: what runs is registered.
     fn cuModuleLoadData(module: Out<Handle>, image: *const c_void) |_| {
         let mut state = state()?;
-        let device = state.working()?;
+        state.working()?;
         if module.is_null() || image.is_null() {
             return Err(INVALID_VALUE);
         }
+        // SAFETY: not null, and by the contract of the function a string that ends with a zero byte; a binary image ends sooner.
+        let text = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy().into_owned();
         let handle = state.handle();
-        state.modules.insert(handle, device);
+        state.modules.insert(handle, text);
         module.put(handle)
     }
     /// The module is gone.
     fn cuModuleUnload(module: Handle) |_| { state()?.modules.remove(&module).map(|_| ()).ok_or(INVALID_HANDLE) }
     /// The kernel of this name.
     fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: *const c_char) |_| {
-        state()?.modules.get(&module).ok_or(INVALID_HANDLE)?;
         if name.is_null() {
             return Err(INVALID_VALUE);
         }
         // SAFETY: not null, and by the contract of the function a string that ends with a zero byte.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        if !lock(&KERNELS).contains_key(&*name) {
+        let has = state()?.modules.get(&module).ok_or(INVALID_HANDLE)?.contains(&format!(".entry {name}("));
+        if !has || !lock(&KERNELS).contains_key(&*name) {
             return Err(NOT_FOUND);
         }
         function.put(function_named(&name))

@@ -81,6 +81,7 @@
 
 mod arena;
 pub mod client;
+mod compiled;
 pub mod contexts;
 pub mod control;
 pub mod copies;

@@ -36,7 +36,8 @@ pub(crate) struct State {
     /// The ends of those that were destroyed and not waited for.
     pub(crate) closed: Vec<Tail>,
     pub(crate) events: HashMap<Handle, Event>,
-    pub(crate) modules: HashMap<Handle, usize>,
+    /// Their texts.
+    pub(crate) modules: HashMap<Handle, String>,
     /// What the host knows to be done.
     pub(crate) host: Clock,
     next: Handle,

@@ -255,12 +255,13 @@ fn kernels_are_functions_of_the_host() {
     begin(0);
     let (stream, other, source, memory) = (stream(), stream(), pinned(LENGTH), device_memory(LENGTH));
     let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
-    cu!(cuModuleLoadData(&raw mut module, c"// no text".as_ptr().cast()));
+    cu!(cuModuleLoadData(&raw mut module, c".visible .entry add(".as_ptr().cast()));
     cu!(500: cuModuleGetFunction(&raw mut kernel, module, c"add".as_ptr()));
     let sizes = [8_usize, 8, 1];
     // SAFETY: a name, three sizes, and a function that takes such parameters.
     assert_eq!(unsafe { fake_cuda_register_kernel(c"add".as_ptr(), Some(add), sizes.as_ptr(), 3) }, 0);
     cu!(cuModuleGetFunction(&raw mut kernel, module, c"add".as_ptr()));
+    cu!(500: cuModuleGetFunction(&raw mut kernel, module, c"ad".as_ptr()));
     let launch = |stream: Handle, address: u64| {
         let (mut address, mut length, mut number) = (address, LENGTH as u64, 5_u8);
         let mut parameters: [*mut c_void; 3] =
@@ -418,7 +419,7 @@ fn a_process_finds_the_library_beside_the_tests_and_it_has_every_function() {
     // SAFETY: as above.
     let find: Find = unsafe { std::mem::transmute(address(c"cuModuleGetFunction")) };
     let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
-    assert_eq!((current(context), load(&raw mut module, [0].as_ptr())), (0, 0));
+    assert_eq!((current(context), load(&raw mut module, c".entry add(".as_ptr().cast())), (0, 0));
     assert_eq!(find(&raw mut kernel, module, c"add".as_ptr()), 500);
     // SAFETY: a function that takes such parameters.
     unsafe { stand_in.register_kernel("add", add, &[8, 8, 1]) }.unwrap();

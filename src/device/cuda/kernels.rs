@@ -1,0 +1,168 @@
+//! Kernels: which there are, and how a device is asked to run one.
+//!
+//! `kernels.ptx` has all of them, and a device compiles the text of one when it is first asked for it, which takes some milliseconds; all at once
+//! would take seconds. The driver keeps what it compiled on the disk.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::PoisonError;
+
+use once_cell::race::OnceBox;
+
+use super::driver::{Address, Entered, Function, Stream};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::quant::Encoding;
+use crate::sync::Mutex;
+
+/// What tools/build_kernels.py makes of the sources beside it.
+const PTX: &str = include_str!("../kernels/kernels.ptx");
+/// What stands in front of the name of each kernel there.
+const ENTRY: &str = ".visible .entry ";
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Bytes that a thread reads or writes, about: enough that its start does not count, and few enough that all multiprocessors have work.
+const PER_THREAD: usize = 32;
+
+/// The texts of all kernels by their names, and the lines that belong to each.
+struct Texts {
+    head: &'static str,
+    by_name: HashMap<&'static str, &'static str>,
+}
+
+fn texts() -> &'static Texts {
+    static TEXTS: OnceBox<Texts> = OnceBox::new();
+    TEXTS.get_or_init(|| {
+        let (head, entries) = PTX.split_at(PTX.find(ENTRY).unwrap_or(PTX.len()));
+        let mut by_name = HashMap::new();
+        for text in entries.split(ENTRY).skip(1) {
+            by_name.insert(text.split('(').next().unwrap_or_default(), text);
+        }
+        Box::new(Texts { head, by_name })
+    })
+}
+
+/// One more parameter of a kernel, of at most 16 bytes.
+pub(super) type Parameter = [u64; 2];
+
+/// A kernel, with what it is to do: it makes elements, or blocks of elements, of as many others.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    name: &'static str,
+    /// The bits of an element or block that it reads, and of what it makes of one.
+    bits: (usize, usize),
+    more: Vec<Parameter>,
+}
+
+impl Kernel {
+    /// The kernel of this name; none if there is none.
+    fn named(name: &str, bits: (usize, usize), more: Vec<Parameter>) -> Option<Self> {
+        let (name, _) = texts().by_name.get_key_value(name)?;
+        Some(Self { name, bits, more })
+    }
+
+    /// That which converts elements of `from` to `to` as [`crate::cast`] does; none if there is none. It counts elements.
+    pub(crate) fn cast(from: DType, to: DType, saturate: bool) -> Option<Self> {
+        Self::named(
+            &format!("cast_{}_{}", label(from), label(to)),
+            (from.bits(), to.bits()),
+            vec![[saturate.into(), 0]],
+        )
+    }
+
+    /// That which decodes packed blocks to elements of `to` as [`crate::quant`] does; none if there is none. It counts blocks.
+    pub(crate) fn dequantize(encoding: Encoding, to: DType) -> Option<Self> {
+        let bits = (encoding.bytes_per_block() * 8, encoding.elements_per_block() * to.bits());
+        Self::named(&format!("dequantize_{}_{}", encoding.name().to_lowercase(), label(to)), bits, Vec::new())
+    }
+
+    /// The bytes that it reads and writes, for so many elements or blocks; none if those are too many to count.
+    pub(crate) fn bytes(&self, count: usize) -> Option<(usize, usize)> {
+        let bytes = |bits: usize| count.checked_mul(bits).map(|bits| bits.div_ceil(8));
+        Some((bytes(self.bits.0)?, bytes(self.bits.1)?))
+    }
+}
+
+/// A dtype in the name of a kernel.
+fn label(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::Complex64 => "c64",
+        DType::Float4E2M1Fn => "e2m1fn",
+        DType::Float6E2M3Fn => "e2m3fn",
+        DType::Float6E3M2Fn => "e3m2fn",
+        DType::Float8E8M0Fnu => "e8m0fnu",
+        DType::Float8E4M3Fn => "e4m3fn",
+        DType::Float8E4M3Fnuz => "e4m3fnuz",
+        DType::Float8E5M2 => "e5m2",
+        DType::Float8E5M2Fnuz => "e5m2fnuz",
+        DType::Float16 => "f16",
+        DType::BFloat16 => "bf16",
+        DType::Float32 => "f32",
+        DType::Float64 => "f64",
+        DType::UInt8 => "u8",
+        DType::Int8 => "i8",
+        DType::UInt16 => "u16",
+        DType::Int16 => "i16",
+        DType::UInt32 => "u32",
+        DType::Int32 => "i32",
+        DType::UInt64 => "u64",
+        DType::Int64 => "i64",
+    }
+}
+
+/// The kernels that were compiled for a device.
+#[derive(Debug, Default)]
+pub(super) struct Kernels(Mutex<HashMap<&'static str, Function>>);
+
+impl Kernels {
+    /// Asks the stream to run a kernel on `count` elements or blocks.
+    ///
+    /// # Safety
+    /// The bytes that [`Kernel::bytes`] says must be at both addresses, and stay there, used by nobody else, until it is done. Neither need be
+    /// aligned; where both are, to 16 bytes, it is faster.
+    pub(super) unsafe fn launch(
+        &self,
+        entered: &Entered,
+        stream: &Stream,
+        kernel: &Kernel,
+        (from, to): (Address, Address),
+        count: usize,
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let function = self.function(entered, kernel.name)?;
+        let (read, written) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
+        // What is more than there may be blocks for, their threads do afterwards.
+        let blocks = read.max(written).div_ceil(PER_THREAD * THREADS as usize).min(i32::MAX as usize) as u32;
+        let mut words = vec![[from, 0], [to, 0], [count as u64, 0]];
+        words.extend(&kernel.more);
+        let mut parameters: Vec<_> = words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
+        // SAFETY: every kernel takes both addresses and the count, and what `Kernel` was made with; the rest by the contract.
+        unsafe { entered.launch(stream, &function, (blocks, THREADS), &mut parameters) }
+            .map_err(|error| of_kernel(error, kernel.name))
+    }
+
+    fn function(&self, entered: &Entered, name: &'static str) -> Result<Function> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = kept.get(name) {
+            return Ok(*function);
+        }
+        let Texts { head, by_name } = texts();
+        let text = by_name.get(name).copied().unwrap_or_default();
+        let (Ok(ptx), Ok(named)) = (CString::new(format!("{head}{ENTRY}{text}")), CString::new(name)) else {
+            return Err(Error::Device(format!("the text of kernel {name} has a zero byte")));
+        };
+        let function = entered.function(&ptx, &named).map_err(|error| of_kernel(error, name))?;
+        kept.insert(name, function);
+        Ok(function)
+    }
+}
+
+fn of_kernel(error: Error, name: &str) -> Error {
+    match error {
+        Error::Device(cause) => Error::Device(format!("kernel {name}: {cause}")),
+        other => other,
+    }
+}
