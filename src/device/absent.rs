@@ -15,7 +15,7 @@ pub fn cuda_devices() -> u32 {
 }
 
 /// The bytes of a staging buffer.
-pub const PIECE: usize = 4 << 20;
+pub(crate) const PIECE: usize = 4 << 20;
 
 pub(crate) fn release_staging() -> usize {
     0
@@ -124,21 +124,26 @@ impl Kernel {
 
 /// Memory of a device while it is written.
 #[derive(Debug)]
-pub struct Upload(Infallible);
+pub(crate) struct Upload(Infallible);
 
 impl Upload {
     /// An error.
-    pub fn new(memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
+    pub(crate) fn new(memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
         memories.into_iter().next().map_or_else(|| DeviceMemory::new(0, 0), Ok).map(|none| Self(none.0))
     }
 
     /// Writes some of it.
-    pub fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+    pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// Whether a kernel can be run.
+    pub(crate) fn can_run(&self, _kernel: &Kernel) -> bool {
         match self.0 {}
     }
 
     /// The memories.
-    pub fn finish(self) -> Result<Vec<DeviceMemory>> {
+    pub(crate) fn finish(self) -> Result<Vec<DeviceMemory>> {
         match self.0 {}
     }
 }

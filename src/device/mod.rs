@@ -26,8 +26,8 @@ mod cuda;
 mod cuda;
 
 use cuda::reach;
-pub use cuda::{DeviceMemory, PIECE, Upload, cuda_devices};
-pub(crate) use cuda::{Kernel, release_staging};
+pub use cuda::{DeviceMemory, cuda_devices};
+pub(crate) use cuda::{Kernel, PIECE, Upload, release_staging};
 
 /// One device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,16 +41,18 @@ pub enum Device {
 }
 
 /// Bytes of a staging buffer, and their place on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+#[derive(Debug, Clone)]
+pub(crate) struct Span {
     /// Where they begin in the staging buffer.
-    pub from: usize,
+    pub(crate) from: usize,
     /// How many.
-    pub len: usize,
+    pub(crate) len: usize,
     /// The number of the memory that they go to…
-    pub memory: usize,
+    pub(crate) memory: usize,
     /// … and where they begin there.
-    pub at: usize,
+    pub(crate) at: usize,
+    /// What makes of them what goes there, and of how many elements or blocks; none, where they go as they are.
+    pub(crate) kernel: Option<(Kernel, usize)>,
 }
 
 impl Device {

@@ -37,6 +37,11 @@ pub(super) trait Room: Default + Send {
     fn staged(&self) -> usize {
         0
     }
+    /// Whether it takes bytes as they are in the file and converts them itself; if so, it does from now on.
+    fn takes_raw(&mut self, conversion: Conversion) -> bool {
+        let _ = conversion;
+        false
+    }
 }
 
 impl Room for &mut [u8] {
@@ -104,12 +109,13 @@ impl Run {
     /// The run as jobs; small ones join the job before them.
     pub(super) fn jobs<'a, R: Room>(&'a self, room: R, sizes: Sizes, jobs: &mut Vec<Job<'a, R>>) {
         let (unit_in, unit_out) = self.conversion.unit();
-        let plain = self.conversion == Conversion::Nothing && self.cut.is_none();
-        let most = if plain { sizes.read } else { sizes.converted };
-        let most = most.min((sizes.written / unit_out).saturating_mul(unit_in));
-        let stream = room.len() >= STREAM_FROM;
-        let (file, conversion) = (self.file, self.conversion);
         let mut rest = room;
+        let raw = rest.takes_raw(self.conversion);
+        let (file, conversion) = (self.file, if raw { Conversion::Nothing } else { self.conversion });
+        let plain = conversion == Conversion::Nothing && self.cut.is_none();
+        let most = if plain { sizes.read } else { sizes.converted };
+        let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
+        let stream = rest.len() >= STREAM_FROM;
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
@@ -145,6 +151,7 @@ impl Run {
         let step = (most / unit_in).max(1) * unit_in;
         // What is read as it stands begins at whole pages but for the first: those can be read past the page cache to where they go.
         let mut next = if plain { step - (self.offset % step as u64) as usize } else { step };
+        next = (next / unit_in).max(1) * unit_in;
         let mut start = 0;
         while start < self.len as usize {
             let len = next.min(self.len as usize - start);

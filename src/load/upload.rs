@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicU64;
 use super::direct::Reader;
 use super::job::{Job, Room};
 use super::layout::{Destination, Layout, Way};
+use super::wanted::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
-use crate::device::{DeviceMemory, PIECE, Span, Upload};
+use crate::device::{DeviceMemory, Kernel, PIECE, Span, Upload};
 use crate::error::{Error, Result};
 use crate::memory::{DIRECT_ALIGN, Storage};
 use crate::text;
@@ -20,16 +21,33 @@ pub(super) const DEVICE_ALIGN: usize = 256;
 /// From this size on, bytes lie in a staging buffer as far from a page as in their file, so that they can be read there past the page cache.
 const PAGES_FROM: usize = 64 << 10;
 
+/// Tensors of at least so many bytes are converted on the device; smaller ones on the way, as a copy of many is cheaper than a kernel for each.
+const KERNEL_FROM: usize = 64 << 10;
+
+/// Kernels that the devices of a load can run.
+type Kernels = [(Conversion, Kernel)];
+
 /// Bytes of the memory of a device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place<'k> {
     /// The number of the memory.
     memory: usize,
     at: usize,
     len: usize,
+    kernels: &'k Kernels,
+    /// The one that writes it, of bytes as they are in the file.
+    kernel: Option<(Conversion, &'k Kernel)>,
 }
 
-impl Room for Place {
+impl Place<'_> {
+    /// The bytes of the staging buffer that it is made of.
+    fn raw(&self) -> usize {
+        let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
+        self.len / unit_out * unit_in
+    }
+}
+
+impl Room for Place<'_> {
     fn len(&self) -> usize {
         self.len
     }
@@ -40,8 +58,14 @@ impl Room for Place {
 
     fn staged(&self) -> usize {
         // Before a piece lie what fills up to its place, and, where it is large, to its place in a page.
-        let before = if self.len < PAGES_FROM { 2 * DEVICE_ALIGN } else { 2 * DIRECT_ALIGN };
-        if self.len == 0 { 0 } else { self.len + before }
+        let before = if self.raw() < PAGES_FROM { 2 * DEVICE_ALIGN } else { 2 * DIRECT_ALIGN };
+        if self.len == 0 { 0 } else { self.raw() + before }
+    }
+
+    fn takes_raw(&mut self, conversion: Conversion) -> bool {
+        let known = self.kernels.iter().find(|(known, _)| *known == conversion);
+        self.kernel = known.filter(|_| self.len >= KERNEL_FROM).map(|(_, kernel)| (conversion, kernel));
+        self.kernel.is_some()
     }
 }
 
@@ -61,10 +85,12 @@ impl Layout {
             memories.push(made.map_err(|error| self.no_room(checkpoint, number, error))?);
             interrupt()?;
         }
-        let places = self.arenas.iter().map(|arena| arena.len).enumerate();
-        let places = places.map(|(memory, len)| (Destination::Arena(memory), (0, Place { memory, at: 0, len })));
-        let jobs = self.jobs(places.collect());
         let upload = Upload::new(memories, self.pinned)?;
+        let kernels = self.kernels(&upload);
+        let places = self.arenas.iter().map(|arena| arena.len).enumerate();
+        let whole = |(memory, len)| Place { memory, at: 0, len, kernels: &kernels, kernel: None };
+        let places = places.map(|arena| (Destination::Arena(arena.0), (0, whole(arena))));
+        let jobs = self.jobs(places.collect());
         self.run_jobs(
             checkpoint,
             jobs,
@@ -79,6 +105,22 @@ impl Layout {
             interrupt,
         )?;
         Ok(upload.finish()?.into_iter().map(Storage::on_device).collect())
+    }
+
+    /// The kernels for what is converted. A device that cannot run one leaves that to the CPU.
+    fn kernels(&self, upload: &Upload) -> Vec<(Conversion, Kernel)> {
+        let mut kernels: Vec<(Conversion, Option<Kernel>)> = Vec::new();
+        for run in &self.runs {
+            if kernels.iter().all(|(known, _)| *known != run.conversion) {
+                let kernel = match run.conversion {
+                    Conversion::Nothing => None,
+                    Conversion::Cast { from, to } => Kernel::cast(from, to, false),
+                    Conversion::Decode { encoding, to } => Kernel::dequantize(encoding, to),
+                };
+                kernels.push((run.conversion, kernel.filter(|kernel| upload.can_run(kernel))));
+            }
+        }
+        kernels.into_iter().filter_map(|(conversion, kernel)| Some((conversion, kernel?))).collect()
     }
 
     /// The error for an arena that there is no memory for, with the largest of the tensors that were to lie in it.
@@ -104,19 +146,24 @@ impl Layout {
 }
 
 /// The jobs with room in a staging buffer, and what is to be copied from there to where. What lies together on the device does so here.
-fn staged<'a>(jobs: Vec<Job<'a, Place>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, Vec<Span>) {
-    let mut places: Vec<(Place, u64, usize)> = Vec::new();
+fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, Vec<Span>) {
+    let mut places: Vec<(Place<'_>, u64, usize)> = Vec::new();
     for (offset, place) in jobs.iter().flat_map(Job::places) {
         places.push((place, offset, places.len()));
     }
-    places.sort_unstable();
+    places.sort_unstable_by_key(|(place, _, number)| (place.memory, place.at, *number));
     let (mut spans, size): (Vec<Span>, usize) = (Vec::new(), bytes.len());
     let mut rooms: Vec<&mut [u8]> = Vec::new();
     rooms.resize_with(places.len(), Default::default);
     let (mut rest, mut end) = (bytes, 0_usize);
-    for (Place { memory, at, len }, offset, number) in places {
+    for (place, offset, number) in places {
+        let (Place { memory, at, kernel, .. }, len) = (place, place.raw());
         let start = match spans.last_mut() {
-            Some(last) if last.memory == memory && at - (last.at + last.len) < DEVICE_ALIGN => {
+            Some(last)
+                if last.memory == memory
+                    && (last.kernel.is_none() && kernel.is_none())
+                    && at - (last.at + last.len) < DEVICE_ALIGN =>
+            {
                 let start = last.from + (at - last.at);
                 last.len = at + len - last.at;
                 start
@@ -126,7 +173,8 @@ fn staged<'a>(jobs: Vec<Job<'a, Place>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, 
                 let paged = end.next_multiple_of(DIRECT_ALIGN) + in_page;
                 let from =
                     if len >= PAGES_FROM && paged + len <= size { paged } else { end.next_multiple_of(DEVICE_ALIGN) };
-                spans.push(Span { from, len, memory, at });
+                let kernel = kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
+                spans.push(Span { from, len, memory, at, kernel });
                 from
             }
         };
@@ -157,7 +205,6 @@ pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
 mod tests {
     use super::super::job::Sizes;
     use super::super::layout::Run;
-    use super::super::wanted::Conversion;
     use super::*;
     use crate::dtype::DType;
 
@@ -169,11 +216,11 @@ mod tests {
         Run { file: 0, offset, len, cut: None, conversion, room, to: Destination::Arena(arena), at }
     }
 
-    fn jobs(runs: &[Run]) -> Vec<Job<'_, Place>> {
+    fn jobs(runs: &[Run]) -> Vec<Job<'_, Place<'_>>> {
         let mut jobs = Vec::new();
         for run in runs {
             let Destination::Arena(memory) = run.to else { continue };
-            run.jobs(Place { memory, at: run.at, len: run.room }, SIZES, &mut jobs);
+            run.jobs(Place { memory, at: run.at, len: run.room, ..Place::default() }, SIZES, &mut jobs);
         }
         jobs
     }
@@ -189,7 +236,8 @@ mod tests {
         let (jobs, spans) = staged(jobs, &mut bytes);
         let len = 499 * DEVICE_ALIGN + 10;
         let second = len.next_multiple_of(DEVICE_ALIGN);
-        assert_eq!(spans, [Span { from: 0, len, memory: 0, at: 0 }, Span { from: second, len, memory: 1, at: 0 }]);
+        let places: Vec<_> = spans.iter().map(|span| (span.from, span.len, span.memory, span.at)).collect();
+        assert_eq!(places, [(0, len, 0, 0), (second, len, 1, 0)]);
         assert_eq!(jobs[0].pieces.len(), 1000);
     }
 

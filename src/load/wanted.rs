@@ -53,6 +53,15 @@ impl Conversion {
         }
     }
 
+    /// The elements, or packed blocks, that so many bytes before it are.
+    pub(super) fn count(self, bytes: usize) -> usize {
+        match self {
+            Self::Nothing => bytes,
+            Self::Cast { from, .. } => bytes * 8 / from.bits(),
+            Self::Decode { encoding, .. } => bytes / encoding.bytes_per_block(),
+        }
+    }
+
     /// Converts whole units. `scratch` is memory for what stands between; it may hold anything.
     pub(super) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
         let options = CastOptions { saturate: false, stream };

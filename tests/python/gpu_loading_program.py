@@ -292,6 +292,56 @@ def bytes_read() -> int:
     return int(counted["read_bytes"])
 
 
+def the_bus_carries_the_small_form(folder: Path, models: Path) -> None:
+    path = folder / "wide.safetensors"
+    save_file({"w": np.arange(4 << 20, dtype=np.float32).reshape(2048, 2048).view(np.float16), "b": np.ones(7)}, path)
+    for file, options, widest in [
+        (path, {"dtype": "float32"}, path.stat().st_size),
+        (path, {"dtype": {"w": "float32"}, "backend": "direct"}, path.stat().st_size),
+        (models / "smollm2-135m.Q4_1.gguf", {"dtype": "bfloat16"}, (models / "smollm2-135m.Q4_1.gguf").stat().st_size),
+    ]:
+        weights = load_weights(file)
+        expected = weights.load(copy=True, **options)
+        before, ran = counters()["bytes_to_device"], more_counters()["kernels"]
+        there = weights.load(device="cuda:0", **options)
+        for name, tensor in expected.items():
+            assert same(there[name].to("cpu"), tensor), (name, options)
+        copied = counters()["bytes_to_device"] - before
+        assert copied < 1.05 * widest, f"{copied} of {widest}: the bytes of the file, and small tensors"
+        assert more_counters()["kernels"] > ran
+        del there
+    path.unlink()
+    assert nothing_is_left()
+
+
+def a_kernel_that_fails_is_an_error_and_one_that_cannot_be_compiled_is_not(folder: Path, _: Path) -> None:
+    path = folder / "wide.safetensors"
+    save_file({"w": np.arange(8 << 20, dtype=np.float16).reshape(4096, 2048)}, path)
+    weights = load_weights(path)
+    expected = weights.load(dtype="float32")["w"]
+    assert driver().fake_cuda_fail(b"cuModuleLoadData", ctypes.c_uint64(1), 222) == 0
+    assert same(weights.load(device="cuda", dtype="float32")["w"].to("cpu"), expected)
+    assert more_counters()["kernels"] == 0, "this device has no kernels: the CPU converts"
+    for at in (1, 3):
+        assert driver().fake_cuda_fail(b"cuLaunchKernel", ctypes.c_uint64(at), 701) == 0
+        message = refused(lambda: weights.load(device="cuda", dtype="float32"))
+        assert "kernel cast_f16_f32: cuLaunchKernel on gpu:0 failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in message
+        assert nothing_is_left()
+    assert same(weights.load(device="cuda", dtype="float32")["w"].to("cpu"), expected)
+    path.unlink()
+    assert nothing_is_left()
+
+
+def more_counters() -> dict[str, int]:
+    """What the stand-in counts beside what is alive."""
+    names = (
+        "most_device_bytes most_pinned_bytes registered_bytes bytes_to_host copies_to_device kernels modules unfinished"
+    )
+    values = (ctypes.c_uint64 * len(names.split()))()
+    assert driver().fake_cuda_more_counters(values) == 0
+    return dict(zip(names.split(), values, strict=True))
+
+
 def threads_load_to_two_devices(folder: Path, _: Path) -> None:
     path = large(folder, 60)
     expected = load_weights(path).load(copy=True)

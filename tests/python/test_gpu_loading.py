@@ -26,6 +26,8 @@ PROMISES: dict[str, dict[str, str]] = {
     "a_file_that_is_truncated_during_the_load_is_an_error": SLOW,
     "ctrl_c_ends_a_load_and_frees_what_it_had": {"FAKE_CUDA_GBPS": "1"},
     "progress_tells_and_ends": {},
+    "the_bus_carries_the_small_form": {},
+    "a_kernel_that_fails_is_an_error_and_one_that_cannot_be_compiled_is_not": {},
     "threads_load_to_two_devices": {},
     "a_rank_has_its_part_on_its_device": {},
     "what_two_ranks_have_is_read_once": {},

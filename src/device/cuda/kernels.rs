@@ -144,6 +144,11 @@ impl Kernels {
             .map_err(|error| of_kernel(error, kernel.name))
     }
 
+    /// Compiles a kernel, so that its first launch does not wait for that.
+    pub(super) fn compile(&self, entered: &Entered, kernel: &Kernel) -> Result<()> {
+        self.function(entered, kernel.name).map(drop)
+    }
+
     fn function(&self, entered: &Entered, name: &'static str) -> Result<Function> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = kept.get(name) {

@@ -110,7 +110,7 @@ impl DeviceMemory {
         mut make: impl FnMut(usize, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let (Some(ready), None, on) = (&self.ready, &self.lender, self.on) else { return Ok(()) };
-        let (entered, upload) = (on.enter()?, &on.uploads[0]);
+        let (entered, upload) = (on.enter()?, &on.uploads[0].stream);
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);
             let mut block = STAGING.take(on)?;

@@ -6,20 +6,22 @@ mod memory;
 mod staging;
 mod upload;
 
+use std::sync::PoisonError;
+
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
-use driver::{Context, Entered, Started, Stream, start};
+use driver::{Address, Context, Entered, Started, Stream, start};
 use kernels::Kernels;
 use staging::STAGING;
 
 use crate::error::{Error, Result};
-use crate::sync::process;
+use crate::sync::{Mutex, process};
 
 pub(crate) use kernels::Kernel;
 pub use memory::DeviceMemory;
-pub use staging::PIECE;
-pub use upload::Upload;
+pub(crate) use staging::PIECE;
+pub(crate) use upload::Upload;
 
 /// The driver, once it was started.
 struct Driver {
@@ -36,12 +38,41 @@ pub(super) struct Cuda {
     process: u32,
     /// For copies to the device. They go to new memory, so they wait for nothing that others do. Two, so that one copy begins while another
     /// ends.
-    uploads: [Stream; 2],
+    uploads: [Lane; 2],
     /// For copies from the device: after what was asked of the default stream, which may write there.
     download: Stream,
     /// For kernels on tensors that are there: after what was asked of the default stream, too.
     compute: Stream,
     kernels: Kernels,
+}
+
+/// A stream for copies to the device, and room there for what a kernel behind them converts.
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    /// [`PIECE`] bytes, once they were needed: locked by whoever asks the stream to write them and then to read them.
+    scratch: Mutex<Option<Address>>,
+}
+
+impl Lane {
+    /// Asks the stream for work that may use the room, and for nothing else between.
+    fn with_scratch<T>(&self, entered: &Entered, ask: impl FnOnce(&Stream, Address) -> Result<T>) -> Result<T> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = match *scratch {
+            Some(room) => room,
+            None => *scratch.insert(entered.alloc(PIECE)?),
+        };
+        ask(&self.stream, room)
+    }
+
+    /// Frees the room, when nothing uses it any more.
+    fn release(&self, entered: &Entered) {
+        if let Some(room) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = entered.drain(&self.stream);
+            // SAFETY: made by `alloc`, forgotten above, and used on this stream alone, which has nothing more to do.
+            let _ = unsafe { entered.free(room) };
+        }
+    }
 }
 
 static DRIVER: OnceBox<Driver> = OnceBox::new();
@@ -76,10 +107,16 @@ pub(super) fn reach(index: u32) -> std::result::Result<&'static Cuda, String> {
     device.get_or_try_init(|| Cuda::new(driver.started, index)).map_err(|error| error.to_string())
 }
 
-/// Frees the pinned host memory that is kept for the next copy; returns how many bytes that were.
+/// Frees the pinned host memory that is kept for the next copy, and memory of devices for what they convert; returns how many bytes of host
+/// memory that were.
 pub(crate) fn release_staging() -> usize {
-    let is_ours = DRIVER.get().is_some_and(|driver| driver.process == process());
-    if is_ours { STAGING.release() } else { 0 }
+    let Some(driver) = DRIVER.get().filter(|driver| driver.process == process()) else { return 0 };
+    for cuda in driver.devices.iter().filter_map(OnceCell::get) {
+        if let Ok(entered) = cuda.enter() {
+            cuda.uploads.iter().for_each(|lane| lane.release(&entered));
+        }
+    }
+    STAGING.release()
 }
 
 /// What the driver started does not survive a fork.
@@ -90,7 +127,8 @@ impl Cuda {
     fn new(started: Started, index: u32) -> Result<Self> {
         let context = Context::retain(started, index)?;
         let entered = context.enter()?;
-        let uploads = [entered.stream(true)?, entered.stream(true)?];
+        let lane = || Ok::<_, Error>(Lane { stream: entered.stream(true)?, scratch: Mutex::default() });
+        let uploads = [lane()?, lane()?];
         let (download, compute) = (entered.stream(false)?, entered.stream(false)?);
         drop(entered);
         let kernels = Kernels::default();

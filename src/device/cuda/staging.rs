@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The bytes of a block: enough that a copy takes far longer than asking for it does.
-pub const PIECE: usize = 4 << 20;
+pub(crate) const PIECE: usize = 4 << 20;
 /// How many blocks are kept, if no load needed more.
 const KEPT: usize = 4;
 
