@@ -325,7 +325,7 @@ def a_kernel_that_fails_is_an_error_and_one_that_cannot_be_compiled_is_not(folde
     for at in (1, 3):
         assert driver().fake_cuda_fail(b"cuLaunchKernel", ctypes.c_uint64(at), 701) == 0
         message = refused(lambda: weights.load(device="cuda", dtype="float32"))
-        assert "kernel cast_f16_f32: cuLaunchKernel on gpu:0 failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in message
+        assert message.startswith("kernel cast_f16_f32: cuLaunchKernel on gpu:0 failed: "), message
         assert nothing_is_left()
     assert same(weights.load(device="cuda", dtype="float32")["w"].to("cpu"), expected)
     path.unlink()
