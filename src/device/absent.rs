@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use super::{Device, Span};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
+use crate::source::SharedPages;
 use crate::workers::Interrupt;
 
 /// How many NVIDIA devices this process can use: none.
@@ -134,6 +136,16 @@ impl Upload {
 
     /// Writes some of it.
     pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+        match self.0 {}
+    }
+
+    /// Whether pages can be pinned.
+    pub(crate) fn can_register(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// Writes some of it from pages of a file.
+    pub(crate) fn write_from(&self, _pages: SharedPages, _spans: &[Span]) -> Result<Option<Duration>> {
         match self.0 {}
     }
 

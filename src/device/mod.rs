@@ -4,6 +4,8 @@
 //! cuda/driver.rs   the calls into libcuda, each with an error that says what failed; the only file that makes them
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
+//! cuda/registered.rs  pages of a file that are pinned where the page cache has them, and copied from there
+//! cuda/uses.rs     what devices still do with either of them
 //! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
 //! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
 //! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does

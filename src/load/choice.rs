@@ -39,6 +39,17 @@ pub struct LoadOptions {
     pub max_host_bytes: Option<u64>,
 }
 
+/// Whether pages of files are pinned for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Registering {
+    /// They are not.
+    No,
+    /// Some are, and all others if that is faster.
+    Tried,
+    /// All that can be.
+    Asked,
+}
+
 /// What was chosen.
 #[derive(Debug, Clone)]
 pub struct Choice {
@@ -52,6 +63,8 @@ pub struct Choice {
     pub direct_threads: usize,
     /// Whether pages of views are brought into memory.
     pub fetch: bool,
+    /// Whether a device copies from pages of the page cache that are pinned, and not from staging buffers.
+    pub(super) registering: Registering,
     /// Why.
     pub reason: String,
 }
@@ -59,6 +72,8 @@ pub struct Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.backend {
+            Backend::Read if self.registering == Registering::Asked => "mmap",
+            Backend::Read if self.registering == Registering::Tried => "read or mmap",
             Backend::Auto => "read or direct",
             Backend::Map => "mmap",
             Backend::Read => "read",
@@ -85,7 +100,14 @@ impl Choice {
         let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
         // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
-        let few = has_rings() && wanted.iter().all(|one| one.device == Device::Cpu);
+        let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        let registering = match asked {
+            _ if to_host => Registering::No,
+            Backend::Map => Registering::Asked,
+            Backend::Auto if !cold => Registering::Tried,
+            _ => Registering::No,
+        };
+        let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
             (true, Some(_)) => many(FROM_NETWORK),
@@ -95,7 +117,8 @@ impl Choice {
         let chosen = |backend, fetch, reason: String| {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
-            Ok(Self { backend, cold, threads, direct_threads, fetch, reason })
+            let registering = if backend == Backend::Read { registering } else { Registering::No };
+            Ok(Self { backend, cold, threads, direct_threads, fetch, registering, reason })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };

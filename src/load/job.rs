@@ -207,6 +207,11 @@ impl<'a, R: Copy> Job<'a, R> {
         self.pieces.iter().map(|piece| (piece.offset, piece.out))
     }
 
+    /// Whether all its bytes go to their places as they come.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
+    }
+
     /// The same work with room in memory for each piece.
     pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
         let pieces = self.pieces.into_iter().zip(rooms);

@@ -16,6 +16,7 @@ mod layout;
 mod placement;
 mod plan;
 mod prefetch;
+mod registering;
 mod slice;
 mod stream;
 mod upload;

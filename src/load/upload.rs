@@ -3,10 +3,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
+use super::choice::Registering;
 use super::direct::Reader;
 use super::job::{Job, Room};
 use super::layout::{Destination, Layout, Way};
+use super::registering::{self, Ways};
 use super::wanted::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
@@ -36,14 +39,21 @@ pub(super) struct Place<'k> {
     len: usize,
     kernels: &'k Kernels,
     /// The one that writes it, of bytes as they are in the file.
-    kernel: Option<(Conversion, &'k Kernel)>,
+    pub(super) kernel: Option<(Conversion, &'k Kernel)>,
 }
 
 impl Place<'_> {
     /// The bytes of the staging buffer that it is made of.
-    fn raw(&self) -> usize {
+    pub(super) fn raw(&self) -> usize {
         let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
         self.len / unit_out * unit_in
+    }
+
+    /// What goes there from byte `from` of pinned memory on.
+    pub(super) fn span(&self, from: usize) -> Span {
+        let (Self { memory, at, .. }, len) = (*self, self.raw());
+        let kernel = self.kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
+        Span { from, len, memory, at, kernel }
     }
 }
 
@@ -87,6 +97,7 @@ impl Layout {
         }
         let upload = Upload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
+        let ways = Ways::new(if upload.can_register() { self.choice.registering } else { Registering::No });
         let places = self.arenas.iter().map(|arena| arena.len).enumerate();
         let whole = |(memory, len)| Place { memory, at: 0, len, kernels: &kernels, kernel: None };
         let places = places.map(|arena| (Destination::Arena(arena.0), (0, whole(arena))));
@@ -95,9 +106,22 @@ impl Layout {
             checkpoint,
             jobs,
             |jobs, reader: &mut Reader, direct, interrupt| {
+                let size = jobs.iter().map(|job| job.extent.len).sum();
+                if !direct
+                    && ways.registers_next()
+                    && let Some((pages, spans)) = registering::pages(checkpoint, &jobs)
+                {
+                    if let Some(took) = upload.write_from(pages, &spans)? {
+                        ways.registered(size, took);
+                        return Ok(());
+                    }
+                    ways.refuse();
+                }
                 upload.write(|bytes| {
+                    let begun = Instant::now();
                     let (jobs, spans) = staged(jobs, bytes);
                     reader.bring(checkpoint, jobs, direct, interrupt)?;
+                    ways.staged(size, begun.elapsed());
                     Ok(spans)
                 })
             },
@@ -173,8 +197,7 @@ fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a
                 let paged = end.next_multiple_of(DIRECT_ALIGN) + in_page;
                 let from =
                     if len >= PAGES_FROM && paged + len <= size { paged } else { end.next_multiple_of(DEVICE_ALIGN) };
-                let kernel = kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
-                spans.push(Span { from, len, memory, at, kernel });
+                spans.push(place.span(from));
                 from
             }
         };

@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 
 #[cfg(target_os = "linux")]
 use super::{Filesystem, direct, page_cache};
-use super::{Part, Source, no_memory};
+use super::{Part, SharedPages, Source, no_memory};
 use crate::error::{Error, Fault, Result};
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;
@@ -197,6 +197,10 @@ impl Source for LocalFile {
             .mapping
             .get_or_init(|| Box::new(self.with_file(|file| self.map(file)).map_err(|error| error.to_string())));
         made.as_ref().map_err(String::as_str)
+    }
+
+    fn shared_pages(&self, offset: u64, len: usize) -> Option<SharedPages> {
+        self.with_file(|file| Ok(SharedPages::of(file, offset, len))).ok().flatten()
     }
 
     fn is_mapped(&self) -> bool {

@@ -7,6 +7,7 @@ pub mod direct;
 mod file;
 #[cfg(target_os = "linux")]
 mod page_cache;
+mod shared_pages;
 
 use std::fmt;
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 pub use bytes::InMemory;
 pub use file::LocalFile;
+pub use shared_pages::SharedPages;
 
 use crate::error::{Error, Result};
 use crate::memory::{Block, Origin, Storage};
@@ -97,6 +99,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// All bytes as private memory of this process, without reading them; or why that cannot be.
     fn mapping(&self) -> Result<&Arc<Storage>, &str> {
         Err("only files are mapped")
+    }
+
+    /// Some bytes as pages of the page cache, which nobody can write to through it; `None` where there are none.
+    fn shared_pages(&self, offset: u64, len: usize) -> Option<SharedPages> {
+        let _ = (offset, len);
+        None
     }
 
     /// Whether it is mapped already.

@@ -286,10 +286,10 @@ def what_two_ranks_have_is_read_once(folder: Path, _: Path) -> None:
     assert nothing_is_left()
 
 
-def bytes_read() -> int:
-    """What this process read from disks; nothing, where files lie in memory."""
+def bytes_read(how: str = "read_bytes") -> int:
+    """What this process read from disks, nothing where files lie in memory; or, as `rchar`, by calls, wherever from."""
     counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counted["read_bytes"])
+    return int(counted[how])
 
 
 def the_bus_carries_the_small_form(folder: Path, models: Path) -> None:
@@ -340,6 +340,45 @@ def more_counters() -> dict[str, int]:
     values = (ctypes.c_uint64 * len(names.split()))()
     assert driver().fake_cuda_more_counters(values) == 0
     return dict(zip(names.split(), values, strict=True))
+
+
+def pages_of_the_page_cache_are_pinned_where_that_is_asked_for(folder: Path, _: Path) -> None:
+    path = large(folder, 60)
+    weights = load_weights(path)
+    layers = [name for name in weights.load() if name.endswith("weight")]
+    expected = weights.load(layers, copy=True)
+    for options in [{}, {"dtype": {"*": "float32"}}]:
+        wanted = weights.load(layers, copy=True, **options)
+        before = bytes_read("rchar")
+        there = weights.load(layers, device="cuda", backend="mmap", **options)
+        assert bytes_read("rchar") - before < 1 << 20, "the ends of tensors alone are read to a staging buffer"
+        assert more_counters()["registered_bytes"] == 0
+        assert all(same(there[name].to("cpu"), tensor) for name, tensor in wanted.items())
+        release_memory()
+    assert "mmap, " in weights.plan(device="cuda", backend="mmap").how
+    assert "read or mmap, " in weights.plan(device="cuda").how
+    assert driver().fake_cuda_fail(b"cuMemHostRegister_v2", ctypes.c_uint64(2), 801) == 0
+    before = bytes_read("rchar")
+    there = weights.load(layers, device="cuda", backend="mmap")
+    assert bytes_read("rchar") - before > 50 << 20, "what cannot be pinned goes by staging buffers"
+    assert all(same(there[name].to("cpu"), tensor) for name, tensor in expected.items())
+    for call in (b"cuMemcpyHtoDAsync_v2", b"cuEventRecord"):
+        assert driver().fake_cuda_fail(call, ctypes.c_uint64(5), 999) == 0
+        refused(lambda: weights.load(layers, device="cuda", backend="mmap"))
+    del there
+    path.unlink()
+    assert nothing_is_left()
+    assert more_counters()["registered_bytes"] == 0
+
+
+def pages_are_not_pinned_where_that_would_gain_nothing(folder: Path, _: Path) -> None:
+    path = large(folder, 60)
+    weights = load_weights(path)
+    layers = [name for name in weights.load() if name.endswith("weight")]
+    before = bytes_read("rchar")
+    weights.load(layers, device="cuda", backend="mmap")
+    assert bytes_read("rchar") - before > 50 << 20
+    path.unlink()
 
 
 def threads_load_to_two_devices(folder: Path, _: Path) -> None:

@@ -28,6 +28,8 @@ PROMISES: dict[str, dict[str, str]] = {
     "progress_tells_and_ends": {},
     "the_bus_carries_the_small_form": {},
     "a_kernel_that_fails_is_an_error_and_one_that_cannot_be_compiled_is_not": {},
+    "pages_of_the_page_cache_are_pinned_where_that_is_asked_for": {},
+    "pages_are_not_pinned_where_that_would_gain_nothing": {"FAKE_CUDA_ATTRIBUTES": "100=1"},
     "threads_load_to_two_devices": {},
     "a_rank_has_its_part_on_its_device": {},
     "what_two_ranks_have_is_read_once": {},

@@ -116,7 +116,7 @@ impl DeviceMemory {
             let mut block = STAGING.take(on)?;
             make(start, &mut block.bytes()?[..len])?;
             // SAFETY: the bytes lie in this memory, which `self` has for itself, and frees when `ready` has come.
-            unsafe { block.send(on, &entered, upload, [(0, len, self.address + start as u64)]) }?;
+            unsafe { block.send((on, &entered, upload), [(0, len, self.address + start as u64)]) }?;
             STAGING.give(block);
             entered.record(ready, upload).inspect_err(|_| {
                 let _ = entered.drain(upload); // nothing may write there when the memory is freed
@@ -180,7 +180,7 @@ impl DeviceMemory {
             let mut block = STAGING.take(on)?;
             let from = self.address + (start + number * PIECE) as u64;
             // SAFETY: the bytes are in this memory, which `self` keeps until they are here: `before` is waited for when it is dropped.
-            unsafe { block.fetch(on, &entered, &on.download, from, out.len()) }?;
+            unsafe { block.fetch((on, &entered, &on.download), from, out.len()) }?;
             before.replace((block, out)).map_or(Ok(()), arrived)?;
         }
         before.map_or(Ok(()), arrived)

@@ -3,8 +3,10 @@
 mod driver;
 mod kernels;
 mod memory;
+mod registered;
 mod staging;
 mod upload;
+mod uses;
 
 use std::sync::PoisonError;
 

@@ -4,11 +4,13 @@
 //! go round in a ring: a copy goes on in one while the next is filled. They belong to no device: the parts of one may go to several.
 
 use std::collections::VecDeque;
-use std::ptr::{self, NonNull};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use super::Cuda;
-use super::driver::{Address, Entered, Event, Stream};
+use super::driver::{Address, Entered, Stream};
+use super::uses::Uses;
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -80,8 +82,7 @@ pub(super) struct HostBlock {
     /// The device in whose context it was made.
     on: &'static Cuda,
     start: NonNull<u8>,
-    /// For each device that copied from or to it, what comes when its last copy is done.
-    done: Vec<(&'static Cuda, Event)>,
+    uses: ManuallyDrop<Uses>,
 }
 
 // SAFETY: the block owns its memory, which is not tied to a thread.
@@ -92,32 +93,24 @@ impl HostBlock {
         let start = on.enter()?.alloc_host(PIECE)?;
         // SAFETY: the memory is new and has so many bytes, which all have a value from here on.
         unsafe { start.write_bytes(0, PIECE) };
-        Ok(Self { on, start, done: Vec::new() })
+        Ok(Self { on, start, uses: ManuallyDrop::default() })
     }
 
     /// The block, once all devices are done with it; none if one of the others failed, which is no matter of `devices`.
     pub(super) fn settled(self, devices: &[&'static Cuda]) -> Result<Option<Self>> {
-        for (on, done) in &self.done {
-            match on.enter().and_then(|entered| entered.wait(done)) {
-                Err(error) if devices.iter().any(|device| ptr::eq(*device, *on)) => return Err(error),
-                Err(_) => return Ok(None),
-                Ok(()) => {}
-            }
-        }
-        Ok(Some(self))
+        Ok(self.uses.wait_for(devices)?.then_some(self))
     }
 
     /// The bytes, once the devices are done with them.
     pub(super) fn bytes(&mut self) -> Result<&mut [u8]> {
-        self.done.iter().try_for_each(|(on, done)| on.enter()?.wait(done))?;
+        self.uses.wait()?;
         // SAFETY: the block owns so many bytes, which have a value; the devices are done with them, and `self` is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), PIECE) })
     }
 
     /// Whether the devices are done with it. An error comes when it is waited for.
     pub(super) fn is_free(&self) -> bool {
-        let has_come = |(on, done): &(&'static Cuda, Event)| on.enter().and_then(|entered| entered.has_come(done));
-        self.done.iter().all(|one| has_come(one).unwrap_or(true))
+        self.uses.are_over()
     }
 
     /// Asks a stream of a device to copy parts to it: where each begins here, its bytes, and where it goes.
@@ -126,20 +119,12 @@ impl HostBlock {
     /// At each place there must be so many bytes, which stay, and which nobody else uses, until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
-        on: &'static Cuda,
-        entered: &Entered,
-        stream: &Stream,
+        asked_of: (&'static Cuda, &Entered, &Stream),
         parts: impl IntoIterator<Item = (usize, usize, Address)>,
     ) -> Result<()> {
-        let start = self.start;
-        let asked = parts.into_iter().try_for_each(|(from, len, to)| {
-            assert!(from <= PIECE && len <= PIECE - from);
-            // SAFETY: by the contract; the block's bytes are not touched or freed before its event has come.
-            unsafe { entered.copy_in(stream, to, start.as_ptr().add(from), len) }
-        });
-        // Also after an error: the first copies may have been asked for.
-        let noted = self.note(on, entered, stream);
-        asked.and(noted)
+        let parts = parts.into_iter().inspect(|(from, len, _)| assert!(*from <= PIECE && *len <= PIECE - from));
+        // SAFETY: by the contract; the block has these bytes, which are not touched or freed before its uses are over.
+        unsafe { self.uses.send(asked_of, self.start, parts) }
     }
 
     /// Asks a stream of a device to copy `len` bytes of it to the first ones here.
@@ -148,44 +133,24 @@ impl HostBlock {
     /// At `from` there must be so many bytes, which stay until the copy is done.
     pub(super) unsafe fn fetch(
         &mut self,
-        on: &'static Cuda,
-        entered: &Entered,
-        stream: &Stream,
+        (on, entered, stream): (&'static Cuda, &Entered, &Stream),
         from: Address,
         len: usize,
     ) -> Result<()> {
         assert!(len <= PIECE);
-        self.bytes()?; // what went from here to a device may still be on its way
-        // SAFETY: as in `send`.
+        self.uses.wait()?; // what went from here to a device may still be on its way
+        // SAFETY: by the contract; the block has room for so many bytes, which nobody touches before its uses are over.
         let asked = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
-        let noted = self.note(on, entered, stream);
+        let noted = self.uses.note(on, entered, stream);
         asked.and(noted)
-    }
-
-    /// Notes what the stream was asked for. If that cannot be, it is waited for here.
-    fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
-        let noted = match self.done.iter().find(|(other, _)| ptr::eq(*other, on)) {
-            Some((_, done)) => entered.record(done, stream),
-            None => entered.event().and_then(|done| {
-                let recorded = entered.record(&done, stream);
-                self.done.push((on, done));
-                recorded
-            }),
-        };
-        noted.inspect_err(|_| {
-            let _ = entered.drain(stream); // if this fails, too, the device copies nothing any more
-        })
     }
 }
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        for (on, done) in &mut self.done {
-            // In a forked child there is nothing to free: the memory is the parent's.
-            let Ok(entered) = on.enter() else { return };
-            let _ = entered.wait(done);
-            entered.destroy(done);
-        }
+        // SAFETY: nobody uses it after this.
+        unsafe { ManuallyDrop::drop(&mut self.uses) }; // waits for them
+        // In a forked child there is nothing to free: the memory is the parent's.
         let Ok(entered) = self.on.enter() else { return };
         // SAFETY: made by `alloc_host`, freed only here, and the devices are done with it.
         let _ = unsafe { entered.free_host(self.start) };

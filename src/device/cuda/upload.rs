@@ -4,14 +4,18 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use super::driver::{Address, Entered, Stream};
 use super::kernels::Kernel;
 use super::memory::DeviceMemory;
+use super::registered::Registered;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, Lane};
 use crate::device::Span;
 use crate::error::Result;
-use crate::sync::{Condvar, Mutex};
+use crate::source::SharedPages;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Memory of devices while it is written. Pinned host memory is bounded; what copies still use of either is waited for before it is freed.
 #[derive(Debug)]
@@ -21,16 +25,20 @@ pub(crate) struct Upload {
     devices: Vec<&'static Cuda>,
     ring: Mutex<Ring>,
     given_back: Condvar,
-    /// Staging buffers there may be.
+    /// Staging buffers, and pieces of files that are pinned, that there may be.
     most: usize,
     /// How many were sent: streams take turns.
     sent: AtomicUsize,
 }
 
-/// Staging buffers that nobody fills, the one that was sent first in front; and how many there are in all.
+/// What a kernel reads is aligned to so many bytes.
+const KERNEL_ALIGN: usize = 256;
+
+/// Staging buffers that nobody fills, the one that was sent first in front; pages that are copied from; and how many there are of both in all.
 #[derive(Debug)]
 struct Ring {
     kept: VecDeque<HostBlock>,
+    registered: VecDeque<Registered>,
     made: usize,
 }
 
@@ -45,7 +53,7 @@ impl Upload {
         }
         let most = (pinned / PIECE).max(1);
         let kept = STAGING.take_all(most);
-        let ring = Mutex::new(Ring { made: kept.len(), kept });
+        let ring = Mutex::new(Ring { made: kept.len(), kept, registered: VecDeque::new() });
         Ok(Self { memories, devices, ring, given_back: Condvar::new(), most, sent: AtomicUsize::new(0) })
     }
 
@@ -56,40 +64,81 @@ impl Upload {
     /// If a part is not in the staging buffer, or its place not in the memory.
     pub(crate) fn write(&self, fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
         let mut block = self.take()?;
-        let written = block.bytes().and_then(fill).and_then(|spans| self.send(&mut block, &spans));
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).kept.push_back(block);
+        let written = block.bytes().and_then(fill).and_then(|spans| {
+            // SAFETY: as `send` asks for.
+            self.send(&spans, |asked_of, parts| unsafe { block.send(asked_of, parts) })
+        });
+        self.lock().kept.push_back(block);
         self.given_back.notify_one();
         written
     }
 
-    fn send(&self, block: &mut HostBlock, spans: &[Span]) -> Result<()> {
+    /// Whether pages of files can be pinned for all devices, and should be tried: not where host and device share memory or page tables, so that
+    /// pinning would move pages, or gain nothing.
+    pub(crate) fn can_register(&self) -> bool {
+        self.devices.iter().all(|on| {
+            let traits = on.context.traits;
+            traits.reads_registered && !traits.integrated && !traits.shares_page_tables
+        })
+    }
+
+    /// The same as [`Self::write`] from pages of a file, of which the parts are named: the devices copy from where they lie. Returns how long pinning
+    /// and letting go took; none, with nothing done, where the pages cannot be pinned.
+    pub(crate) fn write_from(&self, pages: SharedPages, spans: &[Span]) -> Result<Option<Duration>> {
+        let mut took = self.make_room()?;
+        let begun = Instant::now();
+        let Ok(mut registered) = Registered::new(self.devices[0], pages) else {
+            self.lose();
+            return Ok(None);
+        };
+        took += begun.elapsed();
+        // SAFETY: as `send` asks for.
+        let sent = self.send(spans, |asked_of, parts| unsafe { registered.send(asked_of, parts) });
+        self.lock().registered.push_back(registered);
+        self.given_back.notify_one();
+        sent.map(|()| Some(took))
+    }
+
+    /// Asks each device for its part of the spans.
+    ///
+    /// `copy` is called with a stream of a device, and with the parts of pinned memory that go there, each to bytes that stay until the stream is
+    /// done and that nobody else uses.
+    fn send(
+        &self,
+        spans: &[Span],
+        mut copy: impl FnMut((&'static Cuda, &Entered, &Stream), Vec<(usize, usize, Address)>) -> Result<()>,
+    ) -> Result<()> {
         let turn = self.sent.fetch_add(1, Ordering::Relaxed);
         let device = |span: &Span| self.memories[span.memory].on;
         for spans in spans.chunk_by(|a, b| ptr::eq(device(a), device(b))) {
             let (on, entered) = (device(&spans[0]), device(&spans[0]).enter()?);
             let lane = &on.uploads[turn % on.uploads.len()];
             let to = |span: &Span, len: usize| self.memories[span.memory].part(span.at, len);
+            // The bytes lie in memory that `self` has, and frees, or gives away with an event, when the streams are done.
             if spans.iter().all(|span| span.kernel.is_none()) {
                 let parts = spans.iter().map(|span| (span.from, span.len, to(span, span.len)));
-                // SAFETY: the bytes lie in memory that `self` has, and frees, or gives away with an event, when the streams are done.
-                unsafe { block.send(on, &entered, &lane.stream, parts) }?;
+                copy((on, &entered, &lane.stream), parts.collect())?;
                 continue;
             }
+            // The scratch is the closure's until it returns, and whatever uses it next does so on this stream.
             lane.with_scratch(&entered, |stream, scratch| {
-                let parts = spans.iter().map(|span| match span.kernel {
-                    Some(_) => (span.from, span.len, scratch + span.from as u64),
-                    None => (span.from, span.len, to(span, span.len)),
-                });
-                // SAFETY: as above; the scratch is this closure's until it returns, and whatever uses it next does so on this stream.
-                unsafe { block.send(on, &entered, stream, parts) }?;
+                let (mut parts, mut launches, mut room) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
                 for span in spans {
-                    let Some((kernel, count)) = &span.kernel else { continue };
+                    let Some((kernel, count)) = &span.kernel else {
+                        parts.push((span.from, span.len, to(span, span.len)));
+                        continue;
+                    };
                     let made = kernel.bytes(*count).map_or(usize::MAX, |(_, made)| made);
-                    let places = (scratch + span.from as u64, to(span, made));
-                    // SAFETY: as above; what the kernel reads was copied before it, on this stream.
-                    unsafe { on.kernels.launch(&entered, stream, kernel, places, *count) }?;
+                    parts.push((span.from, span.len, scratch + room as u64));
+                    launches.push((kernel, *count, (scratch + room as u64, to(span, made))));
+                    room += span.len.next_multiple_of(KERNEL_ALIGN);
                 }
-                Ok(())
+                assert!(room <= PIECE, "{room} bytes to convert at a time");
+                copy((on, &entered, stream), parts)?;
+                launches.into_iter().try_for_each(|(kernel, count, places)| {
+                    // SAFETY: as above; what the kernel reads was copied before it, on this stream.
+                    unsafe { on.kernels.launch(&entered, stream, kernel, places, count) }
+                })
             })?;
         }
         Ok(())
@@ -101,26 +150,57 @@ impl Upload {
         self.devices.iter().all(|on| compiled(on).is_ok())
     }
 
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece of pinned memory is no longer there.
+    fn lose(&self) {
+        self.lock().made -= 1;
+        self.given_back.notify_one();
+    }
+
+    /// Waits until there is something to take, or may be more.
+    fn wait(&self) -> MutexGuard<'_, Ring> {
+        let full = |ring: &mut Ring| ring.kept.is_empty() && ring.registered.is_empty() && ring.made >= self.most;
+        self.given_back.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A staging buffer: one that the devices are done with, a new one, or else the one that they will be done with first.
     fn take(&self) -> Result<HostBlock> {
         let new = || HostBlock::new(self.devices[0]);
-        let lost = || {
-            self.ring.lock().unwrap_or_else(PoisonError::into_inner).made -= 1;
-            self.given_back.notify_one();
-        };
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        while ring.kept.is_empty() && ring.made >= self.most {
-            ring = self.given_back.wait(ring).unwrap_or_else(PoisonError::into_inner);
-        }
-        if (ring.made >= self.most || ring.kept.front().is_some_and(HostBlock::is_free))
+        let mut ring = self.wait();
+        let full = ring.made >= self.most;
+        if (full || ring.kept.front().is_some_and(HostBlock::is_free))
             && let Some(block) = ring.kept.pop_front()
         {
             drop(ring);
-            return block.settled(&self.devices).and_then(|block| block.map_or_else(new, Ok)).inspect_err(|_| lost());
+            return block
+                .settled(&self.devices)
+                .and_then(|block| block.map_or_else(new, Ok))
+                .inspect_err(|_| self.lose());
         }
-        ring.made += 1;
+        let registered = if full { ring.registered.pop_front() } else { None };
+        ring.made += usize::from(registered.is_none());
         drop(ring);
-        new().inspect_err(|_| lost())
+        drop(registered);
+        new().inspect_err(|_| self.lose())
+    }
+
+    /// Makes room for more pages to be pinned; returns how long it took to let go of others, once the devices were done with them.
+    fn make_room(&self) -> Result<Duration> {
+        let mut ring = self.wait();
+        if ring.made < self.most {
+            ring.made += 1;
+            return Ok(Duration::ZERO);
+        }
+        let (registered, block) = match ring.registered.pop_front() {
+            Some(registered) => (Some(registered), None),
+            None => (None, ring.kept.pop_front()),
+        };
+        drop(ring);
+        drop(block);
+        registered.map_or(Ok(Duration::ZERO), Registered::end).inspect_err(|_| self.lose())
     }
 
     /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`].
@@ -155,6 +235,7 @@ impl Drop for Upload {
             }
         }
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        ring.registered.clear();
         STAGING.keep(std::mem::take(&mut ring.kept), self.most);
     }
 }

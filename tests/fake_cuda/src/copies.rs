@@ -25,6 +25,8 @@ const NOT_YET: u8 = 0xDB;
 /// The host's end of a copy.
 enum HostEnd {
     Pinned,
+    /// Pinned memory of the caller's. What a file lost since then, the device still reads; the host must not.
+    Registered,
     Pageable,
 }
 
@@ -36,8 +38,16 @@ fn move_bytes(to: u64, from: u64, length: u64) {
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, length as usize) };
 }
 
-/// A number that changes with the bytes of a range, or with those at some places of it.
-fn checksum(check: Check, start: u64, length: u64) -> Option<u64> {
+/// The same from memory that may be gone: false where it is, and then any bytes are there.
+fn move_registered(to: u64, from: u64, length: u64) -> bool {
+    let part = |address: u64| libc::iovec { iov_base: address as *mut c_void, iov_len: length as usize };
+    // SAFETY: the target is as in `move_bytes`; the system looks at the source, and says so where nothing is there.
+    let moved = unsafe { libc::process_vm_readv(libc::getpid(), &part(to), 1, &part(from), 1, 0) };
+    moved == length as isize
+}
+
+/// A number that changes with the bytes of a range, or with those at some places of it; none where they are not checked, or gone.
+fn checksum(check: Check, end: &HostEnd, start: u64, length: u64) -> Option<u64> {
     let (step, block) = match check {
         Check::None => return None,
         Check::Sampled if length > CHECKED => (length / PLACES, 64),
@@ -48,7 +58,12 @@ fn checksum(check: Check, start: u64, length: u64) -> Option<u64> {
     while at < length {
         let mut bytes = [0_u8; 4096];
         let count = block.min(length - at);
-        move_bytes(bytes.as_mut_ptr() as u64, start + at, count);
+        let to = bytes.as_mut_ptr() as u64;
+        match end {
+            HostEnd::Registered if !move_registered(to, start + at, count) => return None,
+            HostEnd::Registered => {}
+            HostEnd::Pinned | HostEnd::Pageable => move_bytes(to, start + at, count),
+        }
         for word in bytes[..count.next_multiple_of(8) as usize].chunks_exact(8) {
             let word = word.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
             sum = (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -78,11 +93,10 @@ impl State {
         if self.devices.iter().any(|device| device.arena.addresses.contains(&address)) || address == 0 {
             return Err(INVALID_VALUE);
         }
-        if self.regions.holding(address, length).is_none() {
-            return Ok(HostEnd::Pageable);
-        }
+        let Some(region) = self.regions.holding(address, length) else { return Ok(HostEnd::Pageable) };
+        let end = if region.kind == Kind::Registered { HostEnd::Registered } else { HostEnd::Pinned };
         self.record_use(address, length, how, ticket)?;
-        Ok(HostEnd::Pinned)
+        Ok(end)
     }
 
     fn record_use(&mut self, address: u64, length: u64, how: Use, ticket: &Ticket) -> Outcome {
@@ -127,13 +141,16 @@ fn to_device(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wai
                     turn.ready = link.carry(Direction::ToDevice, length, turn.ready, Some(copy));
                 })
             }
-            HostEnd::Pageable | HostEnd::Pinned => {
-                let before = checksum(check, from, length);
+            end => {
+                let before = checksum(check, &end, from, length);
                 let (stream, number) = (ticket.stream, ticket.number);
                 Box::new(move |turn: &mut Turn| {
-                    let copy = moves.then_some(|| move_bytes(bytes, from, length));
+                    let copy = moves.then_some(|| match end {
+                        HostEnd::Registered => drop(move_registered(bytes, from, length)),
+                        HostEnd::Pinned | HostEnd::Pageable => move_bytes(bytes, from, length),
+                    });
                     turn.ready = link.carry(Direction::ToDevice, length, turn.ready, copy);
-                    if before != checksum(check, from, length) {
+                    if checksum(check, &end, from, length).is_some_and(|after| before.is_some_and(|before| before != after)) {
                         violation(format!(
                             "the {length} bytes at {from:#x} changed between {name} on stream {stream:#x} (operation {number}) and \
                              its end: what they are copied from is used again too early"
@@ -160,7 +177,7 @@ fn to_host(call: &Call, to: u64, from: u64, length: usize, stream: Handle, wait:
     let ((), tail) = locked.issue(call.name, stream, call.later.into(), |state, ticket| {
         let (device, bytes) = state.device_bytes(from, length, Use::Read, ticket)?;
         let idle = moves && state.regions.is_idle(to, length, &state.host);
-        if let (HostEnd::Pinned, true) = (state.host_end(to, length, Use::Write, ticket)?, idle) {
+        if let (HostEnd::Pinned | HostEnd::Registered, true) = (state.host_end(to, length, Use::Write, ticket)?, idle) {
             // SAFETY: pinned memory that the caller has the copy write, from now until it was executed; nothing else uses its region.
             unsafe { (to as *mut u8).write_bytes(NOT_YET, length.min(CHECKED) as usize) };
         }

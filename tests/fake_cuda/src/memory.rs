@@ -255,12 +255,14 @@ entry_points! {
     fn cuMemFreeHost(address: u64) |call| { free_host(call.name, address, Kind::Pinned, INVALID_VALUE) }
     /// Pins memory of the caller: it has to be mapped, and be writable or registered as read-only.
     fn cuMemHostRegister_v2(address: u64, length: usize, flags: c_uint) |_| {
-        let mut state = state()?;
-        let device = state.working()?;
+        state()?.working()?;
         let range = address..address.checked_add(length as u64).ok_or(INVALID_VALUE)?;
         if address == 0 || length == 0 || !is_mapped(&range, flags & REGISTER_READ_ONLY == 0) {
             return Err(INVALID_VALUE);
         }
+        bring_in(&range);
+        let mut state = state()?;
+        let device = state.working()?;
         if state.regions.overlapping(range.clone()).is_some() {
             return Err(HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -278,6 +280,13 @@ entry_points! {
     }
     /// What a pointer points to.
     fn cuPointerGetAttribute(value: Out<c_void>, which: u32, address: u64) |_| { attribute(&value, which, address) }
+}
+
+/// Has all pages of a range in memory, as a driver must that pins them; it takes its time.
+fn bring_in(range: &Range<u64>) {
+    let start = range.start / 4096 * 4096;
+    // SAFETY: the advice only says that pages are wanted; what is not mapped, or cannot be read, is an error that changes nothing.
+    unsafe { libc::madvise(start as *mut c_void, (range.end - start) as usize, libc::MADV_POPULATE_READ) };
 }
 
 /// Whether all of a range is mapped so that it can be read, and written where that is asked for.
