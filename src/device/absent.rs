@@ -145,7 +145,7 @@ impl Upload {
     }
 
     /// Writes some of it from pages of a file.
-    pub(crate) fn write_from(&self, _pages: SharedPages, _spans: &[Span]) -> Result<Option<Duration>> {
+    pub(crate) fn write_from(&self, _parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
         match self.0 {}
     }
 

@@ -1,7 +1,9 @@
 //! Which way bytes of the page cache go to a device: from staging buffers, to which they are copied, or from the page cache itself, of which
 //! pages are pinned. Which is faster depends on the machine and on how the cache has the file, so that both are tried.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::choice::Registering;
@@ -64,9 +66,11 @@ impl Ways {
         }
     }
 
-    /// The device, or the system, does not pin such pages.
-    pub(super) fn refuse(&self) {
-        self.refused.store(true, Ordering::Relaxed);
+    /// Pages could not be pinned. If none could so far, the device, or the system, does not pin such pages.
+    pub(super) fn refused(&self) {
+        if self.registered.bytes.load(Ordering::Relaxed) == 0 {
+            self.refused.store(true, Ordering::Relaxed);
+        }
     }
 
     /// So many bytes were copied to a staging buffer.
@@ -80,20 +84,48 @@ impl Ways {
     }
 }
 
-/// The pages of a job, and what is to be copied from there to where; none where staging serves it better.
-pub(super) fn pages(checkpoint: &Checkpoint, jobs: &[Job<'_, Place<'_>>]) -> Option<(SharedPages, Vec<Span>)> {
-    let [job] = jobs else { return None };
-    let (extent, count) = (job.extent, job.places().count());
-    if !job.is_plain() || (extent.len as usize) < count * PIECE_FROM {
-        return None;
+/// Files whose pages are mapped for a device, by number; none, where a file has none.
+#[derive(Debug, Default)]
+pub(super) struct Mapped(Mutex<BTreeMap<u32, Option<SharedPages>>>);
+
+impl Mapped {
+    fn file(&self, checkpoint: &Checkpoint, file: u32) -> Option<SharedPages> {
+        let mut mapped = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.entry(file).or_insert_with(|| checkpoint.file(file).ok()?.shared_pages()).clone()
     }
-    let converted = job.places().filter(|(_, place)| place.kernel.is_some());
-    let room: usize = converted.map(|(_, place)| place.raw().next_multiple_of(DEVICE_ALIGN)).sum();
-    if room > PIECE {
-        return None;
+
+    /// The pages of a job, in pieces that begin at multiples of [`PIECE`] in the file, so that no two have a page in common; and what is to be copied
+    /// from each to where. None where staging serves the job better.
+    pub(super) fn pages(
+        &self,
+        checkpoint: &Checkpoint,
+        jobs: &[Job<'_, Place<'_>>],
+    ) -> Option<Vec<(SharedPages, Vec<Span>)>> {
+        let [job] = jobs else { return None };
+        let (extent, count) = (job.extent, job.places().count());
+        if !job.is_plain() || (extent.len as usize) < count * PIECE_FROM {
+            return None;
+        }
+        let converted = job.places().filter(|(_, place)| place.kernel.is_some());
+        let room: usize = converted.map(|(_, place)| place.raw().next_multiple_of(DEVICE_ALIGN)).sum();
+        if room > PIECE {
+            return None;
+        }
+        let file = self.file(checkpoint, extent.file)?;
+        let mut parts: BTreeMap<usize, Vec<Span>> = BTreeMap::new();
+        for (offset, place) in job.places() {
+            let (mut start, mut rest) = (offset as usize, place.span(0));
+            while rest.len > 0 {
+                let from = start % PIECE;
+                let len = rest.len.min(PIECE - from);
+                if len < rest.len && rest.kernel.is_some() {
+                    return None; // a kernel reads what lies together
+                }
+                let span = Span { from, len, ..rest.clone() };
+                parts.entry(start - from).or_default().push(span);
+                (start, rest) = (start + len, Span { at: rest.at + len, len: rest.len - len, ..rest });
+            }
+        }
+        Some(parts.into_iter().map(|(start, spans)| (file.part(start, PIECE), spans)).collect())
     }
-    let pages = checkpoint.file(extent.file).ok()?.shared_pages(extent.offset, extent.len as usize)?;
-    let span = |(offset, place): (u64, Place<'_>)| place.span(pages.first() + (offset - extent.offset) as usize);
-    let spans = job.places().map(span).collect();
-    Some((pages, spans))
 }

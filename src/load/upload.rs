@@ -9,7 +9,7 @@ use super::choice::Registering;
 use super::direct::Reader;
 use super::job::{Job, Room};
 use super::layout::{Destination, Layout, Way};
-use super::registering::{self, Ways};
+use super::registering::{Mapped, Ways};
 use super::wanted::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
@@ -97,6 +97,7 @@ impl Layout {
         }
         let upload = Upload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
+        let mapped = Mapped::default();
         let ways = Ways::new(if upload.can_register() { self.choice.registering } else { Registering::No });
         let places = self.arenas.iter().map(|arena| arena.len).enumerate();
         let whole = |(memory, len)| Place { memory, at: 0, len, kernels: &kernels, kernel: None };
@@ -109,13 +110,13 @@ impl Layout {
                 let size = jobs.iter().map(|job| job.extent.len).sum();
                 if !direct
                     && ways.registers_next()
-                    && let Some((pages, spans)) = registering::pages(checkpoint, &jobs)
+                    && let Some(parts) = mapped.pages(checkpoint, &jobs)
                 {
-                    if let Some(took) = upload.write_from(pages, &spans)? {
+                    if let Some(took) = upload.write_from(&parts)? {
                         ways.registered(size, took);
                         return Ok(());
                     }
-                    ways.refuse();
+                    ways.refused();
                 }
                 upload.write(|bytes| {
                     let begun = Instant::now();

@@ -199,8 +199,8 @@ impl Source for LocalFile {
         made.as_ref().map_err(String::as_str)
     }
 
-    fn shared_pages(&self, offset: u64, len: usize) -> Option<SharedPages> {
-        self.with_file(|file| Ok(SharedPages::of(file, offset, len))).ok().flatten()
+    fn shared_pages(&self) -> Option<SharedPages> {
+        self.with_file(|file| Ok(SharedPages::of(file, self.len()))).ok().flatten()
     }
 
     fn is_mapped(&self) -> bool {

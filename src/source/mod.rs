@@ -101,9 +101,8 @@ pub trait Source: Send + Sync + fmt::Debug {
         Err("only files are mapped")
     }
 
-    /// Some bytes as pages of the page cache, which nobody can write to through it; `None` where there are none.
-    fn shared_pages(&self, offset: u64, len: usize) -> Option<SharedPages> {
-        let _ = (offset, len);
+    /// All bytes as pages of the page cache, which nobody can write to through them; `None` where there are none.
+    fn shared_pages(&self) -> Option<SharedPages> {
         None
     }
 

@@ -1,52 +1,54 @@
-//! [`SharedPages`]: a part of a file where the page cache has it, for a device to read.
+//! [`SharedPages`]: parts of a file where the page cache has them, for a device to read.
 
 use std::fs::File;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use memmap2::{Mmap, MmapOptions};
 
-/// What a mapping begins at a multiple of.
-const PAGE: u64 = 4096;
-
-/// Whole pages of a file, mapped shared and read-only. The CPU does not read them: were the file truncated meanwhile, that would end the
-/// process. A device that has them pinned reads what they held.
-#[derive(Debug)]
+/// Pages of a file, mapped shared and read-only. The CPU does not read them: were the file truncated meanwhile, that would end the process. A
+/// device that has them pinned reads what they held.
+#[derive(Debug, Clone)]
 pub struct SharedPages {
-    map: Mmap,
-    /// Where the bytes that were asked for begin in it.
-    first: usize,
+    map: Arc<Mmap>,
+    start: usize,
+    len: usize,
 }
 
 impl SharedPages {
-    /// Those with `len` bytes from `offset` on; none if the file has not got them, or cannot be mapped.
-    pub(super) fn of(file: &File, offset: u64, len: usize) -> Option<Self> {
-        let end = offset.checked_add(len as u64)?;
-        if len == 0 || file.metadata().ok()?.len() < end {
+    /// All of a file; none if it is empty or cannot be mapped.
+    pub(super) fn of(file: &File, len: u64) -> Option<Self> {
+        if len == 0 || file.metadata().ok()?.len() < len {
             return None;
         }
-        let start = offset / PAGE * PAGE;
+        let len = usize::try_from(len).ok()?;
         // SAFETY: nothing here reads it, so that it does not matter who writes to the file or truncates it.
-        let map = unsafe { MmapOptions::new().offset(start).len((end - start) as usize).map(file) }.ok()?;
-        Some(Self { map, first: (offset - start) as usize })
+        let map = unsafe { MmapOptions::new().len(len).map(file) }.ok()?;
+        Some(Self { map: Arc::new(map), start: 0, len })
+    }
+
+    /// At most `len` bytes from byte `start` of the file on: both multiples of the size of a page.
+    ///
+    /// # Panics
+    /// If the file has no such byte.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Self {
+        assert!(start < self.map.len());
+        Self { map: self.map.clone(), start, len: len.min(self.map.len() - start) }
     }
 
     /// The address of the first page. What lies there must not be read by the CPU.
-    pub fn start(&self) -> NonNull<u8> {
-        NonNull::from(&self.map[..]).cast()
+    pub fn address(&self) -> NonNull<u8> {
+        NonNull::from(&self.map[self.start..]).cast()
     }
 
-    /// Bytes from there to the end of what was asked for.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
-    /// False: there is at least one byte.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// Where the bytes that were asked for begin.
-    pub fn first(&self) -> usize {
-        self.first
+        self.len == 0
     }
 }

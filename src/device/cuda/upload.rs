@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::driver::{Address, Entered, Stream};
 use super::kernels::Kernel;
 use super::memory::DeviceMemory;
-use super::registered::Registered;
+use super::registered::Chunk;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, Lane};
 use crate::device::Span;
@@ -38,8 +38,16 @@ const KERNEL_ALIGN: usize = 256;
 #[derive(Debug)]
 struct Ring {
     kept: VecDeque<HostBlock>,
-    registered: VecDeque<Registered>,
+    chunks: VecDeque<Arc<Chunk>>,
     made: usize,
+}
+
+impl Ring {
+    /// The pages that were pinned first, of those that no thread is about to copy from: only under this lock can one begin to.
+    fn pop_chunk(&mut self) -> Option<Arc<Chunk>> {
+        let unused = self.chunks.iter().position(|chunk| Arc::strong_count(chunk) == 1)?;
+        self.chunks.remove(unused)
+    }
 }
 
 impl Upload {
@@ -53,7 +61,7 @@ impl Upload {
         }
         let most = (pinned / PIECE).max(1);
         let kept = STAGING.take_all(most);
-        let ring = Mutex::new(Ring { made: kept.len(), kept, registered: VecDeque::new() });
+        let ring = Mutex::new(Ring { made: kept.len(), kept, chunks: VecDeque::new() });
         Ok(Self { memories, devices, ring, given_back: Condvar::new(), most, sent: AtomicUsize::new(0) })
     }
 
@@ -82,21 +90,24 @@ impl Upload {
         })
     }
 
-    /// The same as [`Self::write`] from pages of a file, of which the parts are named: the devices copy from where they lie. Returns how long pinning
+    /// The same as [`Self::write`] from pages of files, of which the parts are named: the devices copy from where they lie. Returns how long pinning
     /// and letting go took; none, with nothing done, where the pages cannot be pinned.
-    pub(crate) fn write_from(&self, pages: SharedPages, spans: &[Span]) -> Result<Option<Duration>> {
-        let mut took = self.make_room()?;
-        let begun = Instant::now();
-        let Ok(mut registered) = Registered::new(self.devices[0], pages) else {
-            self.lose();
-            return Ok(None);
-        };
-        took += begun.elapsed();
-        // SAFETY: as `send` asks for.
-        let sent = self.send(spans, |asked_of, parts| unsafe { registered.send(asked_of, parts) });
-        self.lock().registered.push_back(registered);
-        self.given_back.notify_one();
-        sent.map(|()| Some(took))
+    pub(crate) fn write_from(&self, parts: &[(SharedPages, Vec<Span>)]) -> Result<Option<Duration>> {
+        let (mut took, mut chunks) = (Duration::ZERO, Vec::with_capacity(parts.len()));
+        for (pages, _) in parts {
+            let (chunk, made_room) = self.chunk(pages)?;
+            let Ok(pinned) = chunk.pin(self.devices[0]) else {
+                self.forget(&chunk);
+                return Ok(None);
+            };
+            took += made_room + pinned;
+            chunks.push(chunk);
+        }
+        for ((_, spans), chunk) in parts.iter().zip(&chunks) {
+            // SAFETY: as `send` asks for.
+            self.send(spans, |asked_of, parts| unsafe { chunk.send(asked_of, parts) })?;
+        }
+        Ok(Some(took))
     }
 
     /// Asks each device for its part of the spans.
@@ -162,7 +173,7 @@ impl Upload {
 
     /// Waits until there is something to take, or may be more.
     fn wait(&self) -> MutexGuard<'_, Ring> {
-        let full = |ring: &mut Ring| ring.kept.is_empty() && ring.registered.is_empty() && ring.made >= self.most;
+        let full = |ring: &mut Ring| ring.kept.is_empty() && ring.chunks.is_empty() && ring.made >= self.most;
         self.given_back.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -180,27 +191,38 @@ impl Upload {
                 .and_then(|block| block.map_or_else(new, Ok))
                 .inspect_err(|_| self.lose());
         }
-        let registered = if full { ring.registered.pop_front() } else { None };
-        ring.made += usize::from(registered.is_none());
+        let chunk = if full { ring.pop_chunk() } else { None };
+        ring.made += usize::from(chunk.is_none());
         drop(ring);
-        drop(registered);
-        new().inspect_err(|_| self.lose())
+        chunk.map_or(Ok(Duration::ZERO), |chunk| chunk.end()).and_then(|_| new()).inspect_err(|_| self.lose())
     }
 
-    /// Makes room for more pages to be pinned; returns how long it took to let go of others, once the devices were done with them.
-    fn make_room(&self) -> Result<Duration> {
+    /// Pages that are to be pinned: the same as somebody else's, or more; and how long it took to let go of others for them, once the devices were
+    /// done with those.
+    fn chunk(&self, pages: &SharedPages) -> Result<(Arc<Chunk>, Duration)> {
         let mut ring = self.wait();
-        if ring.made < self.most {
-            ring.made += 1;
-            return Ok(Duration::ZERO);
+        if let Some(chunk) = ring.chunks.iter().find(|chunk| chunk.is_of(pages)) {
+            return Ok((chunk.clone(), Duration::ZERO));
         }
-        let (registered, block) = match ring.registered.pop_front() {
-            Some(registered) => (Some(registered), None),
-            None => (None, ring.kept.pop_front()),
-        };
+        let full = ring.made >= self.most;
+        let before = if full { ring.pop_chunk() } else { None };
+        let block = if full && before.is_none() { ring.kept.pop_front() } else { None };
+        ring.made += usize::from(before.is_none() && block.is_none());
+        let chunk = Arc::new(Chunk::new(pages.clone()));
+        ring.chunks.push_back(chunk.clone());
         drop(ring);
         drop(block);
-        registered.map_or(Ok(Duration::ZERO), Registered::end).inspect_err(|_| self.lose())
+        Ok((chunk, before.map_or(Ok(Duration::ZERO), |before| before.end())?))
+    }
+
+    /// Pages that could not be pinned are no longer there.
+    fn forget(&self, chunk: &Arc<Chunk>) {
+        let mut ring = self.lock();
+        let before = ring.chunks.len();
+        ring.chunks.retain(|other| !Arc::ptr_eq(other, chunk));
+        ring.made -= before - ring.chunks.len();
+        drop(ring);
+        self.given_back.notify_one();
     }
 
     /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`].
@@ -235,7 +257,7 @@ impl Drop for Upload {
             }
         }
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
-        ring.registered.clear();
+        ring.chunks.clear();
         STAGING.keep(std::mem::take(&mut ring.kept), self.most);
     }
 }

@@ -257,10 +257,9 @@ entry_points! {
     fn cuMemHostRegister_v2(address: u64, length: usize, flags: c_uint) |_| {
         state()?.working()?;
         let range = address..address.checked_add(length as u64).ok_or(INVALID_VALUE)?;
-        if address == 0 || length == 0 || !is_mapped(&range, flags & REGISTER_READ_ONLY == 0) {
+        if address == 0 || length == 0 || !bring_in(&range, flags & REGISTER_READ_ONLY == 0) {
             return Err(INVALID_VALUE);
         }
-        bring_in(&range);
         let mut state = state()?;
         let device = state.working()?;
         if state.regions.overlapping(range.clone()).is_some() {
@@ -282,11 +281,15 @@ entry_points! {
     fn cuPointerGetAttribute(value: Out<c_void>, which: u32, address: u64) |_| { attribute(&value, which, address) }
 }
 
-/// Has all pages of a range in memory, as a driver must that pins them; it takes its time.
-fn bring_in(range: &Range<u64>) {
+/// Has all pages of a range in memory, as a driver must that pins them, and as it does with pages of a private mapping that it may write: copies of
+/// their own. False where they cannot be read, or written.
+fn bring_in(range: &Range<u64>, writable: bool) -> bool {
     let start = range.start / 4096 * 4096;
-    // SAFETY: the advice only says that pages are wanted; what is not mapped, or cannot be read, is an error that changes nothing.
-    unsafe { libc::madvise(start as *mut c_void, (range.end - start) as usize, libc::MADV_POPULATE_READ) };
+    let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    // SAFETY: the advice only brings in pages; what is not mapped, or cannot be used so, is an error that changes nothing.
+    let said = unsafe { libc::madvise(start as *mut c_void, (range.end - start) as usize, advice) };
+    let unknown = said != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+    said == 0 || (unknown && is_mapped(range, writable)) // Linux before 5.14 has no such advice
 }
 
 /// Whether all of a range is mapped so that it can be read, and written where that is asked for.
