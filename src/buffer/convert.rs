@@ -1,14 +1,11 @@
 //! Conversion of whole tensors: `astype` and dequantisation by block scales, in parts, on all cores.
 
-use std::fmt::Display;
-
 use super::elements::{PART, check_out, parts, per_part, whole_bytes};
 use super::{Buffer, checked_size};
 use crate::cast::{BlockScaled, CastOptions, cast, is_supported, scale_block_rows};
-use crate::device::{DeviceMemory, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::memory::{self, Exclusive, Storage};
+use crate::memory::{self, Exclusive};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::workers::{Interrupt, WORKERS};
@@ -35,34 +32,7 @@ impl Buffer {
         self.cast_into(dtype, bytes, saturate, interrupt)
     }
 
-    /// `astype` by a kernel of the device that the tensor lies on.
-    fn astype_there(&self, memory: &DeviceMemory, dtype: DType, saturate: bool) -> Result<Self> {
-        self.require_supported(dtype)?;
-        self.require_contiguous_there("astype")?;
-        checked_size(dtype, &self.shape)?;
-        let kernel = Kernel::cast(self.dtype, dtype, saturate).ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
-        let made = memory.convert(&kernel, self.offset, self.elements())?;
-        Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape)
-    }
-
-    fn no_kernel(&self, from: impl Display, to: DType) -> Error {
-        let there = self.device();
-        Error::Device(format!("{there} has no kernel from {from} to {to}: take the tensor .to(\"cpu\") first"))
-    }
-
-    /// Kernels take the elements one after the other.
-    fn require_contiguous_there(&self, what: &str) -> Result<()> {
-        if self.is_contiguous() {
-            return Ok(());
-        }
-        let (there, shape, strides) = (self.device(), &self.shape, &self.strides);
-        Err(Error::Device(format!(
-            "{what} on {there} takes contiguous tensors, and this view of shape {shape:?} has strides {strides:?}: take it \
-             .to(\"cpu\"), or the whole tensor instead"
-        )))
-    }
-
-    fn require_supported(&self, dtype: DType) -> Result<()> {
+    pub(super) fn require_supported(&self, dtype: DType) -> Result<()> {
         if is_supported(self.dtype, dtype) {
             return Ok(());
         }
@@ -104,10 +74,7 @@ pub fn dequantize(
         )));
     }
     if let (Some(memory), None) = (blocks.storage.device_memory(), &out) {
-        blocks.require_contiguous_there("decoding")?;
-        let kernel = Kernel::dequantize(encoding, dtype).ok_or_else(|| blocks.no_kernel(encoding, dtype))?;
-        let made = memory.convert(&kernel, blocks.offset, count)?;
-        return Buffer::contiguous_at(Storage::on_device(made), 0, dtype, shape);
+        return blocks.dequantize_there(memory, encoding, count, dtype, shape);
     }
     let bytes = match blocks.dtype.bits() {
         8 => blocks.clone(),
@@ -184,6 +151,9 @@ pub fn scale_blocks(
             (expected.0 > 1).then_some(expected.0).into_iter().chain([expected.1, expected.2]).collect::<Vec<_>>(),
             scales.shape
         )));
+    }
+    if let Some(made) = data.scale_blocks_there(scales, (rows, cols), block, dtype, saturate)? {
+        return Ok(made);
     }
     // A copy answers a truncated file with an error, and has no strides.
     let own = |tensor: &Buffer| {

@@ -6,6 +6,7 @@ mod index;
 mod place;
 mod rotary;
 mod strided;
+mod there;
 
 use std::ops::Range;
 use std::sync::Arc;

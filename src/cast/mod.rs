@@ -14,8 +14,11 @@ mod table;
 mod x86;
 
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
+pub(crate) use scale::require_scalable;
 pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
 use crate::rules;
@@ -34,6 +37,20 @@ pub struct CastOptions {
 /// Everything can, except that complex numbers convert only to themselves: dropping the imaginary part must be asked for, not slipped in.
 pub fn is_supported(from: DType, to: DType) -> bool {
     from == to || (from != DType::Complex64 && to != DType::Complex64)
+}
+
+/// A real dtype in numbers, as kernels of devices take it (`format.h`): from the lowest byte up its bits, its kind, and of a float the bits of exponent and
+/// mantissa, two bytes of the bias, and its specials.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(crate) fn description(dtype: DType) -> u64 {
+    use DType::{Bool, Int8, Int16, Int32, Int64};
+    let [exponent, mantissa, bias, specials] = FloatFormat::of(dtype).map_or([0; 4], FloatFormat::parts);
+    let kind = match dtype {
+        Bool => 3,
+        Int8 | Int16 | Int32 | Int64 => 2,
+        _ => u64::from(FloatFormat::of(dtype).is_none()),
+    };
+    dtype.bits() as u64 | kind << 8 | exponent << 16 | mantissa << 24 | bias << 32 | specials << 48
 }
 
 /// How many elements fill a whole number of bytes: a slice can be cut at multiples of this.

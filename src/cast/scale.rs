@@ -90,21 +90,9 @@ struct Plan {
 impl Plan {
     fn new(matrix: &BlockScaled<'_>, rows: &Range<usize>, out_len: usize, out_dtype: DType) -> Result<Self> {
         let argument = |message: String| Err(Error::Argument(message));
-        let unsupported = |cause: String| Err(Fault::new(rules::CAST_SCALE, cause).unsupported());
         let &BlockScaled { dtype, cols, block, .. } = matrix;
-        if !is_exact_in_f32(dtype) {
-            return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));
-        }
-        if FloatFormat::of(out_dtype).is_none() {
-            return unsupported(format!("dequantisation gives a floating-point type, not {out_dtype}"));
-        }
-        let scale_bytes = matrix
-            .scales_dtype
-            .bytes()
-            .filter(|_| FloatFormat::of(matrix.scales_dtype).is_some() && is_exact_in_f32(matrix.scales_dtype));
-        let Some(scale_bytes) = scale_bytes else {
-            return unsupported(format!("scales of {} are not supported", matrix.scales_dtype));
-        };
+        require_scalable(dtype, matrix.scales_dtype, out_dtype)?;
+        let scale_bytes = matrix.scales_dtype.bits() / 8;
         if block.0 == 0 || block.1 == 0 {
             return argument(format!("a block of {} x {} elements is empty", block.0, block.1));
         }
@@ -143,6 +131,22 @@ impl Plan {
         }
         Ok(Self { row_bytes, out_row_bytes, scales_per_stripe, scale_bytes })
     }
+}
+
+/// An error unless elements of a dtype can be multiplied by scales of another one, to give those of a third.
+pub(crate) fn require_scalable(dtype: DType, scales: DType, out: DType) -> Result<()> {
+    let unsupported = |cause: String| Err(Fault::new(rules::CAST_SCALE, cause).unsupported());
+    let is_float = |dtype| FloatFormat::of(dtype).is_some();
+    if !is_exact_in_f32(dtype) {
+        return unsupported(format!("{dtype} cannot be dequantised by scales in float32 without loss"));
+    }
+    if !is_float(out) {
+        return unsupported(format!("dequantisation gives a floating-point type, not {out}"));
+    }
+    if !is_float(scales) || !is_exact_in_f32(scales) || scales.bytes().is_none() {
+        return unsupported(format!("scales of {scales} are not supported"));
+    }
+    Ok(())
 }
 
 /// True if f32 holds every value of the type.

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Device, Span};
+use super::{Blocks, Device, Span};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
@@ -95,7 +96,13 @@ impl DeviceMemory {
     }
 
     /// New memory that a kernel writes.
-    pub(crate) fn convert(&self, _kernel: &Kernel, _start: usize, _count: usize) -> Result<Self> {
+    pub(crate) fn convert(
+        &self,
+        _kernel: &Kernel,
+        _start: usize,
+        _count: usize,
+        _besides: Option<(&Self, Range<usize>)>,
+    ) -> Result<Self> {
         match self.0 {}
     }
 
@@ -115,6 +122,11 @@ pub(crate) struct Kernel(Infallible);
 impl Kernel {
     /// None.
     pub(crate) fn cast(_from: DType, _to: DType, _saturate: bool) -> Option<Self> {
+        None
+    }
+
+    /// None.
+    pub(crate) fn scale(_from: DType, _to: DType, _blocks: &Blocks, _saturate: bool) -> Option<Self> {
         None
     }
 

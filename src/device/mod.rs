@@ -19,6 +19,7 @@
 
 use std::fmt;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -55,6 +56,16 @@ pub(crate) struct Span {
     pub(crate) at: usize,
     /// What makes of them what goes there, and of how many elements or blocks; none, where they go as they are.
     pub(crate) kernel: Option<(Kernel, usize)>,
+}
+
+/// Matrices of `rows` by `cols` elements in blocks of some rows and columns, with a scale for each block.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), allow(dead_code))] // nobody reads it where there is no device
+pub(crate) struct Blocks {
+    pub(crate) scales_dtype: DType,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) block: (usize, usize),
 }
 
 impl Device {

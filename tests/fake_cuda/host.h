@@ -5,6 +5,8 @@
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 
+static inline int __clzll(long long number) { return number == 0 ? 64 : __builtin_clzll((unsigned long long)number); }
+
 struct Place {
     unsigned x, y, z;
 };

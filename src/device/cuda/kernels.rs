@@ -10,6 +10,8 @@ use std::sync::PoisonError;
 use once_cell::race::OnceBox;
 
 use super::driver::{Address, Entered, Function, Stream};
+use crate::cast::{description, is_supported, require_scalable};
+use crate::device::Blocks;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
@@ -42,8 +44,8 @@ fn texts() -> &'static Texts {
     })
 }
 
-/// One more parameter of a kernel, of at most 16 bytes.
-pub(super) type Parameter = [u64; 2];
+/// One more parameter of a kernel: the words of its value.
+type Parameter = Vec<u64>;
 
 /// A kernel, with what it is to do: it makes elements, or blocks of elements, of as many others.
 #[derive(Debug, Clone)]
@@ -63,11 +65,33 @@ impl Kernel {
 
     /// That which converts elements of `from` to `to` as [`crate::cast`] does; none if there is none. It counts elements.
     pub(crate) fn cast(from: DType, to: DType, saturate: bool) -> Option<Self> {
-        Self::named(
-            &format!("cast_{}_{}", label(from), label(to)),
-            (from.bits(), to.bits()),
-            vec![[saturate.into(), 0]],
-        )
+        if from == to || !is_supported(from, to) {
+            return None;
+        }
+        let (bits, saturate) = ((from.bits(), to.bits()), vec![saturate.into()]);
+        Self::named(&format!("cast_{}_{}", label(from), label(to)), bits, vec![saturate.clone()])
+            .or_else(|| Self::named("cast_any", bits, vec![vec![description(from)], vec![description(to)], saturate]))
+    }
+
+    /// That which multiplies elements of `from` by the scales of their blocks, as [`crate::cast::scale_block_rows`] does; none if there is none. It
+    /// counts elements, and reads the scales as [`DeviceMemory::convert`](super::DeviceMemory::convert) has them besides.
+    pub(crate) fn scale(from: DType, to: DType, blocks: &Blocks, saturate: bool) -> Option<Self> {
+        use DType::{BFloat16, Float8E4M3Fn, Float8E8M0Fnu, Float32};
+        let Blocks { scales_dtype, rows, cols, block } = *blocks;
+        if require_scalable(from, scales_dtype, to).is_err() {
+            return None;
+        }
+        // Where the blocks of one matrix end with it, those of the next go on.
+        let rows = if rows.is_multiple_of(block.0) { 0 } else { rows };
+        let size = [rows, cols, block.0, block.1].map(|size| size as u64);
+        let more = vec![vec![description(scales_dtype)], size.to_vec(), vec![saturate.into()]];
+        let bits = (from.bits(), to.bits());
+        let own = matches!(scales_dtype, Float32 | BFloat16 | Float8E8M0Fnu | Float8E4M3Fn)
+            .then(|| Self::named(&format!("scale_{}_{}", label(from), label(to)), bits, more.clone()));
+        own.flatten().or_else(|| {
+            let formats = [from, to].map(|dtype| vec![description(dtype)]);
+            Self::named("scale_any", bits, [more, formats.to_vec()].concat())
+        })
     }
 
     /// That which decodes packed blocks to elements of `to` as [`crate::quant`] does; none if there is none. It counts blocks.
@@ -116,7 +140,7 @@ fn label(dtype: DType) -> &'static str {
 pub(super) struct Kernels(Mutex<HashMap<&'static str, Function>>);
 
 impl Kernels {
-    /// Asks the stream to run a kernel on `count` elements or blocks.
+    /// Asks the stream to run a kernel on `count` elements or blocks, and on what it reads besides: an address and the bytes there, for [`Kernel::scale`].
     ///
     /// # Safety
     /// The bytes that [`Kernel::bytes`] says must be at both addresses, and stay there, used by nobody else, until it is done. Neither need be
@@ -128,6 +152,7 @@ impl Kernels {
         kernel: &Kernel,
         (from, to): (Address, Address),
         count: usize,
+        besides: Option<(Address, usize)>,
     ) -> Result<()> {
         if count == 0 {
             return Ok(());
@@ -136,8 +161,9 @@ impl Kernels {
         let (read, written) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
         // What is more than there may be blocks for, their threads do afterwards.
         let blocks = read.max(written).div_ceil(PER_THREAD * THREADS as usize).min(i32::MAX as usize) as u32;
-        let mut words = vec![[from, 0], [to, 0], [count as u64, 0]];
-        words.extend(&kernel.more);
+        let mut words: Vec<Parameter> = vec![vec![from], vec![to], vec![count as u64]];
+        words.extend(besides.map(|(start, len)| vec![start, len as u64]));
+        words.extend(kernel.more.iter().cloned());
         let mut parameters: Vec<_> = words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
         // SAFETY: every kernel takes both addresses and the count, and what `Kernel` was made with; the rest by the contract.
         unsafe { entered.launch(stream, &function, (blocks, THREADS), &mut parameters) }

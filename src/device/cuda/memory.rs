@@ -1,6 +1,7 @@
 //! [`DeviceMemory`]: memory of a device.
 
 use std::any::Any;
+use std::ops::Range;
 
 use super::driver::{Address, Entered, Event, Stream};
 use super::kernels::Kernel;
@@ -126,21 +127,35 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// New memory with what a kernel makes of `count` elements or blocks from byte `start` on, behind what was asked of the default stream. On return it
-    /// may be going on: [`Self::read`] and [`Self::ready_on`] of either memory wait for it.
+    /// New memory with what a kernel makes of `count` elements or blocks from byte `start` on, and of what it reads besides (a memory, and the bytes there),
+    /// behind what was asked of the default stream. On return it may be going on: [`Self::read`] and [`Self::ready_on`] of each of these wait for it.
     ///
     /// # Panics
-    /// If there are not so many.
-    pub(crate) fn convert(&self, kernel: &Kernel, start: usize, count: usize) -> Result<Self> {
+    /// If there are not so many, or `besides` is of another device.
+    pub(crate) fn convert(
+        &self,
+        kernel: &Kernel,
+        start: usize,
+        count: usize,
+        besides: Option<(&Self, Range<usize>)>,
+    ) -> Result<Self> {
         let (from_len, len) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
         let (on, from, made) = (self.on, self.part(start, from_len), Self::new(self.on.index(), len)?);
         let (Some(read), Some(ready)) = (&self.ready, &made.ready) else { return Ok(made) };
+        let read_too = besides.as_ref().and_then(|(memory, _)| memory.ready.as_ref());
+        let besides = besides.map(|(memory, bytes)| {
+            assert!(memory.device() == self.device(), "memory of {} on {}", memory.device(), self.device());
+            (memory.part(bytes.start, bytes.len()), bytes.len())
+        });
         let (entered, stream) = (on.enter()?, &on.compute);
-        // SAFETY: the stream lives as long as the process.
-        unsafe { entered.wait_on(stream.0, read) }?;
-        // SAFETY: the bytes are there, and both memories are freed when their events have come, which are put behind the kernel.
-        unsafe { on.kernels.launch(&entered, stream, kernel, (from, made.address), count) }?;
-        [ready, read].into_iter().try_for_each(|event| entered.record(event, stream)).inspect_err(|_| {
+        for event in [Some(read), read_too].into_iter().flatten() {
+            // SAFETY: the stream lives as long as the process.
+            unsafe { entered.wait_on(stream.0, event) }?;
+        }
+        // SAFETY: the bytes are there, and each memory is freed when its event has come, which is put behind the kernel.
+        unsafe { on.kernels.launch(&entered, stream, kernel, (from, made.address), count, besides) }?;
+        let events = [Some(ready), Some(read), read_too].into_iter().flatten();
+        events.into_iter().try_for_each(|event| entered.record(event, stream)).inspect_err(|_| {
             let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more
         })?;
         Ok(made)

@@ -100,8 +100,10 @@ DEVICE u32 quieted(u32 bits) { return is_nan(bits) ? bits | QUIET : bits; }
 enum Specials : u32 { IEEE, ALL_ONES_NAN, NEGATIVE_ZERO_NAN, NO_SPECIALS, POWER_OF_TWO };
 
 // A float of at most 16 bits, by way of the bits of float32, which has all of its values.
-template <class T, u32 EXPONENT, u32 MANTISSA, u32 BIAS, Specials SPECIALS> struct Small {
+template <class T, u32 EXPONENT_BITS, u32 MANTISSA_BITS, u32 BIAS_OF_EXPONENT, Specials SPECIALS_OF_FORMAT> struct Small {
     typedef T Code;
+    static constexpr u32 EXPONENT = EXPONENT_BITS, MANTISSA = MANTISSA_BITS, BIAS = BIAS_OF_EXPONENT;
+    static constexpr Specials SPECIALS = SPECIALS_OF_FORMAT;
     static constexpr u32 SIGN_BIT = 1u << (EXPONENT + MANTISSA), SHIFT = 23 - MANTISSA, REBIAS = 127 - BIAS;
     static constexpr u32 INFINITY_CODE = ((1u << EXPONENT) - 1) << MANTISSA;
     static constexpr u32 LARGEST = SPECIALS == IEEE ? INFINITY_CODE - 1 : SPECIALS == ALL_ONES_NAN ? SIGN_BIT - 2 : SIGN_BIT - 1;
@@ -118,28 +120,27 @@ template <class T, u32 EXPONENT, u32 MANTISSA, u32 BIAS, Specials SPECIALS> stru
         return bits | sign;
     }
 
-    // The code of a float32, which may be rounded to odd: to nearest, ties to even.
-    DEVICE T encode(u32 bits, bool saturate) {
+    // What is too large becomes this; found once, in front of a loop.
+    DEVICE u32 overflow(bool saturate) {
+        return saturate ? LARGEST : SPECIALS == IEEE ? INFINITY_CODE : SPECIALS == ALL_ONES_NAN ? SIGN_BIT - 1 : SIGN_BIT;
+    }
+
+    // The code of a float32, which may be rounded to odd: to nearest, ties to even. Both ways are computed and one is taken, as threads do it anyway.
+    DEVICE T encode(u32 bits, u32 overflow) {
         const u32 magnitude = bits & ~SIGN, sign = (bits & SIGN) != 0 ? SIGN_BIT : 0;
-        if (magnitude > INFINITE) {
-            if (SPECIALS == NEGATIVE_ZERO_NAN) return (T)SIGN_BIT;
-            const u32 nan = SPECIALS == IEEE ? INFINITY_CODE | ((magnitude | QUIET) >> SHIFT & ((1u << MANTISSA) - 1)) : SIGN_BIT - 1;
-            return (T)(nan | sign);
+        u32 code = (magnitude + (1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1) - (REBIAS << 23)) >> SHIFT;
+        if (REBIAS != 0) {
+            // The sum has the smallest step of the denormals in its last digit, and is rounded there.
+            const u32 step = (REBIAS + 1 - MANTISSA + 23) << 23, denormal = bits_of(float_of(magnitude) + float_of(step)) - step;
+            code = magnitude < (REBIAS + 1) << 23 ? denormal : code;
         }
-        u32 code;
-        if (REBIAS != 0 && magnitude < (REBIAS + 1) << 23) {
-            // A denormal. The sum has its smallest step in its last digit, and is rounded there.
-            const u32 step = (REBIAS + 1 - MANTISSA + 23) << 23;
-            code = bits_of(float_of(magnitude) + float_of(step)) - step;
-        } else {
-            code = (magnitude + (1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1) - (REBIAS << 23)) >> SHIFT;
-        }
-        if (code > LARGEST) {
-            // Infinity is no overflow where there is room for it: in 16 bits and more.
-            const bool limits = saturate && (SPECIALS != IEEE || sizeof(T) == 1 || magnitude != INFINITE);
-            if (SPECIALS == NEGATIVE_ZERO_NAN && !limits) return (T)SIGN_BIT;
-            code = limits ? LARGEST : SPECIALS == IEEE ? INFINITY_CODE : SIGN_BIT - 1;
-        }
+        const u32 nan = SPECIALS == IEEE           ? INFINITY_CODE | ((magnitude | QUIET) >> SHIFT & ((1u << MANTISSA) - 1))
+                        : SPECIALS == ALL_ONES_NAN ? SIGN_BIT - 1
+                                                   : SIGN_BIT;
+        // Infinity is no overflow where there is room for it: in 16 bits and more.
+        const bool endless = SPECIALS == IEEE && sizeof(T) > 1 && magnitude == INFINITE;
+        code = code <= LARGEST ? code : endless ? INFINITY_CODE : overflow;
+        code = magnitude > INFINITE ? nan : code;
         return (T)(SPECIALS == NEGATIVE_ZERO_NAN && code == 0 ? 0 : code | sign);
     }
 };
@@ -154,11 +155,23 @@ typedef Small<u8, 5, 2, 16, NEGATIVE_ZERO_NAN> E5M2FNUZ;
 struct F32 {
     typedef u32 Code;
     DEVICE u32 decode(u32 code) { return code; }
-    DEVICE u32 encode(u32 bits, bool) { return quieted(bits); }
+    DEVICE u32 overflow(bool saturate) { return saturate ? INFINITE - 1 : INFINITE; }
+    DEVICE u32 encode(u32 bits, u32) { return quieted(bits); }
 };
 
-struct E8M0 {
+struct E8M0FNU {
     typedef u8 Code;
     // 2^-127 is a denormal.
     DEVICE u32 decode(u8 code) { return code == 0xff ? QUIET_NAN : code == 0 ? QUIET : (u32)code << 23; }
 };
+
+// An integer of at most 16 bits.
+template <class T, class SIGNED> struct Short {
+    typedef T Code;
+    DEVICE u32 decode(T code) { return bits_of((float)(SIGNED)code); }
+};
+
+typedef Short<u8, u8> U8;
+typedef Short<u8, i8> I8;
+typedef Short<u16, u16> U16;
+typedef Short<u16, i16> I16;

@@ -1,0 +1,84 @@
+//! Conversion of tensors where they lie, on a device, by its kernels. The results are those of the CPU, bit for bit, and lie there, too.
+
+use std::fmt::Display;
+
+use super::{Buffer, checked_size};
+use crate::cast::require_scalable;
+use crate::device::{Blocks, DeviceMemory, Kernel};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::Storage;
+use crate::quant::Encoding;
+
+impl Buffer {
+    pub(super) fn astype_there(&self, memory: &DeviceMemory, dtype: DType, saturate: bool) -> Result<Self> {
+        self.require_supported(dtype)?;
+        self.require_contiguous_there("astype")?;
+        checked_size(dtype, &self.shape)?;
+        let kernel = Kernel::cast(self.dtype, dtype, saturate).ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
+        let made = memory.convert(&kernel, self.offset, self.elements(), None)?;
+        Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape)
+    }
+
+    /// The elements of `count` blocks, which are the bytes of this tensor.
+    pub(super) fn dequantize_there(
+        &self,
+        memory: &DeviceMemory,
+        encoding: Encoding,
+        count: usize,
+        dtype: DType,
+        shape: &[i64],
+    ) -> Result<Self> {
+        self.require_contiguous_there("dequantize")?;
+        let kernel = Kernel::dequantize(encoding, dtype).ok_or_else(|| self.no_kernel(encoding, dtype))?;
+        let made = memory.convert(&kernel, self.offset, count, None)?;
+        Self::contiguous_at(Storage::on_device(made), 0, dtype, shape)
+    }
+
+    /// This tensor, matrices of this size, times the scales of their blocks; none if both lie in host memory.
+    pub(super) fn scale_blocks_there(
+        &self,
+        scales: &Self,
+        (rows, cols): (usize, usize),
+        block: (usize, usize),
+        dtype: DType,
+        saturate: bool,
+    ) -> Result<Option<Self>> {
+        let (here, of_scales) = (self.device(), scales.device());
+        if here != of_scales {
+            return Err(Error::Device(format!(
+                "the data lies on {here} and its scales on {of_scales}: take one of them .to() the other"
+            )));
+        }
+        let (Some(memory), Some(besides)) = (self.storage.device_memory(), scales.storage.device_memory()) else {
+            return Ok(None);
+        };
+        require_scalable(self.dtype, scales.dtype, dtype)?;
+        self.require_contiguous_there("scale_blocks")?;
+        scales.require_contiguous_there("scale_blocks")?;
+        checked_size(dtype, &self.shape)?;
+        let blocks = Blocks { scales_dtype: scales.dtype, rows, cols, block };
+        let kernel = Kernel::scale(self.dtype, dtype, &blocks, saturate);
+        let kernel = kernel.ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
+        let besides = (besides, scales.offset..scales.offset + scales.size());
+        let made = memory.convert(&kernel, self.offset, self.elements(), Some(besides))?;
+        Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape).map(Some)
+    }
+
+    fn no_kernel(&self, from: impl Display, to: DType) -> Error {
+        let there = self.device();
+        Error::Device(format!("{there} has no kernel from {from} to {to}: take the tensor .to(\"cpu\") first"))
+    }
+
+    /// Kernels take the elements one after the other.
+    fn require_contiguous_there(&self, what: &str) -> Result<()> {
+        if self.is_contiguous() {
+            return Ok(());
+        }
+        let (there, shape, strides) = (self.device(), &self.shape, &self.strides);
+        Err(Error::Device(format!(
+            "{what} on {there} takes contiguous tensors, and this view of shape {shape:?} has strides {strides:?}: take \
+             it .to(\"cpu\"), or convert the whole tensor and index the result"
+        )))
+    }
+}
