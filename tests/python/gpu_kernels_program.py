@@ -150,7 +150,12 @@ def blocks_of_every_shape_find_their_scales() -> None:
     random = np.random.default_rng(8)
     shapes = [(5, 7), (128, 256), (130, 200), (1, 64), (64, 16), (33, 48)]
     blocks = [(1, 1), (1, 16), (1, 32), (128, 128), (3, 5), (4, 8), (100, 1), (64, 300)]
-    sources = [("float8_e4m3fn", "float32"), ("int8", "bfloat16"), ("float8_e5m2", "float16"), ("float4_e2m1fn", "float8_e8m0fnu")]
+    sources = [
+        ("float8_e4m3fn", "float32"),
+        ("int8", "bfloat16"),
+        ("float8_e5m2", "float16"),
+        ("float4_e2m1fn", "float8_e8m0fnu"),
+    ]
     for batch, (rows, cols), block, (source, scale) in itertools.product(((), (3,)), shapes, blocks, sources):
         dtype, of_scales = DType[source], DType[scale]
         if cols * dtype.size_in_bits % 8:
@@ -167,12 +172,17 @@ def blocks_of_every_shape_find_their_scales() -> None:
 
 def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
     here = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16)
-    # Each step begins before the one in front of it is done, and what it read goes at once.
-    made = here.to("cuda").astype("float32").astype("float64").astype("float16")
+    # Each step begins before the one in front of it is done.
+    steps = [here.to("cuda")]
+    for dtype in ("float32", "float64", "float16"):
+        steps.append(steps[-1].astype(dtype))
+    made = steps[-1]
     wanted = here.astype("float32").astype("float64").astype("float16")
     found, violations = copied_on_a_stream(made, lambda own: own)
     assert found == bytes(wanted.view(DType.uint8).to_numpy())
     assert violations == 0
+    del steps, made
+    identical(here.to("cuda").astype("float32").astype("float16"), here.astype("float32").astype("float16"), "gone")
     scales = Buffer.from_numpy(np.full((1, 1), 3, np.float32))
     data = Buffer.from_numpy(np.arange(64, dtype=np.int8).reshape(8, 8))
     made = scale_blocks(data.to("cuda"), scales.to("cuda"), (8, 8), dtype="float32")
@@ -182,7 +192,8 @@ def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
 
 
 def a_consumer_that_asks_for_no_order_gets_none() -> None:
-    made = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda").astype("float32")
+    there = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16).to("cuda")  # waited for when it goes
+    made = there.astype("float32")
     copied_on_a_stream(made, lambda _: -1)
     made.to("cpu")
     assert counters()["violations"] > 0

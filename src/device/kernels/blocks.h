@@ -122,7 +122,7 @@ DEVICE u32 rounded(float value, F16) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(value));
     return code;
 #else
-    return F16::encode(bits_of(value), false);
+    return F16::encode(bits_of(value), F16::overflow(false));
 #endif
 }
 
