@@ -1,5 +1,5 @@
-"""What tests/python/test_gpu_kernels.py runs in processes of their own, with the stand-in driver in the place of libcuda:
-one function for each promise. The kernels are those of a GPU, compiled for the host; the CPU's results are the oracle.
+"""What tests/python/test_gpu_kernels.py runs in processes of their own, with the stand-in driver in the place of
+libcuda: one function for each promise. The kernels are those of a GPU, compiled for the host; the CPU is the oracle.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def of_bytes(values: np.ndarray[Any, Any], dtype: DType) -> Buffer:
 
 
 def patterns(dtype: DType) -> Buffer:
-    """All bits of the small types; of the others what is special, what lies in the middle of two values, and random bits."""
+    """All bits of the small types; of the others what is special, what lies between two values, and random bits."""
     bits = dtype.size_in_bits
     random = np.random.default_rng(bits)
     if bits <= 8:
@@ -40,7 +40,7 @@ def patterns(dtype: DType) -> Buffer:
     values = [edge + kind(step) - kind(1) for edge in edges for step in range(3)]
     if dtype.is_float():
         mantissa, floats = (23, np.float32) if bits == 32 else (52, np.float64)
-        # Every exponent, with digits that end a few places below those of each narrower type, and so tie there or nearly do.
+        # Digits that end a place below those of each narrower type, and so tie there or nearly do.
         for exponent in range(0, 1 << (bits - 1 - mantissa), 1 if bits == 32 else 3):
             for end in (0, 1, 2, 3, 4, 7, 8, 10, 11, 22, 23):
                 tie = kind(exponent) << kind(mantissa) | kind(1) << kind(mantissa - end if end < mantissa else 0)
@@ -206,8 +206,8 @@ def fails(name: str, nth: int, code: int) -> None:
 
 def every_call_that_fails_is_an_error_that_says_what_to_do_and_nothing_is_left() -> None:
     here = of_bytes(np.arange(1 << 16, dtype=np.uint16), DType.bfloat16)
-    there = here.to("cuda")
-    there.to("cpu")
+    kept = [here.to("cuda")]
+    kept[0].to("cpu")
     first: list[tuple[str, int, str]] = [
         ("cuModuleLoadData", 222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
         ("cuModuleLoadData", 222, "a driver of CUDA 12.0 (525) or newer, update it"),
@@ -221,14 +221,14 @@ def every_call_that_fails_is_an_error_that_says_what_to_do_and_nothing_is_left()
     cases = [*first, *((name, code, name) for name, code in later)]
     for name, code, text in cases:
         fails(name, 1, code)
-        message = refused(lambda: there.astype("float32"))
+        message = refused(lambda: kept[0].astype("float32"))
         assert text in message, message
         assert name in message
         if name.startswith(("cuModule", "cuLaunch")):
             assert "kernel cast_bf16_f32: " in message, message
         driver().fake_cuda_reset()
-    identical(there.astype("float32"), here.astype("float32"), "after that")
-    del there
+    identical(kept[0].astype("float32"), here.astype("float32"), "after that")
+    kept.clear()
     assert nothing_is_left(), counters()
 
 

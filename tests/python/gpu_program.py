@@ -147,7 +147,7 @@ def what_reads_a_tensor_of_a_device_says_how_to_move_it() -> None:
     one = there[:1]
     reads: list[Callable[[], Any]] = [
         there.copy, there.to_numpy, one.item, lambda: float(one), lambda: memoryview(there), lambda: np.array(there),
-        lambda: 1.0 in there, lambda: there.__reduce__(), lambda: there.astype("float16", out=random(4).view("float16")),
+        lambda: 1.0 in there, lambda: there.__reduce__(), lambda: there.astype("int16", out=random(4).view("int16")),
         lambda: there.__setitem__(0, 1.0), lambda: there.inplace_copy_from(random(8).view(DType.float32)),
         lambda: random(8).view(DType.float32).astype("float32", out=there),
     ]  # fmt: skip

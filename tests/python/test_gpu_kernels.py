@@ -1,5 +1,5 @@
-"""The kernels of src/device/kernels: what runs on a GPU gives the CPU's bits. Here it runs on the stand-in driver, compiled for
-the host from the same source.
+"""The kernels of src/device/kernels: what runs on a GPU gives the CPU's bits. Here it runs on the stand-in driver,
+compiled for the host from the same source.
 """
 
 import json
@@ -64,7 +64,7 @@ def test_the_kernels_are_for_old_drivers_and_do_no_arithmetic_that_the_cpu_does_
     assert len(words) > 50
     fused = {word for word in words if word.startswith(("fma", "mad")) and re.search(r"\.f(16|32|64)", word)}
     loose = {word for word in words if re.search(r"\.(ftz|approx|full)\b", word)}
-    # A function of its own would have to be cut out with the kernel that calls it; shared memory and barriers the stand-in does not have.
+    # A function would have to be cut out with the kernel that calls it; the stand-in has no shared memory and barriers.
     absent = {word for word in words if word.startswith(("call", "bar.", "atom", "red."))}
     assert not fused | loose | absent
     assert ".func" not in text

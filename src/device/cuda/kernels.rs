@@ -74,7 +74,7 @@ impl Kernel {
     }
 
     /// That which multiplies elements of `from` by the scales of their blocks, as [`crate::cast::scale_block_rows`] does; none if there is none. It
-    /// counts elements, and reads the scales as [`DeviceMemory::convert`](super::DeviceMemory::convert) has them besides.
+    /// counts elements, and reads the scales besides.
     pub(crate) fn scale(from: DType, to: DType, blocks: &Blocks, saturate: bool) -> Option<Self> {
         use DType::{BFloat16, Float8E4M3Fn, Float8E8M0Fnu, Float32};
         let Blocks { scales_dtype, rows, cols, block } = *blocks;
@@ -98,6 +98,13 @@ impl Kernel {
     pub(crate) fn dequantize(encoding: Encoding, to: DType) -> Option<Self> {
         let bits = (encoding.bytes_per_block() * 8, encoding.elements_per_block() * to.bits());
         Self::named(&format!("dequantize_{}_{}", encoding.name().to_lowercase(), label(to)), bits, Vec::new())
+    }
+
+    /// The same with so many bytes at an address that it reads besides.
+    pub(super) fn reading(&self, start: Address, len: usize) -> Self {
+        let mut more = self.more.clone();
+        more.insert(0, vec![start, len as u64]);
+        Self { more, ..self.clone() }
     }
 
     /// The bytes that it reads and writes, for so many elements or blocks; none if those are too many to count.
@@ -140,10 +147,10 @@ fn label(dtype: DType) -> &'static str {
 pub(super) struct Kernels(Mutex<HashMap<&'static str, Function>>);
 
 impl Kernels {
-    /// Asks the stream to run a kernel on `count` elements or blocks, and on what it reads besides: an address and the bytes there, for [`Kernel::scale`].
+    /// Asks the stream to run a kernel on `count` elements or blocks.
     ///
     /// # Safety
-    /// The bytes that [`Kernel::bytes`] says must be at both addresses, and stay there, used by nobody else, until it is done. Neither need be
+    /// The bytes that [`Kernel::bytes`] says, and those that it reads besides, must be at both addresses, and stay there, used by nobody else, until it is done. Neither need be
     /// aligned; where both are, to 16 bytes, it is faster.
     pub(super) unsafe fn launch(
         &self,
@@ -152,7 +159,6 @@ impl Kernels {
         kernel: &Kernel,
         (from, to): (Address, Address),
         count: usize,
-        besides: Option<(Address, usize)>,
     ) -> Result<()> {
         if count == 0 {
             return Ok(());
@@ -162,7 +168,6 @@ impl Kernels {
         // What is more than there may be blocks for, their threads do afterwards.
         let blocks = read.max(written).div_ceil(PER_THREAD * THREADS as usize).min(i32::MAX as usize) as u32;
         let mut words: Vec<Parameter> = vec![vec![from], vec![to], vec![count as u64]];
-        words.extend(besides.map(|(start, len)| vec![start, len as u64]));
         words.extend(kernel.more.iter().cloned());
         let mut parameters: Vec<_> = words.iter_mut().map(|word| word.as_mut_ptr().cast()).collect();
         // SAFETY: every kernel takes both addresses and the count, and what `Kernel` was made with; the rest by the contract.

@@ -143,17 +143,20 @@ impl DeviceMemory {
         let (on, from, made) = (self.on, self.part(start, from_len), Self::new(self.on.index(), len)?);
         let (Some(read), Some(ready)) = (&self.ready, &made.ready) else { return Ok(made) };
         let read_too = besides.as_ref().and_then(|(memory, _)| memory.ready.as_ref());
-        let besides = besides.map(|(memory, bytes)| {
-            assert!(memory.device() == self.device(), "memory of {} on {}", memory.device(), self.device());
-            (memory.part(bytes.start, bytes.len()), bytes.len())
-        });
+        let kernel = besides.map_or_else(
+            || kernel.clone(),
+            |(memory, bytes)| {
+                assert!(memory.device() == self.device(), "memory of {} on {}", memory.device(), self.device());
+                kernel.reading(memory.part(bytes.start, bytes.len()), bytes.len())
+            },
+        );
         let (entered, stream) = (on.enter()?, &on.compute);
         for event in [Some(read), read_too].into_iter().flatten() {
             // SAFETY: the stream lives as long as the process.
             unsafe { entered.wait_on(stream.0, event) }?;
         }
         // SAFETY: the bytes are there, and each memory is freed when its event has come, which is put behind the kernel.
-        unsafe { on.kernels.launch(&entered, stream, kernel, (from, made.address), count, besides) }?;
+        unsafe { on.kernels.launch(&entered, stream, &kernel, (from, made.address), count) }?;
         let events = [Some(ready), Some(read), read_too].into_iter().flatten();
         events.into_iter().try_for_each(|event| entered.record(event, stream)).inspect_err(|_| {
             let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more

@@ -289,6 +289,34 @@ fn kernels_are_functions_of_the_host() {
 }
 
 #[test]
+fn kernels_of_the_core_run_and_use_no_memory_that_they_may_not() {
+    if !apart("kernels_of_the_core_run_and_use_no_memory_that_they_may_not", &[]) {
+        return;
+    }
+    begin(0);
+    let (stream, source, from, to) = (stream(), pinned(2), device_memory(2), device_memory(4));
+    let (mut module, mut kernel) = (ptr::null_mut(), ptr::null_mut());
+    cu!(cuModuleLoadData(&raw mut module, c".visible .entry cast_bf16_f32(".as_ptr().cast()));
+    cu!(cuModuleGetFunction(&raw mut kernel, module, c"cast_bf16_f32".as_ptr()));
+    let launch = |count: u64| {
+        let (mut from, mut to, mut count, mut saturate) = (from, to, count, 0_u32);
+        let mut parameters: [*mut c_void; 4] =
+            [(&raw mut from).cast(), (&raw mut to).cast(), (&raw mut count).cast(), (&raw mut saturate).cast()];
+        cu!(cuLaunchKernel(kernel, 2, 1, 1, 32, 1, 1, 0, stream, parameters.as_mut_ptr(), ptr::null_mut()));
+    };
+    source.copy_from_slice(&[0x80, 0x3f]); // 1.0
+    cu!(cuMemcpyHtoDAsync_v2(from, source.as_ptr().cast(), 2, stream));
+    launch(1);
+    cu!(cuStreamSynchronize(stream));
+    assert_eq!(bytes_at(to, 4), 1_f32.to_le_bytes());
+    assert_eq!(violations(), [""; 0]);
+    launch(2);
+    cu!(719: cuStreamSynchronize(stream));
+    assert!(violations()[0].contains("uses 4 bytes"), "{:?}", violations());
+    assert!(violations()[1].contains("uses 8 bytes"), "{:?}", violations());
+}
+
+#[test]
 fn the_link_has_the_speed_that_is_set() {
     if !apart("the_link_has_the_speed_that_is_set", &[("FAKE_CUDA_GBPS", "0.5")]) {
         return;
