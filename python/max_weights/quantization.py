@@ -174,7 +174,8 @@ def scale_blocks(
     """`data × scale of its block`, computed in float32 and rounded once.
 
     Serves fp8 with float32 scales for 128 x 128 blocks, MXFP4 (fp4 pairs, float8_e8m0fnu scales, `block=(1, 32)`),
-    NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), int8 with a scale for each row. Runs on all cores.
+    NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), int8 with a scale for each row. Runs on all cores; on a GPU if both
+    lie there, and so does the result.
 
     Args:
         data: The elements, shape [..., rows, cols]: a Buffer, a weight, an array, or any DLPack tensor.
@@ -187,6 +188,7 @@ def scale_blocks(
     Raises:
         ValueError: the shapes of data and scales do not belong together.
         UnsupportedError: a dtype that float32 does not hold exactly.
+        DeviceError: data and scales lie on different devices, or are strided on a GPU; too little memory there.
     """
     return _core.scale_blocks(as_buffer(data), as_buffer(scales), block=block, dtype=dtype, saturate=saturate)
 

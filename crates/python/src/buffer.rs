@@ -348,7 +348,7 @@ impl Buffer {
     ///
     /// Floats round once to the nearest even, denormals are kept; too large a value becomes infinity, or NaN where
     /// there is none; floats become integers by truncation with saturation, NaN becomes 0. Runs on all cores with the
-    /// interpreter released, and stops on Ctrl-C.
+    /// interpreter released, and stops on Ctrl-C. A tensor on a GPU is converted there, to the same bits (docs/gpu.md).
     ///
     /// Args:
     ///     dtype: The dtype of the result.
@@ -359,6 +359,7 @@ impl Buffer {
     ///     UnsupportedError: from or to complex64.
     ///     ValueError: `out` does not fit, cannot be written in place, or overlaps this tensor.
     ///     FileChangedError: the file of a mapped tensor was truncated.
+    ///     DeviceError: a strided tensor on a GPU, too little memory there, or a kernel that failed.
     #[pyo3(signature = (dtype, *, saturate=false, out=None))]
     fn astype<'py>(
         slf: Bound<'py, Self>,
