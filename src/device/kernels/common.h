@@ -107,12 +107,23 @@ template <class T, u32 EXPONENT_BITS, u32 MANTISSA_BITS, u32 BIAS_OF_EXPONENT, S
     static constexpr u32 SIGN_BIT = 1u << (EXPONENT + MANTISSA), SHIFT = 23 - MANTISSA, REBIAS = 127 - BIAS;
     static constexpr u32 INFINITY_CODE = ((1u << EXPONENT) - 1) << MANTISSA;
     static constexpr u32 LARGEST = SPECIALS == IEEE ? INFINITY_CODE - 1 : SPECIALS == ALL_ONES_NAN ? SIGN_BIT - 2 : SIGN_BIT - 1;
+    // The first float32 that is rounded beyond the largest value: half a step above it, or behind that where a tie goes down, to an even code.
+    static constexpr u32 FIRST_BEYOND = (LARGEST << SHIFT) + (REBIAS << 23) + (1u << (SHIFT - 1)) + (LARGEST % 2 == 0);
+    // Processors convert between this one and float32 by themselves, all but NaNs.
+    static constexpr bool IS_F16 = EXPONENT == 5 && MANTISSA == 10;
 
     // A NaN may come out signalling: whoever encodes it makes it quiet.
     DEVICE u32 decode(T code) {
         const u32 magnitude = code & (SIGN_BIT - 1), sign = (code & SIGN_BIT) != 0 ? SIGN : 0;
-        // The digits in their place, denormals among them; the product with a power of two is exact.
         u32 bits = magnitude << SHIFT;
+#ifdef __CUDA_ARCH__
+        if (IS_F16) {
+            float value;
+            asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)code));
+            return magnitude > INFINITY_CODE ? sign | INFINITE | bits : bits_of(value);
+        }
+#endif
+        // The digits in their place, denormals among them; the product with a power of two is exact.
         if (REBIAS != 0) bits = bits_of(float_of(bits) * float_of((127 + REBIAS) << 23));
         if (SPECIALS == IEEE && magnitude >= INFINITY_CODE) bits = INFINITE | magnitude << SHIFT;
         if (SPECIALS == ALL_ONES_NAN && magnitude > LARGEST) bits = QUIET_NAN;
@@ -129,18 +140,25 @@ template <class T, u32 EXPONENT_BITS, u32 MANTISSA_BITS, u32 BIAS_OF_EXPONENT, S
     DEVICE T encode(u32 bits, u32 overflow) {
         const u32 magnitude = bits & ~SIGN, sign = (bits & SIGN) != 0 ? SIGN_BIT : 0;
         u32 code = (magnitude + (1u << (SHIFT - 1)) - 1 + (magnitude >> SHIFT & 1) - (REBIAS << 23)) >> SHIFT;
-        if (REBIAS != 0) {
-            // The sum has the smallest step of the denormals in its last digit, and is rounded there.
-            const u32 step = (REBIAS + 1 - MANTISSA + 23) << 23, denormal = bits_of(float_of(magnitude) + float_of(step)) - step;
-            code = magnitude < (REBIAS + 1) << 23 ? denormal : code;
-        }
         const u32 nan = SPECIALS == IEEE           ? INFINITY_CODE | ((magnitude | QUIET) >> SHIFT & ((1u << MANTISSA) - 1))
                         : SPECIALS == ALL_ONES_NAN ? SIGN_BIT - 1
                                                    : SIGN_BIT;
         // Infinity is no overflow where there is room for it: in 16 bits and more.
         const bool endless = SPECIALS == IEEE && sizeof(T) > 1 && magnitude == INFINITE;
-        code = code <= LARGEST ? code : endless ? INFINITY_CODE : overflow;
-        code = magnitude > INFINITE ? nan : code;
+        const u32 beyond = magnitude > INFINITE ? nan : endless ? INFINITY_CODE : overflow;
+#ifdef __CUDA_ARCH__
+        if (IS_F16) {
+            u16 rounded;
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(float_of(bits)));
+            return (T)(magnitude < FIRST_BEYOND ? rounded : beyond | sign);
+        }
+#endif
+        if (REBIAS != 0) {
+            // The sum has the smallest step of the denormals in its last digit, and is rounded there.
+            const u32 step = (REBIAS + 1 - MANTISSA + 23) << 23, denormal = bits_of(float_of(magnitude) + float_of(step)) - step;
+            code = magnitude < (REBIAS + 1) << 23 ? denormal : code;
+        }
+        code = magnitude < FIRST_BEYOND ? code : beyond;
         return (T)(SPECIALS == NEGATIVE_ZERO_NAN && code == 0 ? 0 : code | sign);
     }
 };

@@ -29,6 +29,11 @@ DEVICE u32 product(u32 value, u32 scale) {
 
 typedef Small<u8, 2, 1, 1, NO_SPECIALS> E2M1FN;
 
+// The value of an element of a vector.
+template <class Data, u32 BITS, class Sources> DEVICE u32 value_at(const Sources &sources, u32 at) {
+    return Data::decode(BITS == 8 ? sources.at[at] : sources.at[at / 2] >> (at % 2 * 4) & 15);
+}
+
 // Sixteen bytes of the result at a time, where they lie in one block and both addresses allow it; else one element after the other.
 template <class Data, u32 BITS, class To>
 DEVICE void scale(const u8 *from, u8 *to, u64 count, const Region &scales, u64 format, const Blocks &blocks, bool saturate) {
@@ -41,12 +46,20 @@ DEVICE void scale(const u8 *from, u8 *to, u64 count, const Region &scales, u64 f
         FOR_EACH_ITEM(item, count / WIDTH) {
             const Sources sources = ((const Sources *)from)[item];
             const u32 factor = scale_at(scales.start, format, blocks.of(item * WIDTH));
-            Targets targets;
+            u32 products[WIDTH];
+            bool any_nan = false;
 #pragma unroll
             for (u32 at = 0; at < WIDTH; at++) {
-                const u8 code = BITS == 8 ? sources.at[at] : sources.at[at / 2] >> (at % 2 * 4) & 15;
-                targets.at[at] = To::encode(product(Data::decode(code), factor), overflow);
+                products[at] = bits_of(float_of(value_at<Data, BITS>(sources, at)) * float_of(factor));
+                any_nan |= is_nan(products[at]);
             }
+            if (any_nan) {
+#pragma unroll
+                for (u32 at = 0; at < WIDTH; at++) products[at] = product(value_at<Data, BITS>(sources, at), factor);
+            }
+            Targets targets;
+#pragma unroll
+            for (u32 at = 0; at < WIDTH; at++) targets.at[at] = To::encode(products[at], overflow);
             ((Targets *)to)[item] = targets;
         }
         return;
