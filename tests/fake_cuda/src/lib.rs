@@ -33,6 +33,9 @@
 //!   one into such memory is done when the call returns. What a copy to pinned memory is about to write has other bytes until then.
 //! - Device memory has addresses that the host can neither read nor write: doing so ends the process, as a host that takes one pointer for the
 //!   other deserves. The bytes are elsewhere. An address is not given again before all others were.
+//! - A module is PTX, in which kernels are found by their names; what runs is the same source, `src/device/kernels`, which `build.rs` compiles for the host.
+//!   A thread of the device is a call there, one after the other. What no two processors do alike, such as a shift by too much, and an address that is not
+//!   aligned, ends the process. Tests can register kernels of their own.
 //! - Memory is limited, and so is what can be pinned. New memory up to 1 MiB has bytes that are not zero.
 //! - In a forked child every call fails with `CUDA_ERROR_NOT_INITIALIZED`; at the end of the process with `CUDA_ERROR_DEINITIALIZED`.
 //! - When something fails while it is executed, its context fails: every call in it returns that result from then on. Memory, streams and events can
@@ -65,7 +68,7 @@
 //! | `FAKE_CUDA_GBPS` | speed of each device's link, in 10⁹ bytes a second and direction; 0: as fast as it goes | 0 |
 //! | `FAKE_CUDA_DELAY` | microseconds from the call to the execution, at the least | 100 |
 //! | `FAKE_CUDA_CHECK` | how much of a source is compared: `none`, `sampled` (all up to 1 MiB, 1024 places of more), `full` | sampled |
-//! | `FAKE_CUDA_BYTES` | 0: copies with pinned memory take their time and move nothing (for benches) | 1 |
+//! | `FAKE_CUDA_BYTES` | 0: copies with pinned memory take their time and move nothing, and kernels compute nothing (for benches) | 1 |
 //! | `FAKE_CUDA_ATTRIBUTES` | attributes of the devices, `NUMBER=VALUE` separated by commas | an H200's |
 //! | `FAKE_CUDA_FAIL` | failures, separated by commas: `cuMemAlloc_v2:3=2` has the third call return 2 and do nothing; `cuMemcpyHtoDAsync_v2@1=700` has the first one return 0 and what it issued fail when it is executed | none |
 //! | `FAKE_CUDA_REPORT` | a path: the counters and violations are written there as JSON when the process exits | none |
