@@ -90,7 +90,8 @@ def assembled(packages: Path, processor: str) -> list[str]:
         call = [str(ptxas), "-v", f"-arch={processor}", "-o", str(Path(folder, "out")), str(PTX)]
         done = subprocess.run(call, capture_output=True, text=True, check=False)
     lines = done.stderr.splitlines()
-    spills = [line for line in lines if "spill" in line and "0 bytes spill stores, 0 bytes spill loads" not in line]
+    none = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+    spills = [line for line in lines if "spill" in line and line.strip() != none]
     wrong = [line for line in lines if "warning" in line or "error" in line or "fatal" in line]
     if done.returncode and not wrong:
         wrong = [f"ptxas ended with {done.returncode}"]
