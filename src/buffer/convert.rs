@@ -73,6 +73,7 @@ pub fn dequantize(
             "{have} bytes of {encoding} blocks do not have the elements of shape {shape:?}"
         )));
     }
+    quant::require_target(encoding, dtype)?;
     if let (Some(memory), None) = (blocks.storage.device_memory(), &out) {
         return blocks.dequantize_there(memory, encoding, count, dtype, shape);
     }

@@ -27,15 +27,7 @@ use scalar::Target;
 ///
 /// `out` takes the elements in native byte order; it needs no alignment. Its length must be exactly that of the decoded elements.
 pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) -> Result<()> {
-    let target = match to {
-        DType::Float32 => Target::F32,
-        DType::Float16 => Target::F16,
-        DType::BFloat16 => Target::BF16,
-        _ => {
-            let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
-            return Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported());
-        }
-    };
+    let target = target(encoding, to)?;
     let elements = elements(encoding, blocks.len())?;
     let needed = elements.checked_mul(to.bits() / 8);
     if needed != Some(out.len()) {
@@ -47,6 +39,23 @@ pub fn dequantize(encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8]) 
     }
     scalar::dequantize(encoding, blocks, target, out);
     Ok(())
+}
+
+/// An error unless [`dequantize`] makes this dtype of the blocks.
+pub(crate) fn require_target(encoding: Encoding, to: DType) -> Result<()> {
+    target(encoding, to).map(drop)
+}
+
+fn target(encoding: Encoding, to: DType) -> Result<Target> {
+    match to {
+        DType::Float32 => Ok(Target::F32),
+        DType::Float16 => Ok(Target::F16),
+        DType::BFloat16 => Ok(Target::BF16),
+        _ => {
+            let cause = format!("{encoding} blocks decode to float32, float16 or bfloat16, not to {to}");
+            Err(Fault::new(rules::QUANTIZATION_TARGET, cause).unsupported())
+        }
+    }
 }
 
 /// How many elements these bytes hold; an error unless they are whole blocks.
