@@ -102,7 +102,7 @@ def blocks_decode_wherever_they_begin(encoding: QuantizationEncoding) -> None:
 
 
 def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
-    """That a file's packed weights, loaded to a device as they are, decode there, by both ways."""
+    """That a file's packed weights, loaded to a device as they are, decode there."""
     weights = load_weights(path)
     there, found = weights.load(device="cuda:0", packed=True), set()
     for number, (name, weight) in enumerate(weights.items()):
@@ -112,10 +112,9 @@ def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
             continue
         found.add(encoding.value)
         expected = value.astype(target)
-        assert equal(dequantize(there[name], encoding, target).to("cpu"), expected.to_buffer()), (name, target)
         moved = WeightData(there[name], name, value.dtype, value.shape, encoding).astype(target)
         assert (moved.shape, moved.to_buffer().device) == (value.logical_shape, Device("gpu", 0))
-        assert equal(moved.to_buffer().to("cpu"), expected.to_buffer())
+        assert equal(moved.to_buffer().to("cpu"), expected.to_buffer()), (name, target)
     assert found == wanted
 
 
