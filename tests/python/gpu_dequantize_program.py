@@ -24,8 +24,10 @@ from max_weights.graph.quantization import QuantizationEncoding
 Blocks = npt.NDArray[np.uint8]
 
 TARGETS = [DType.float32, DType.float16, DType.bfloat16]
-# Where the f16 scales of a block begin; where they are not listed, at its first byte. The others have none.
+# Where the f16 scales of a block begin; where they are not listed, at its first byte. The others have none, or not in
+# one place, or an f32.
 SCALES: dict[str, list[int]] = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208], "MXFP4": [], "NVFP4": []}
+SCALES |= {"IQ1_M": [], "Q8_K": [], "TQ1_0": [52], "TQ2_0": [64]}
 SCALES |= {name: [0, 2] for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")}
 # Zero, denormals, the ends of the range, infinities, quiet and signalling NaN, each of both signs; and ordinary ones.
 SPECIAL = [0x0000, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF, 0x3C00, 0x2E66]
@@ -133,7 +135,7 @@ def rows_decode_without_the_rest() -> None:
         assert (found.shape, found.device) == ((len(range(200)[rows]), 768), Device("gpu", 1))
         assert equal(found.to("cpu"), dequantize(blocks[rows], encoding))
     message = refused(lambda: dequantize(there[::2], encoding))
-    assert "decoding on gpu:1 takes contiguous tensors" in message
+    assert "dequantize on gpu:1 takes contiguous tensors" in message
     assert "[100, 432]" in message
 
 

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from max_weights.graph.quantization import QuantizationEncoding
 from test_gpu import run, stand_in
 
 __all__ = ["stand_in"]
 
 PROGRAM = Path(__file__).with_name("gpu_dequantize_program.py")
 
-# The encodings that there are kernels of.
-ENCODINGS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
-ENCODINGS += ["IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4"]
+ENCODINGS = [encoding.value for encoding in QuantizationEncoding if encoding.is_gguf]
 
 # What each promise needs of the stand-in.
 PROMISES: dict[str, dict[str, str]] = {

@@ -1,13 +1,10 @@
-"""The grids of the IQ encodings that the core holds are those of the `gguf` package."""
+"""The grids of the IQ encodings that the core and its kernels hold are those of the `gguf` package."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import make_quant_grids
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_committed_grids_are_what_the_tool_writes() -> None:
-    assert make_quant_grids.packed() == (ROOT / "src/quant/grids.bin").read_bytes()
+    assert make_quant_grids.packed() == make_quant_grids.BINARY.read_bytes()
+    assert make_quant_grids.header() == make_quant_grids.HEADER.read_text()

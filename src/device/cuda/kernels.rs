@@ -44,6 +44,18 @@ fn texts() -> &'static Texts {
     })
 }
 
+/// The text of a module with one kernel, and of the tables in front of all those that it reads.
+fn module_of(name: &str) -> String {
+    let Texts { head, by_name } = texts();
+    let text = by_name.get(name).copied().unwrap_or_default();
+    let is_read = |line: &&str| {
+        let table = line.strip_prefix(".global").and_then(|rest| rest.split('[').next()?.split(' ').next_back());
+        table.is_none_or(|table| text.contains(table))
+    };
+    let head: String = head.split_inclusive('\n').filter(is_read).collect();
+    format!("{head}{ENTRY}{text}")
+}
+
 /// One more parameter of a kernel: the words of its value.
 type Parameter = Vec<u64>;
 
@@ -185,9 +197,7 @@ impl Kernels {
         if let Some(function) = kept.get(name) {
             return Ok(*function);
         }
-        let Texts { head, by_name } = texts();
-        let text = by_name.get(name).copied().unwrap_or_default();
-        let (Ok(ptx), Ok(named)) = (CString::new(format!("{head}{ENTRY}{text}")), CString::new(name)) else {
+        let (Ok(ptx), Ok(named)) = (CString::new(module_of(name)), CString::new(name)) else {
             return Err(Error::Device(format!("the text of kernel {name} has a zero byte")));
         };
         let function = entered.function(&ptx, &named).map_err(|error| of_kernel(error, name))?;
@@ -200,5 +210,30 @@ fn of_kernel(error: Error, name: &str) -> Error {
     match error {
         Error::Device(cause) => Error::Device(format!("kernel {name}: {cause}")),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_encoding_has_a_kernel_for_every_target() {
+        for encoding in Encoding::all() {
+            for to in [DType::Float32, DType::Float16, DType::BFloat16] {
+                assert!(Kernel::dequantize(encoding, to).is_some(), "{encoding} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_module_has_one_kernel_and_the_tables_that_it_reads() {
+        for name in texts().by_name.keys() {
+            let module = module_of(name);
+            assert!(module.starts_with(".version") && module.contains(".target"));
+            assert_eq!(module.matches(ENTRY).count(), 1);
+            let grid = name.strip_prefix("dequantize_iq").filter(|rest| !rest.starts_with('4'));
+            assert_eq!(module.matches(".global .align").count(), usize::from(grid.is_some()), "{name}");
+        }
     }
 }

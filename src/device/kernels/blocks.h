@@ -128,8 +128,8 @@ DEVICE u32 rounded(float value, F16) {
 
 DEVICE u32 rounded(float value, BF16) {
     // The NaN of a GPU has all digits set: rounded up it would be a zero.
-    const i32 bits = (i32)bits_of(value), limit = INFINITE | 0x10000;
-    const u32 limited = (u32)(bits < limit ? bits : limit);
+    const i32 bits = (i32)bits_of(value);
+    const u32 limited = bits < (i32)QUIET_NAN ? (u32)bits : QUIET_NAN;
     return limited + 0x7fff + (limited >> 16 & 1);
 }
 
@@ -148,7 +148,8 @@ template <class Format, class To> DEVICE void dequantize_unaligned(const u8 *fro
         Format::template decode<1>(from + item / ITEMS * Format::BYTES, place / 8, place % 8 * 4, values);
         for (u32 at = 0; at < 4 * sizeof(Code); at += 4) {
             const u32 word = word_of(values + at / sizeof(Code), To());
-            for (u32 bytes = 0; bytes < 4; bytes += sizeof(Code)) ((Code *)to)[item * 4 + (at + bytes) / sizeof(Code)] = (Code)(word >> 8 * bytes);
+            Code *elements = (Code *)(to + item * (4 * sizeof(Code)) + at);
+            for (u32 i = 0; i < 4 / sizeof(Code); i++) elements[i] = (Code)(word >> 16 * i);
         }
     }
 }

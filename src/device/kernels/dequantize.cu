@@ -1,5 +1,7 @@
 // Kernels that decode packed blocks: dequantize_FORMAT_TARGET(blocks, elements, number of blocks). The elements come in the order of the blocks.
-// Any grid will do, but a thread for each 16 bytes of the result is what the decoders are made for.
+// Any grid will do; a thread for each 32 bytes of the result has one item to make.
+#include "blocks_few.h"
+#include "blocks_iq.h"
 #include "blocks_k.h"
 #include "blocks_simple.h"
 
@@ -24,3 +26,15 @@ FORMAT(iq4_nl, IQ4_NL)
 FORMAT(iq4_xs, IQ4_XS)
 FORMAT(mxfp4, MXFP4)
 FORMAT(nvfp4, NVFP4)
+FORMAT(q8_k, Q8_K)
+FORMAT(q1_0, Q1_0)
+FORMAT(q2_0, Q2_0)
+FORMAT(tq1_0, TQ1_0)
+FORMAT(tq2_0, TQ2_0)
+FORMAT(iq2_xxs, IQ2_XXS)
+FORMAT(iq2_xs, IQ2_XS)
+FORMAT(iq2_s, IQ2_S)
+FORMAT(iq3_xxs, IQ3_XXS)
+FORMAT(iq3_s, IQ3_S)
+FORMAT(iq1_s, IQ1_S)
+FORMAT(iq1_m, IQ1_M)
