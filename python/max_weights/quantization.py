@@ -216,7 +216,8 @@ def dequantize(
 ) -> Buffer:
     """The values of packed blocks, bit for bit as gguf-py computes them, on all cores.
 
-    A range of rows is decoded without the rest: `dequantize(weight.data().data[10:20], encoding)`.
+    A range of rows is decoded without the rest: `dequantize(weight.data().data[10:20], encoding)`. Blocks that lie on a
+    GPU are decoded there, and so the values lie there, too.
 
     Args:
         blocks: Whole blocks, uint8, shape [..., bytes]: a Buffer, a weight, an array, or any DLPack tensor.
@@ -230,6 +231,7 @@ def dequantize(
     Raises:
         UnsupportedError: another dtype; decode to float32, then cast.
         ValueError: the bytes are not whole blocks, or `out` does not fit.
+        DeviceError: blocks on a GPU are strided, or `out` is given for them; too little memory there.
     """
     encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)
