@@ -181,12 +181,11 @@ def every_call_that_fails_is_an_error_that_names_it() -> None:
     assert all_is_freed()
 
 
-def a_kernel_that_fails_later_is_an_error_where_it_is_waited_for() -> None:
+def a_kernel_that_fails_while_it_runs_is_an_error() -> None:
     blocks = random(34 * 1000)
     there = blocks.to("cuda")
     assert driver().fake_cuda_fail_later(b"cuLaunchKernel", ctypes.c_uint64(1), 700) == 0
-    made = dequantize(there, "Q8_0")
-    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: made.to("cpu"))
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(lambda: dequantize(there, "Q8_0").to("cpu"))
     other = dequantize(blocks.to("cuda:1"), "Q8_0")  # another device goes on
     assert equal(other.to("cpu"), dequantize(blocks, "Q8_0"))
 

@@ -19,7 +19,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "rows_decode_without_the_rest": {},
     "what_cannot_be_decoded_is_refused_as_on_the_cpu": {},
     "every_call_that_fails_is_an_error_that_names_it": {},
-    "a_kernel_that_fails_later_is_an_error_where_it_is_waited_for": {},
+    "a_kernel_that_fails_while_it_runs_is_an_error": {},
     "too_little_memory_names_the_bytes": {"FAKE_CUDA_MEMORY": str(10 << 20)},
     "a_consumers_stream_waits_for_the_elements": {"FAKE_CUDA_DELAY": "20000"},
     "the_blocks_may_go_while_they_are_decoded": {"FAKE_CUDA_DELAY": "20000"},
