@@ -102,16 +102,7 @@ pub(crate) fn check_out<'a>(
     sources: &[&Buffer],
 ) -> Result<&'a mut [u8]> {
     let found = out.get();
-    if found.dtype != dtype || *found.shape != *shape || !found.is_contiguous() {
-        let gaps = if found.is_contiguous() { "" } else { ", not contiguous" };
-        let (found, have) = (found.dtype, &found.shape);
-        return Err(Error::Argument(format!(
-            "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}{gaps}"
-        )));
-    }
-    if !found.storage.is_writable() {
-        return Err(Error::Argument("out is read-only".into()));
-    }
+    check_fits(found, dtype, shape)?;
     let addresses = |buffer: &Buffer| {
         let (base, reach) = (buffer.storage.as_ptr() as usize, buffer.reach());
         (base + reach.start, base + reach.end)
@@ -122,4 +113,19 @@ pub(crate) fn check_out<'a>(
         return Err(Error::Argument("out overlaps the tensor that is read; give memory of its own".into()));
     }
     out.bytes_mut(|out| (&out.storage, out.offset, out.size()))
+}
+
+/// That a result of this dtype and shape can be written to a tensor.
+pub(crate) fn check_fits(found: &Buffer, dtype: DType, shape: &[i64]) -> Result<()> {
+    if found.dtype != dtype || *found.shape != *shape || !found.is_contiguous() {
+        let gaps = if found.is_contiguous() { "" } else { ", not contiguous" };
+        let (found, have) = (found.dtype, &found.shape);
+        return Err(Error::Argument(format!(
+            "out must be contiguous {dtype} of shape {shape:?}; it is {found} of {have:?}{gaps}"
+        )));
+    }
+    if !found.storage.is_writable() {
+        return Err(Error::Argument("out is read-only".into()));
+    }
+    Ok(())
 }

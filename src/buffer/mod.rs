@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use convert::{dequantize, quantize, scale_blocks};
-pub(crate) use elements::check_out;
+pub(crate) use elements::{check_fits, check_out};
 pub use index::Index;
 pub(crate) use index::Selection;
 pub use rotary::pairs_to_halves;

@@ -1,10 +1,10 @@
 //! Tensors from one device to another.
 
-use super::elements::parts;
+use super::elements::{check_fits, parts};
 use super::{Buffer, row_major};
 use crate::device::{Device, DeviceMemory};
 use crate::error::{Error, Result};
-use crate::memory::{Block, Storage};
+use crate::memory::{Block, Exclusive, Storage};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Bytes that one thread makes ready for a device at a time.
@@ -22,10 +22,26 @@ impl Buffer {
     }
 
     fn upload(&self, index: u32, interrupt: Interrupt<'_>) -> Result<Self> {
-        let mut memory = DeviceMemory::new(index, self.size())?;
+        let memory = DeviceMemory::new(index, self.size())?;
+        self.write_to(&memory, 0, interrupt)?;
+        Self::contiguous_at(Storage::on_device(memory), 0, self.dtype, &self.shape)
+    }
+
+    /// Writes this tensor of host memory to a contiguous one of a device, which has its dtype and shape.
+    pub(crate) fn upload_into(&self, out: &Exclusive<Self>, interrupt: Interrupt<'_>) -> Result<()> {
+        let out = out.get();
+        check_fits(out, self.dtype, &self.shape)?;
+        match out.storage.device_memory() {
+            Some(memory) => self.write_to(memory, out.offset, interrupt),
+            None => Err(Error::Device(format!("{} has no memory", out.device()))),
+        }
+    }
+
+    /// Writes the elements one after the other to memory of a device, from byte `at` on.
+    fn write_to(&self, memory: &DeviceMemory, at: usize, interrupt: Interrupt<'_>) -> Result<()> {
         // Strided elements take whole bytes each. Packed ones have no strides: their bytes are copied as they are.
         let item = if self.is_contiguous() { 1 } else { self.dtype.bytes().unwrap_or(1) };
-        memory.fill(interrupt, |start, piece| {
+        memory.fill(at, self.size(), interrupt, |start, piece| {
             let count = piece.len() / item;
             let shares = parts(count, SHARE / item, item * 8, piece);
             WORKERS.each(shares, interrupt, |(range, out), go_on| {
@@ -35,8 +51,7 @@ impl Buffer {
                 }
                 self.read_elements(from / item..from / item + range.len(), out, go_on)
             })
-        })?;
-        Self::contiguous_at(Storage::on_device(memory), 0, self.dtype, &self.shape)
+        })
     }
 
     fn download(&self, interrupt: Interrupt<'_>) -> Result<Self> {

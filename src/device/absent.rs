@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Blocks, Device, Span};
@@ -60,6 +61,11 @@ impl DeviceMemory {
         Self::new(index, 0).map(|memory| memory.len())
     }
 
+    /// Whether nobody has written to it.
+    pub fn is_new(&self) -> bool {
+        match self.0 {}
+    }
+
     /// Whether it may be written to.
     pub fn is_writable(&self) -> bool {
         match self.0 {}
@@ -85,8 +91,14 @@ impl DeviceMemory {
         match self.0 {}
     }
 
-    /// Writes all bytes.
-    pub fn fill(&mut self, _interrupt: Interrupt<'_>, _make: impl FnMut(usize, &mut [u8]) -> Result<()>) -> Result<()> {
+    /// Writes bytes.
+    pub fn fill(
+        &self,
+        _at: usize,
+        _len: usize,
+        _interrupt: Interrupt<'_>,
+        _make: impl FnMut(usize, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         match self.0 {}
     }
 
@@ -142,8 +154,8 @@ pub(crate) struct Upload(Infallible);
 
 impl Upload {
     /// An error.
-    pub(crate) fn new(memories: Vec<DeviceMemory>, _pinned: usize) -> Result<Self> {
-        memories.into_iter().next().map_or_else(|| DeviceMemory::new(0, 0), Ok).map(|none| Self(none.0))
+    pub(crate) fn new(_memories: Vec<Arc<DeviceMemory>>, _pinned: usize) -> Result<Self> {
+        DeviceMemory::new(0, 0).map(|none| Self(none.0))
     }
 
     /// Writes some of it.
@@ -167,7 +179,7 @@ impl Upload {
     }
 
     /// The memories.
-    pub(crate) fn finish(self) -> Result<Vec<DeviceMemory>> {
+    pub(crate) fn finish(self) -> Result<Vec<Arc<DeviceMemory>>> {
         match self.0 {}
     }
 }

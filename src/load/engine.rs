@@ -39,7 +39,7 @@ impl Layout {
         let arenas = if self.to_host {
             self.read(checkpoint, &mut outs, done, interrupt)?
         } else {
-            self.upload(checkpoint, done, interrupt)?
+            self.upload(checkpoint, &outs, done, interrupt)?
         };
         self.load_apart(checkpoint, &mut outs, done, interrupt)?;
         self.check_files(checkpoint)?;
@@ -192,7 +192,15 @@ impl Layout {
             let placements = group.iter().map(|&i| self.wanted[i].placement.clone()).collect();
             for (&i, read) in group.iter().zip(Plan::new(placements)?.run(checkpoint)?) {
                 let one = &self.wanted[i];
-                made.push((i, one.made_of(read, outs[i].as_mut(), interrupt)?.to(one.device, interrupt)?));
+                let made_here = match &mut outs[i] {
+                    out if self.to_host => one.made_of(read, out.as_mut(), interrupt)?,
+                    None => one.made_of(read, None, interrupt)?.to(one.device, interrupt)?,
+                    Some(out) => {
+                        one.made_of(read, None, interrupt)?.upload_into(out, interrupt)?;
+                        out.get().clone()
+                    }
+                };
+                made.push((i, made_here));
                 done.fetch_add(one.placement.len, Ordering::Relaxed);
             }
         }
@@ -232,7 +240,7 @@ fn joined<R>(jobs: Vec<Job<'_, R>>, sizes: Sizes) -> Vec<Job<'_, R>> {
 }
 
 /// That no two tensors are to be written to the same bytes.
-fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
+pub(super) fn check_apart(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
         let reach = out.reach();

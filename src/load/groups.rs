@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use super::Transform;
 use super::choice::Choice;
+use super::upload::DEVICE_ALIGN;
 use super::wanted::{Conversion, Wanted, is_decoded_to};
 use crate::checkpoint::Backend;
+use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{BLOCK_ALIGN, block_bytes};
 
@@ -58,7 +60,9 @@ impl Scratch {
 pub(super) struct Piece {
     /// Their positions.
     pub(super) tensors: Range<usize>,
-    /// Bytes of memory.
+    /// Where they go.
+    pub(super) device: Device,
+    /// Bytes of memory there.
     pub(super) len: usize,
     /// Bytes of files that are read to where they go, or by way of [`Scratch`].
     read: usize,
@@ -76,7 +80,13 @@ impl Piece {
 
     /// What counts for it while it is there.
     pub(super) fn bytes(&self) -> usize {
-        block_bytes(self.len)
+        if self.device == Device::Cpu { block_bytes(self.len) } else { self.len }
+    }
+
+    /// The bytes of host memory that it takes on its way to a device, beside staging buffers.
+    pub(super) fn on_the_way(&self, scratch: Scratch) -> usize {
+        let made = if self.in_place { 0 } else { self.len };
+        made.saturating_add(self.beside).saturating_add(self.by_way_of(scratch))
     }
 }
 
@@ -104,12 +114,13 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (i, one) in wanted.iter().enumerate() {
         let placement = &one.placement;
-        let len = one.size()?.next_multiple_of(BLOCK_ALIGN);
+        let len = one.size()?.next_multiple_of(align(one.device));
         let raw = placement.segment.transform == Transform::default();
         let in_place = raw && placement.is_dense();
         if in_place
             && let Some(last) = pieces.last_mut()
             && last.in_place
+            && last.device == one.device
             && last.len + len <= SMALL
         {
             last.tensors.end = i + 1;
@@ -118,7 +129,7 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
             continue;
         }
         let read = if in_place { placement.len as usize } else { 0 };
-        let mut piece = Piece { tensors: i..i + 1, len, read, in_place, beside: 0 };
+        let mut piece = Piece { tensors: i..i + 1, device: one.device, len, read, in_place, beside: 0 };
         if !in_place {
             let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
             if one.conversion == Conversion::Nothing && one.cut.is_none() {
@@ -135,6 +146,11 @@ pub(super) fn pieces(wanted: &[Wanted]) -> Result<Vec<Piece>> {
         pieces.push(piece);
     }
     Ok(pieces)
+}
+
+/// What tensors of a piece begin at multiples of.
+pub(super) fn align(device: Device) -> usize {
+    if device == Device::Cpu { BLOCK_ALIGN } else { DEVICE_ALIGN }
 }
 
 /// The least budget for these pieces, and the position of the one that needs it. `reuse`: whoever takes a tensor has let go of the one before.
@@ -181,7 +197,7 @@ mod tests {
     use super::*;
 
     fn piece(i: usize, len: usize) -> Piece {
-        Piece { tensors: i..i + 1, len, read: len, in_place: true, beside: 0 }
+        Piece { tensors: i..i + 1, device: Device::Cpu, len, read: len, in_place: true, beside: 0 }
     }
 
     #[test]

@@ -106,11 +106,7 @@ impl Layout {
     ) -> Result<Self> {
         let elsewhere = wanted.iter().find(|one| one.device != Device::Cpu).map(|one| one.device);
         let (own, to_host) = (own || elsewhere.is_some(), elsewhere.is_none());
-        if let Some(device) = elsewhere {
-            if outs.contains(&true) {
-                let cause = "tensors are loaded to a device, and not to memory of the caller's";
-                return Err(Error::Device(format!("{cause}; load them to the CPU, and take .to(\"{device}\")")));
-            }
+        if elsewhere.is_some() {
             if wanted.iter().any(|one| one.device == Device::Cpu) {
                 return Err(Error::Device("one load goes to devices or to the CPU, and not to both".to_owned()));
             }
@@ -218,6 +214,13 @@ impl Layout {
             range.end = range.end.min(range.start.saturating_add(left));
             left -= range.end - range.start;
         }
+        Ok(())
+    }
+
+    /// Takes no more pinned memory than is left of so many bytes of host memory, but enough for two staging buffers.
+    pub(super) fn keep_pinned_to(&mut self, most: usize) -> Result<()> {
+        let left = most.saturating_sub(usize::try_from(self.own_bytes()?).unwrap_or(usize::MAX));
+        self.pinned = self.pinned.min(left.max(2 * PIECE));
         Ok(())
     }
 

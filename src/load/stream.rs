@@ -1,6 +1,7 @@
 //! Tensors one after the other, in bounded memory: a thread reads ahead of whoever takes them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,13 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::choice::{Choice, LoadOptions};
-use super::groups::{Group, Scratch, groups, least, pieces};
+use super::groups::{Group, Piece, Scratch, align, groups, least, pieces};
 use super::layout::Layout;
 use super::wanted::Wanted;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
+use crate::device::{Device, DeviceMemory, PIECE};
 use crate::error::{Error, Result};
-use crate::memory::{self, BLOCK_ALIGN, Block, Exclusive, Recycled, Storage};
+use crate::memory::{self, Block, Exclusive, Recycled, Storage};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -31,7 +33,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct StreamOptions {
     /// The most bytes of memory that all tensors take that are read, wait, or were given out last; [`default_budget`] if there is none, or the
-    /// least that will do.
+    /// least that will do. For tensors of a device it is the most host memory that they take on their way; those that are there beside the one that
+    /// was given out last take no more, either, if one of them alone does not.
     pub budget: Option<usize>,
     /// Where the memory of a tensor goes when the next one is taken, to be written again; otherwise it belongs to whoever has the tensor.
     pub recycled: Option<Exclusive<Recycled>>,
@@ -53,6 +56,8 @@ struct Reading {
     wanted: Vec<Wanted>,
     groups: Vec<Group>,
     options: LoadOptions,
+    /// The most bytes of host memory on the way to a device.
+    on_the_way: usize,
 }
 
 /// The tensors of a group, and the memory of each piece that is to be recycled.
@@ -65,6 +70,8 @@ pub struct Stream {
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
     choice: Choice,
+    /// What was asked for.
+    budget: usize,
 }
 
 #[derive(Debug)]
@@ -73,6 +80,7 @@ struct Shared {
     /// That any of it is another.
     changed: Condvar,
     stop: AtomicBool,
+    /// What may be used.
     budget: usize,
     recycled: Option<Exclusive<Recycled>>,
     /// What released blocks kept before, and may keep afterwards.
@@ -105,7 +113,7 @@ impl Stream {
     /// Begins to read the weights of these numbers of a catalog, each as it is wanted, in this order, which is best that of the files.
     ///
     /// # Errors
-    /// A budget that is too small for one of the tensors.
+    /// A budget that is too small for one of the tensors; a device that is not there; memory of a device that is to be used again.
     pub fn new(
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
@@ -124,10 +132,29 @@ impl Stream {
         let scratch = Scratch::new(&choice, &wanted);
         let pieces = pieces(&wanted)?;
         let (least, largest) = least(&pieces, scratch, reuse);
+        let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
+        if let Some(there) = elsewhere {
+            if let Some(reason) = there.absence() {
+                return Err(Error::Device(format!("no device {there}: {reason}")));
+            }
+            if reuse {
+                let cause = "whoever had a tensor may still have asked the device for work on it";
+                return Err(Error::Device(format!("reuse=True is for host memory, and not for {there}: {cause}")));
+            }
+        }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
-        if budget < least {
+        let name = |piece: &Piece| text::shown(catalog.table().name(numbers[piece.tensors.start]));
+        if let (Some(there), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.on_the_way(scratch))) {
+            let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
+            if budget < needed {
+                return Err(Error::Argument(format!(
+                    "'{}' takes {needed} bytes of host memory on its way to {there}: max_host_bytes must be at least that, not {budget}",
+                    name(piece)
+                )));
+            }
+        } else if budget < least {
             let piece = &pieces[largest];
-            let name = text::shown(catalog.table().name(numbers[piece.tensors.start]));
+            let name = name(piece);
             let beside = if reuse { "" } else { ", beside the one before it, which is still in use" };
             let threads = if piece.by_way_of(scratch) > 0 { ", and by way of memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
@@ -140,18 +167,18 @@ impl Stream {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            budget,
+            budget: budget.max(least), // more on a device, where the largest tensors need more
             recycled: options.recycled,
             kept: memory::kept(),
         });
-        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load };
+        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, on_the_way: budget };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
             move || shared.read_all(reading)
         });
         let reader = reader.map_err(|error| Error::io(Path::new("stream"), "start a thread", error))?;
-        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice })
+        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice, budget })
     }
 
     /// How files are read, and why.
@@ -159,9 +186,9 @@ impl Stream {
         &self.choice
     }
 
-    /// The most bytes that tensors take which are read, wait, or were taken last.
+    /// The most bytes of host memory that tensors take which are read, wait, or were taken last.
     pub fn budget(&self) -> usize {
-        self.shared.budget
+        self.budget
     }
 
     /// The next tensor and its position; none after the last one, or once the stream was closed. An error ends it.
@@ -280,16 +307,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn read_groups(&self, reading: Reading) -> Result<()> {
-        let Reading { checkpoint, catalog, numbers, wanted, groups, options } = reading;
-        let mut wanted = wanted.into_iter();
-        for group in groups {
+    fn read_groups(&self, mut reading: Reading) -> Result<()> {
+        let mut wanted = std::mem::take(&mut reading.wanted).into_iter();
+        for group in std::mem::take(&mut reading.groups) {
             self.wait_for_room(group.bytes + group.beside)?;
-            let tensors = group.tensors();
-            let wanted: Vec<Wanted> = wanted.by_ref().take(tensors.len()).collect();
-            let ends: Vec<u64> = wanted.iter().map(|one| one.placement.segment.span.end()).collect();
-            let read = self.read(&checkpoint, &group, wanted, &options);
-            let (read, storages) = read.map_err(|error| about(error, &catalog, &numbers[tensors], &ends))?;
+            let wanted: Vec<Wanted> = wanted.by_ref().take(group.tensors().len()).collect();
+            let (read, storages) = self.read(&reading, &group, wanted)?;
             let mut read = read.into_iter();
             let mut state = self.lock();
             self.go_on()?;
@@ -315,7 +338,10 @@ impl Shared {
     }
 
     /// Reads a group.
-    fn read(&self, checkpoint: &Checkpoint, group: &Group, wanted: Vec<Wanted>, options: &LoadOptions) -> Result<Read> {
+    fn read(&self, reading: &Reading, group: &Group, wanted: Vec<Wanted>) -> Result<Read> {
+        let Reading { checkpoint, options, .. } = reading;
+        let ends: Vec<u64> = wanted.iter().map(|one| one.placement.segment.span.end()).collect();
+        let named = |error, tensors: Range<usize>| about(error, &reading.catalog, &reading.numbers[tensors], &ends);
         let (mut outs, mut storages) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(group.pieces.len()));
         let mut rest = wanted.as_slice();
         for piece in &group.pieces {
@@ -327,7 +353,8 @@ impl Shared {
                 continue;
             }
             let again = self.recycled.as_ref().and_then(|recycled| recycled.take(piece.len));
-            let memory = again.map_or_else(|| Block::any(piece.len).map(Exclusive::new), Ok)?;
+            let memory = again.map_or_else(|| piece.memory(), Ok);
+            let memory = memory.map_err(|error| named(error, piece.tensors.clone()))?;
             storages.push(self.recycled.as_ref().map(|_| memory.get().clone()));
             outs.extend(memory.into_parts(|storage| parts(storage, tensors))?.map(Some));
         }
@@ -336,8 +363,21 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left - waits);
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::new(checkpoint, wanted, true, &given, options)?;
-        Ok((layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on())?, storages))
+        let layout = Layout::new(checkpoint, wanted, true, &given, options);
+        let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
+        layout.keep_pinned_to(reading.on_the_way)?;
+        let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on());
+        Ok((read.map_err(|error| named(error, group.tensors()))?, storages))
+    }
+}
+
+impl Piece {
+    /// New memory for it.
+    fn memory(&self) -> Result<Exclusive<Arc<Storage>>> {
+        match self.device {
+            Device::Cuda(index) => DeviceMemory::new(index, self.len).map(Exclusive::on_device),
+            _ => Block::any(self.len).map(Exclusive::new),
+        }
     }
 }
 
@@ -346,7 +386,7 @@ fn parts(storage: &Arc<Storage>, tensors: &[Wanted]) -> Result<Vec<Buffer>> {
     let mut at = 0;
     let part = |one: &Wanted| {
         let tensor = Buffer::contiguous_at(storage.clone(), at, one.dtype, &one.shape)?;
-        at += one.size()?.next_multiple_of(BLOCK_ALIGN);
+        at += one.size()?.next_multiple_of(align(one.device));
         Ok(tensor)
     };
     tensors.iter().map(part).collect()
@@ -371,6 +411,13 @@ fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -
                 let (first, last) = (name(*first), name(*last));
                 let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
                 *action = format!("{action}, of '{}'{names}", text::shown(&first));
+            }
+        }
+        Error::Device(cause) => {
+            if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
+                let (first, last) = (name(*first), name(*last));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
+                *cause = format!("'{}'{names}: {cause}", text::shown(&first));
             }
         }
         _ => {}

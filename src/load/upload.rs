@@ -1,21 +1,24 @@
 //! Loading to a device: jobs whose places are bytes of the device's memory write to a staging buffer first, from which the device copies.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use super::choice::Registering;
 use super::direct::Reader;
+use super::engine::check_apart;
 use super::job::{Job, Room};
 use super::layout::{Destination, Layout, Way};
 use super::registering::{Mapped, Ways};
 use super::wanted::Conversion;
 use crate::budget;
+use crate::buffer::{Buffer, check_fits};
 use crate::checkpoint::Checkpoint;
 use crate::device::{DeviceMemory, Kernel, PIECE, Span, Upload};
 use crate::error::{Error, Result};
-use crate::memory::{DIRECT_ALIGN, Storage};
+use crate::memory::{DIRECT_ALIGN, Exclusive, Storage};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -80,29 +83,37 @@ impl Room for Place<'_> {
 }
 
 impl Layout {
-    /// Brings everything that has a place in an arena into the memory of a device. The last copies may be going on when this returns.
+    /// Brings everything that has a place in an arena, or in memory of the caller's, into the memory of devices. The last copies may be going on
+    /// when this returns, but for those to memory of other libraries.
     pub(super) fn upload(
         &self,
         checkpoint: &Checkpoint,
+        outs: &[Option<Exclusive<Buffer>>],
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
-        let mut memories: Vec<DeviceMemory> = budget::list(self.arenas.len())?;
+        check_apart(outs)?;
+        let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();
             DeviceMemory::new(index, 0)?; // that the device is there
             let made = DeviceMemory::new(index, arena.len);
-            memories.push(made.map_err(|error| self.no_room(checkpoint, number, error))?);
+            memories.push(Arc::new(made.map_err(|error| self.no_room(checkpoint, number, error))?));
             interrupt()?;
         }
+        let mut places: Vec<(Destination, usize, usize, usize)> = self
+            .arenas
+            .iter()
+            .enumerate()
+            .map(|(memory, arena)| (Destination::Arena(memory), memory, 0, arena.len))
+            .collect();
+        self.add_outs(outs, &mut memories, &mut places)?;
         let upload = Upload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
         let mapped = Mapped::default();
         let ways = Ways::new(if upload.can_register() { self.choice.registering } else { Registering::No });
-        let places = self.arenas.iter().map(|arena| arena.len).enumerate();
-        let whole = |(memory, len)| Place { memory, at: 0, len, kernels: &kernels, kernel: None };
-        let places = places.map(|arena| (Destination::Arena(arena.0), (0, whole(arena))));
-        let jobs = self.jobs(places.collect());
+        let whole = |(to, memory, at, len)| (to, (0, Place { memory, at, len, kernels: &kernels, kernel: None }));
+        let jobs = self.jobs(places.into_iter().map(whole).collect());
         self.run_jobs(
             checkpoint,
             jobs,
@@ -129,7 +140,36 @@ impl Layout {
             done,
             interrupt,
         )?;
-        Ok(upload.finish()?.into_iter().map(Storage::on_device).collect())
+        Ok(upload.finish()?.into_iter().take(self.arenas.len()).map(Storage::on_device).collect())
+    }
+
+    /// The memory of tensors that the caller gave, and their places: the number of the memory, where they begin there, and their bytes.
+    fn add_outs(
+        &self,
+        outs: &[Option<Exclusive<Buffer>>],
+        memories: &mut Vec<Arc<DeviceMemory>>,
+        places: &mut Vec<(Destination, usize, usize, usize)>,
+    ) -> Result<()> {
+        let mut new: BTreeMap<*const DeviceMemory, usize> = BTreeMap::new();
+        for (i, (out, one)) in outs.iter().zip(&self.wanted).enumerate() {
+            let Some(out) = out.as_ref().map(Exclusive::get) else { continue };
+            check_fits(out, one.dtype, &one.shape)?;
+            let (Some(memory), true) = (out.storage().device_memory(), out.device() == one.device) else {
+                let cause = format!("out lies on {}, and the tensor is to go to {}", out.device(), one.device);
+                return Err(Error::Device(cause));
+            };
+            if !matches!(self.ways[i], Way::Out) {
+                continue;
+            }
+            // What lies together is copied together, and the gaps with it: only where nothing is in them yet.
+            let next = memories.len();
+            let number = if memory.is_new() { *new.entry(Arc::as_ptr(memory)).or_insert(next) } else { next };
+            if number == next {
+                memories.push(memory.clone());
+            }
+            places.push((Destination::Out(i), number, out.offset(), out.size()));
+        }
+        Ok(())
     }
 
     /// The kernels for what is converted. A device that cannot run one leaves that to the CPU.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use super::pool::{HasSize, Pool};
 use super::storage::Owner;
 use super::{Block, Storage};
+use crate::device::DeviceMemory;
 use crate::error::{Error, Result};
 
 impl Storage {
@@ -90,6 +91,11 @@ impl Exclusive<Arc<Storage>> {
     /// New memory, which nobody else has.
     pub(crate) fn new(block: Block) -> Self {
         Self(block.freeze())
+    }
+
+    /// New memory of a device, which nobody else has.
+    pub(crate) fn on_device(memory: DeviceMemory) -> Self {
+        Self(Storage::on_device(memory))
     }
 
     /// As tensors over parts of it, which `make` makes and keeps nothing of, and which do not overlap: who writes to several checks that.

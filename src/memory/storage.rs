@@ -42,7 +42,7 @@ pub(super) enum Owner {
         writable: bool,
         _owner: Box<dyn Any + Send + Sync>,
     },
-    Device(DeviceMemory),
+    Device(Arc<DeviceMemory>),
     /// Memory that the CPU does not read, where there is no device.
     #[cfg(test)]
     Elsewhere(Device),
@@ -68,7 +68,8 @@ impl Storage {
     }
 
     /// Memory of a device, written already. Its address is the device's, which the CPU does not follow.
-    pub fn on_device(memory: DeviceMemory) -> Arc<Self> {
+    pub fn on_device(memory: impl Into<Arc<DeviceMemory>>) -> Arc<Self> {
+        let memory = memory.into();
         let address = NonZero::new(memory.address() as usize);
         Self::of(address.map_or(NonNull::dangling(), NonNull::without_provenance), memory.len(), Owner::Device(memory))
     }
@@ -107,7 +108,7 @@ impl Storage {
     }
 
     /// The memory of a device that this is.
-    pub fn device_memory(&self) -> Option<&DeviceMemory> {
+    pub fn device_memory(&self) -> Option<&Arc<DeviceMemory>> {
         match &self.owner {
             Owner::Device(memory) => Some(memory),
             _ => None,

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::driver::{Address, Entered, Event, Stream};
 use super::kernels::Kernel;
@@ -11,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
-/// Memory of a device: new, with one owner, who writes it by [`Self::fill`] and then shares it; or of another library.
+/// Memory of a device: new, or of another library. Who writes it has it for himself meanwhile.
 #[derive(Debug)]
 pub struct DeviceMemory {
     pub(super) on: &'static Cuda,
@@ -19,6 +20,8 @@ pub struct DeviceMemory {
     len: usize,
     /// Comes when all that was written is there; none if there are no bytes.
     ready: Option<Event>,
+    /// Whether anything was written that may be there yet.
+    has_content: AtomicBool,
     lender: Option<Lender>,
 }
 
@@ -38,12 +41,14 @@ impl DeviceMemory {
     pub fn new(index: u32, len: usize) -> Result<Self> {
         let on = device(index)?;
         if len == 0 {
-            return Ok(Self { on, address: 0, len, ready: None, lender: None });
+            return Ok(Self { on, address: 0, len, ready: None, has_content: AtomicBool::new(false), lender: None });
         }
         let entered = on.enter()?;
         let mut ready = entered.event()?;
         match entered.alloc(len) {
-            Ok(address) => Ok(Self { on, address, len, ready: Some(ready), lender: None }),
+            Ok(address) => {
+                Ok(Self { on, address, len, ready: Some(ready), has_content: AtomicBool::new(false), lender: None })
+            }
             Err(error) => {
                 entered.destroy(&mut ready);
                 Err(error)
@@ -64,7 +69,7 @@ impl DeviceMemory {
     ) -> Result<Self> {
         let on = device(index)?;
         let lender = Some(Lender { writable, _owner: owner });
-        let mut memory = Self { on, address, len, ready: None, lender };
+        let mut memory = Self { on, address, len, ready: None, has_content: AtomicBool::new(true), lender };
         if len > 0 {
             let entered = on.enter()?;
             let ready = memory.ready.insert(entered.event()?);
@@ -81,6 +86,11 @@ impl DeviceMemory {
     /// False for memory of others that they lend read-only.
     pub fn is_writable(&self) -> bool {
         self.lender.as_ref().is_none_or(|lender| lender.writable)
+    }
+
+    /// True while nobody has written to it: between the places of tensors it may then hold anything.
+    pub fn is_new(&self) -> bool {
+        !self.has_content.load(Ordering::Relaxed)
     }
 
     /// The device.
@@ -103,28 +113,39 @@ impl DeviceMemory {
         self.address
     }
 
-    /// Writes all bytes of new memory: `make` gets where some begin, and room for them in host memory, which goes to the device while the next are made. On
-    /// return the last copies may be going on: [`Self::read`] and [`Self::ready_on`] wait for them.
+    /// Writes `len` bytes from `at` on, which the caller has for himself: `make` gets how many come before, and room for some in host memory, which
+    /// goes to the device while the next are made. On return the last copies may be going on, but for memory of others: [`Self::read`] and
+    /// [`Self::ready_on`] wait for them.
+    ///
+    /// # Panics
+    /// If there are not so many.
     pub fn fill(
-        &mut self,
+        &self,
+        at: usize,
+        len: usize,
         interrupt: Interrupt<'_>,
         mut make: impl FnMut(usize, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let (Some(ready), None, on) = (&self.ready, &self.lender, self.on) else { return Ok(()) };
+        let to = self.part(at, len);
+        let on = self.on;
+        if len == 0 {
+            return Ok(());
+        }
         let (entered, upload) = (on.enter()?, &on.uploads[0].stream);
-        for start in (0..self.len).step_by(PIECE) {
-            let len = PIECE.min(self.len - start);
+        self.follow(&entered, upload)?;
+        for start in (0..len).step_by(PIECE) {
+            let len = PIECE.min(len - start);
             let mut block = STAGING.take(on)?;
             make(start, &mut block.bytes()?[..len])?;
-            // SAFETY: the bytes lie in this memory, which `self` has for itself, and frees when `ready` has come.
-            unsafe { block.send((on, &entered, upload), [(0, len, self.address + start as u64)]) }?;
+            // SAFETY: the bytes lie in this memory, which its owner frees when `ready` has come.
+            unsafe { block.send((on, &entered, upload), [(0, len, to + start as u64)]) }?;
             STAGING.give(block);
-            entered.record(ready, upload).inspect_err(|_| {
+            self.note_written(&entered, upload).inspect_err(|_| {
                 let _ = entered.drain(upload); // nothing may write there when the memory is freed
             })?;
             interrupt()?;
         }
-        Ok(())
+        self.settle(&entered)
     }
 
     /// New memory with what a kernel makes of `count` elements or blocks from byte `start` on, and of what it reads besides (a memory, and the bytes there),
@@ -141,8 +162,10 @@ impl DeviceMemory {
     ) -> Result<Self> {
         let (from_len, len) = kernel.bytes(count).unwrap_or((usize::MAX, usize::MAX));
         let (on, from, made) = (self.on, self.part(start, from_len), Self::new(self.on.index(), len)?);
-        let (Some(read), Some(ready)) = (&self.ready, &made.ready) else { return Ok(made) };
-        let read_too = besides.as_ref().and_then(|(memory, _)| memory.ready.as_ref());
+        if from_len == 0 || len == 0 {
+            return Ok(made);
+        }
+        let read_too = besides.as_ref().map(|(memory, _)| *memory);
         let kernel = besides.map_or_else(
             || kernel.clone(),
             |(memory, bytes)| {
@@ -151,14 +174,13 @@ impl DeviceMemory {
             },
         );
         let (entered, stream) = (on.enter()?, &on.compute);
-        for event in [Some(read), read_too].into_iter().flatten() {
-            // SAFETY: the stream lives as long as the process.
-            unsafe { entered.wait_on(stream.0, event) }?;
+        for memory in [Some(self), read_too].into_iter().flatten() {
+            memory.follow(&entered, stream)?;
         }
         // SAFETY: the bytes are there, and each memory is freed when its event has come, which is put behind the kernel.
         unsafe { on.kernels.launch(&entered, stream, &kernel, (from, made.address), count) }?;
-        let events = [Some(ready), Some(read), read_too].into_iter().flatten();
-        events.into_iter().try_for_each(|event| entered.record(event, stream)).inspect_err(|_| {
+        let used = [Some(&made), Some(self), read_too].into_iter().flatten();
+        used.into_iter().try_for_each(|memory| memory.note_written(&entered, stream)).inspect_err(|_| {
             let _ = entered.drain(stream); // if this fails, too, the kernel does not run any more
         })?;
         Ok(made)
@@ -173,9 +195,27 @@ impl DeviceMemory {
         self.address + start as u64
     }
 
-    /// All that was asked of the stream so far writes the bytes.
+    /// What is asked of the stream from now on comes after what was written.
+    pub(super) fn follow(&self, entered: &Entered, stream: &Stream) -> Result<()> {
+        match &self.ready {
+            // SAFETY: the stream lives as long as the process.
+            Some(ready) if !self.is_new() => unsafe { entered.wait_on(stream.0, ready) },
+            _ => Ok(()),
+        }
+    }
+
+    /// All that was asked of the stream so far writes the bytes, or reads them, which is waited for, too, before they are freed.
     pub(super) fn note_written(&self, entered: &Entered, stream: &Stream) -> Result<()> {
+        self.has_content.store(true, Ordering::Relaxed);
         self.ready.as_ref().map_or(Ok(()), |ready| entered.record(ready, stream))
+    }
+
+    /// Sleeps until what was written is there, where the memory is another library's, which knows nothing of our event.
+    pub(super) fn settle(&self, entered: &Entered) -> Result<()> {
+        match (&self.ready, &self.lender) {
+            (Some(ready), Some(_)) => entered.wait(ready),
+            _ => Ok(()),
+        }
     }
 
     /// Reads the bytes from `start` on, after all that was written, by `fill` and on the default stream.

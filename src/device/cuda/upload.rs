@@ -20,7 +20,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Memory of devices while it is written. Pinned host memory is bounded; what copies still use of either is waited for before it is freed.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    memories: Vec<DeviceMemory>,
+    memories: Vec<Arc<DeviceMemory>>,
     /// Their devices, each once.
     devices: Vec<&'static Cuda>,
     ring: Mutex<Ring>,
@@ -51,10 +51,14 @@ impl Ring {
 }
 
 impl Upload {
-    /// To write these memories, which nobody has written, with at most so many bytes of pinned host memory, or one piece.
-    pub(crate) fn new(memories: Vec<DeviceMemory>, pinned: usize) -> Result<Self> {
+    /// To write these memories, which the caller has for himself, with at most so many bytes of pinned host memory, or one piece.
+    pub(crate) fn new(memories: Vec<Arc<DeviceMemory>>, pinned: usize) -> Result<Self> {
         let mut devices: Vec<&'static Cuda> = Vec::new();
         for memory in &memories {
+            if !memory.is_new() {
+                let entered = memory.on.enter()?;
+                memory.on.uploads.iter().try_for_each(|lane| memory.follow(&entered, &lane.stream))?;
+            }
             if !devices.iter().any(|device| ptr::eq(*device, memory.on)) {
                 devices.push(memory.on);
             }
@@ -225,8 +229,9 @@ impl Upload {
         self.given_back.notify_one();
     }
 
-    /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`].
-    pub(crate) fn finish(mut self) -> Result<Vec<DeviceMemory>> {
+    /// The memories. The last copies may be going on: whoever uses them waits for an event, as after [`DeviceMemory::fill`]. Those to memory of
+    /// others are waited for here.
+    pub(crate) fn finish(mut self) -> Result<Vec<Arc<DeviceMemory>>> {
         for on in &self.devices {
             let entered = on.enter()?;
             let [Lane { stream: first, .. }, others @ ..] = &on.uploads;
@@ -240,6 +245,9 @@ impl Upload {
         }
         for memory in &self.memories {
             memory.note_written(&memory.on.enter()?, &memory.on.uploads[0].stream)?;
+        }
+        for memory in &self.memories {
+            memory.settle(&memory.on.enter()?)?;
         }
         Ok(std::mem::take(&mut self.memories))
     }
