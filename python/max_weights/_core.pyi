@@ -578,11 +578,11 @@ class TensorStream:
     def __new__(
         cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
         backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-        max_host_bytes: int | None = None, reuse: bool = False,
+        max_host_bytes: int | None = None, reuse: bool = False, device: Any = None,
     ) -> Self: ...  # fmt: skip
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of memory that tensors take which are read, wait or were given last."""
+        """The most bytes of host memory that tensors take which are read, wait or were given last, or on their way."""
     @property
     def choice(self) -> str:
         """How files are read, and why, in words."""

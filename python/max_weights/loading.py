@@ -30,6 +30,7 @@ __all__ = [
     "LoadOptions",
     "PlanArguments",
     "Progress",
+    "Rank",
     "RanksArguments",
     "Rename",
     "Select",
@@ -118,6 +119,7 @@ class StreamArguments(_Read, total=False):
 
     shard: Shard | None
     framework: Literal["numpy", "torch", "jax"] | None
+    device: Any
     reuse: bool
 
 

@@ -9,9 +9,11 @@ from max_weights._core import TensorStream, shown
 from max_weights.errors import ArgumentError
 from max_weights.loading import (
     Progress,
+    Rank,
     Rename,
     Select,
     backend_for,
+    check_device,
     converter,
     log_choice,
     progress_of,
@@ -59,7 +61,9 @@ class WeightStream:
 
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of memory that tensors take which are read, wait, or were given last."""
+        """The most bytes of host memory that tensors take which are read, wait, or were given last, or on their way to a
+        device.
+        """
         return self._tensors.max_host_bytes
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -110,8 +114,10 @@ def stream(
     drop_cache: bool = False,
     verify: Mapping[str, str] | None = None,
     reuse: bool = False,
+    device: Any = None,
 ) -> WeightStream:
     """The weights below a node one after the other; see `WeightsNode.stream`."""
+    check_device(Rank(shard, device), None, framework, None)
     convert = converter(framework)
     if max_host_bytes is not None and not (isinstance(max_host_bytes, int) and max_host_bytes > 0):
         raise ArgumentError(f"max_host_bytes is a number of bytes above 0, not {max_host_bytes!r}")
@@ -131,6 +137,7 @@ def stream(
         drop_cache=drop_cache,
         max_host_bytes=max_host_bytes,
         reuse=reuse,
+        device=device,
     )
     log_choice("stream", tensors.choice)
     return WeightStream(tensors, wanted.new_names, wanted.infos, convert, progress_of(progress))

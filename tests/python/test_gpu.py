@@ -1,14 +1,12 @@
 """Tensors in the memory of GPUs: on the stand-in driver of tests/fake_cuda, in their own processes; and without one."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from stand_in import programs_of, run, run_promise, stand_in, without_driver
+
+__all__ = ["stand_in"]
 
 PROGRAM = Path(__file__).with_name("gpu_program.py")
 SLOW = {"FAKE_CUDA_GBPS": "0.1"}
@@ -46,42 +44,17 @@ ON_A_FILE: dict[str, dict[str, str]] = {
 DISORDERED = "a_consumer_that_asks_for_no_order_gets_none"
 
 
-@pytest.fixture(scope="session")
-def stand_in() -> Path:
-    """The folder of the stand-in driver, as `cargo build -p fake-cuda` makes it."""
-    named = os.environ.get("MAX_WEIGHTS_FAKE_CUDA")
-    folders = [Path(named)] if named else [ROOT / "target" / profile for profile in ("debug", "quick", "release")]
-    found = [folder for folder in folders if (folder / "libcuda.so").is_file()]
-    assert found, f"the stand-in driver is in none of {folders}: cargo build -p fake-cuda, as `make test` does"
-    return found[0]
-
-
-def run(folder: Path, *arguments: str, **settings: str) -> None:
-    """Run a program with a folder in front of the places where libraries are looked for."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAKE_CUDA_")}
-    environment = inherited | {"LD_LIBRARY_PATH": str(folder), "PYTHONFAULTHANDLER": "1"} | settings
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-
-
 @pytest.mark.parametrize("promise", [*PROMISES, *ON_A_FILE])
 def test_on_the_stand_in_driver(promise: str, stand_in: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
     on_file = promise in ON_A_FILE
-    settings = {"FAKE_CUDA_CHECK": "full", **(ON_A_FILE if on_file else PROMISES)[promise]}
     arguments = [str(tmp_path / "values.bin")] if on_file else []
-    run(stand_in, str(PROGRAM), promise, *arguments, FAKE_CUDA_REPORT=str(report), **settings)
-    if report.exists():  # not where the parent did not start the driver
-        found = json.loads(report.read_text())
-        assert (found.get("violation_texts", []) == []) == (promise != DISORDERED), found
+    settings = (ON_A_FILE if on_file else PROMISES)[promise]
+    found = run_promise(stand_in, PROGRAM, promise, *arguments, report=tmp_path / "report.json", settings=settings)
+    assert (found.get("violation_texts", []) == []) == (promise != DISORDERED), found
 
 
 def test_every_program_is_run() -> None:
-    lines = PROGRAM.read_text().splitlines()
-    programs = {line[4 : line.index("(")] for line in lines if line.startswith("def ") and line.endswith("None:")}
-    assert programs == {*PROMISES, *ON_A_FILE}
+    assert programs_of(PROGRAM) == {*PROMISES, *ON_A_FILE}
 
 
 NO_DRIVER = """
@@ -103,6 +76,4 @@ assert value.to("cpu") is value
 
 
 def test_without_a_driver_errors_say_so_and_what_to_do(tmp_path: Path) -> None:
-    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
-        (tmp_path / name).write_bytes(b"nothing")
-    run(tmp_path, "-c", NO_DRIVER)
+    run(without_driver(tmp_path), "-c", NO_DRIVER)

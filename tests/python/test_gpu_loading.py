@@ -1,11 +1,10 @@
 """`load(device=…)`: on the stand-in driver of tests/fake_cuda, in processes of its own; and without a driver."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from test_gpu import run, stand_in
+from stand_in import programs_of, run, run_promise, stand_in, without_driver
 
 __all__ = ["stand_in"]
 
@@ -41,19 +40,16 @@ PROMISES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_on_the_stand_in_driver(promise: str, stand_in: Path, tmp_path: Path, models: Path) -> None:
-    report, folder = tmp_path / "report.json", tmp_path / "files"
+    folder = tmp_path / "files"
     folder.mkdir()
-    settings = {"FAKE_CUDA_CHECK": "full", **PROMISES[promise]}
-    run(stand_in, str(PROGRAM), promise, str(folder), str(models), FAKE_CUDA_REPORT=str(report), **settings)
-    assert json.loads(report.read_text())["violation_texts"] == []
+    arguments = [str(folder), str(models)]
+    report, settings = tmp_path / "report.json", PROMISES[promise]
+    found = run_promise(stand_in, PROGRAM, promise, *arguments, report=report, settings=settings)
+    assert found["violation_texts"] == []
 
 
 def test_every_program_is_run() -> None:
-    lines = PROGRAM.read_text().splitlines()
-    programs = {
-        line[4 : line.index("(")] for line in lines if line.startswith("def ") and line.endswith(": Path) -> None:")
-    }
-    assert programs == set(PROMISES)
+    assert programs_of(PROGRAM) == set(PROMISES)
 
 
 NO_DRIVER = """
@@ -72,6 +68,4 @@ assert weights.load(device="cpu")
 
 
 def test_without_a_driver_the_error_says_so(tmp_path: Path, models: Path) -> None:
-    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
-        (tmp_path / name).write_bytes(b"nothing")
-    run(tmp_path, "-c", NO_DRIVER, str(models / "minilm.safetensors"))
+    run(without_driver(tmp_path), "-c", NO_DRIVER, str(models / "minilm.safetensors"))

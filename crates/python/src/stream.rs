@@ -22,8 +22,10 @@ use crate::weights::WeightsNode;
 ///     backend: 'auto', 'read' or 'direct'.
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
-///     max_host_bytes: The most memory that tensors take which are read, wait or were given last; None for the default.
+///     max_host_bytes: The most host memory that tensors take which are read, wait or were given last, or on their way to a device; None for
+///         the default.
 ///     reuse: Write the memory of a tensor again when the next one is asked for.
+///     device: Where they go; None for host memory.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
     stream: Stream,
@@ -32,7 +34,8 @@ pub(crate) struct TensorStream {
 #[pymethods]
 impl TensorStream {
     #[new]
-    #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_host_bytes=None, reuse=false))]
+    #[pyo3(signature = (node, names, dtypes, *, cuts=None, backend="auto", threads=None, drop_cache=false, max_host_bytes=None, reuse=false,
+                        device=None))]
     #[expect(clippy::too_many_arguments, reason = "one for each option of `stream`, by name")]
     #[expect(clippy::needless_pass_by_value, reason = "as PyO3 gives them")]
     fn new(
@@ -45,6 +48,7 @@ impl TensorStream {
         drop_cache: bool,
         max_host_bytes: Option<usize>,
         reuse: bool,
+        device: Option<Bound<'_, PyAny>>,
     ) -> Outcome<Self> {
         let (py, node) = (node.py(), node.get());
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
@@ -55,7 +59,8 @@ impl TensorStream {
             per_tensor: false,
             max_host_bytes: None,
         };
-        let asked = node.asked(&names, &dtypes, cuts, None)?;
+        let places = device.map(|device| vec![(device, names.len())]);
+        let asked = node.asked(&names, &dtypes, cuts, places)?;
         let stream = detached(py, || {
             let wanted = asked.wanted(&catalog)?;
             let options = StreamOptions { budget: max_host_bytes, recycled: reuse.then(recycled), load };
@@ -64,7 +69,7 @@ impl TensorStream {
         Ok(Self { stream })
     }
 
-    /// The most bytes of memory that tensors take which are read, wait or were given last.
+    /// The most bytes of host memory that tensors take which are read, wait or were given last, or on their way to a device.
     #[getter]
     fn max_host_bytes(&self) -> usize {
         self.stream.budget()

@@ -383,14 +383,15 @@ impl WeightsNode {
     ///     packed: Keep packed blocks as bytes.
     ///     framework: `numpy`, `torch` or `jax`; default: Buffer.
     ///     backend: How files are read: `read`, `direct` or `auto`, as for `load`; `mmap` is `read`.
-    ///     max_host_bytes: The most bytes of memory that tensors take which are being read, wait, or were given last. Default: 2 GiB, or an
-    ///         eighth of what this process may use; more, if the largest weights need more.
+    ///     max_host_bytes: The most bytes of host memory that tensors take which are being read, wait, or were given last, or on their way to
+    ///         a device. Default: 2 GiB, or an eighth of what this process may use; more, if the largest weights need more.
     ///     threads: How many read and convert.
     ///     progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read.
     ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given.
     ///     reuse: Write the memory of a tensor again once the next one is asked for: from then on its content is anything. For consumers that
-    ///         copy each tensor before they go on.
+    ///         copy each tensor before they go on. Not on a GPU.
+    ///     device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
     ///
     /// Returns:
     ///     A `max_weights.streaming.WeightStream`.
@@ -400,9 +401,10 @@ impl WeightsNode {
     ///     ValueError: two weights get one name; `max_host_bytes` is too small for a weight, which is named.
     ///     UnsupportedError: a conversion that there is not.
     ///     FileChangedError: from the iterator; a file is another than when it was opened.
+    ///     DeviceError: no such device; from the iterator, too little memory there, or a copy that fails.
     #[pyo3(
         signature = (select=None, **options),
-        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, reuse=False)"
+        text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, reuse=False, device=None)"
     )]
     fn stream<'py>(
         slf: &Bound<'py, Self>,
