@@ -440,7 +440,7 @@ class _SafetensorsFile:
     def part(self, name: str, index: Any) -> Buffer: ...
     def take(self, name: str, convert: Callable[[Any], _T], *, whole: bool) -> _T: ...
     def take_all(self, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
-    def buffers(self) -> list[tuple[str, Buffer]]: ...
+    def buffers(self, device: Any = None) -> list[tuple[str, Buffer]]: ...
 
 @final
 class PySafeSlice:
@@ -466,7 +466,7 @@ class TorchFile:
     @property
     def globals(self) -> list[str]:
         """Every class and function that the pickle names, in the order of their first places."""
-    def build(self, builder: Any, *, data: bool, own: bool) -> Any:
+    def build(self, builder: Any, *, data: bool, own: bool, device: Any = None) -> Any:
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
         memory of its `own` or where the file is mapped, or not at all where `data` is false.
         """

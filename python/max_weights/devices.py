@@ -23,10 +23,12 @@ __all__ = [
     "DeviceSpec",
     "accelerator_api",
     "accelerator_count",
+    "current_gpu",
     "devices_exist",
     "is_virtual_device_mode",
     "load_devices",
     "scan_available_devices",
+    "torch_gpu",
     "virtual_devices",
 ]
 
@@ -166,14 +168,34 @@ def place(device: object) -> tuple[str, int]:
         return "cpu", 0
     kind, colon, digits = text.partition(":")
     if kind in ("cuda", "gpu") and (not colon or (digits.isascii() and digits.isdigit() and len(digits) < 10)):
-        return "gpu", int(digits) if colon else _current() if kind == "cuda" else 0
+        return "gpu", int(digits) if colon else current_gpu() if kind == "cuda" else 0
     raise _unknown(device, "there are 'cpu' (or 'cpu:0') and, with a GPU, 'cuda' (or 'cuda:0', 'cuda:1', …)")
 
 
-def _current() -> int:
-    """The CUDA device that torch would take, if it is in use; the first otherwise."""
+def current_gpu() -> int:
+    """The number of the CUDA device that torch would take, if it is in use; the first otherwise."""
     torch = sys.modules.get("torch")
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
+
+
+def torch_gpu(torch: Any, device: Any) -> str | None:
+    """The GPU, such as `cuda:1`, that is filled here where torch wants tensors on a device; None where that is left to
+    torch: another kind of device, one that is not there, or a torch that sees other GPUs than the driver shows us.
+
+    Args:
+        torch: The module.
+        device: A name, a number or a `torch.device`; `cuda` is torch's current device.
+    """
+    if torch.version.hip or not torch.cuda.is_available():
+        return None
+    try:
+        wanted = torch.device(device)
+    except RuntimeError:
+        return None
+    if wanted.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if wanted.index is None else wanted.index
+    return f"cuda:{index}" if index < torch.cuda.device_count() == accelerator_count() else None
 
 
 def require_cpu(device: object) -> None:

@@ -61,8 +61,8 @@ class WeightStream:
 
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait, or were given last, or on their way to a
-        device.
+        """The most bytes of host memory that tensors take which are read, wait, or were given last, or are on their
+        way to a device.
         """
         return self._tensors.max_host_bytes
 

@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::device::Device;
 use max_weights::error::{Error, Fault, Policy};
 use max_weights::format::{Limits, Options, safetensors};
-use max_weights::load::{Layout, LoadOptions, Prefetch};
+use max_weights::load::{Layout, LoadOptions, Prefetch, Wanted};
 use max_weights::rules;
 use max_weights::source::{Filesystem, LocalFile, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
@@ -25,6 +26,7 @@ use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::open::Arguments;
+use crate::place::device_from_python;
 
 /// Bytes that say how long the header is.
 const LENGTH_BYTES: usize = 8;
@@ -134,19 +136,22 @@ impl SafetensorsFile {
     }
 
     /// All tensors, in the order of the file: views, whose pages are brought into memory where they have to come from a disk; or, where the file
-    /// is read, memory of their own.
-    fn everything(&self) -> Result<Vec<Tensor>, Error> {
+    /// is read or another device is wanted, memory of their own.
+    fn everything(&self, device: Device) -> Result<Vec<Tensor>, Error> {
         let mapped = self.source.is_mapped();
-        if mapped && !self.is_cold() {
+        if mapped && device == Device::Cpu && !self.is_cold() {
             return self.views();
         }
-        let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
+        let wanted = (0..self.table().len())
+            .map(|number| Ok::<_, Error>(Wanted { device, ..self.checkpoint.catalog().wanted(number, None)? }));
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, !mapped, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // Written to since it was opened: views of the mapping are what there is.
-            Err(Error::FileChanged(_)) if mapped => self.views(),
+            Err(Error::FileChanged(_)) if mapped => {
+                self.views()?.into_iter().map(|view| view.to(device, &interrupt)).collect()
+            }
             loaded => loaded,
         }
     }
@@ -243,16 +248,18 @@ impl SafetensorsFile {
     // All tensors in the order of the file: {name: convert(DLPack capsule)}.
     fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
         let taken = PyDict::new(py);
-        for (info, tensor) in self.table().iter().zip(detached(py, || self.everything())?) {
+        for (info, tensor) in self.table().iter().zip(detached(py, || self.everything(Device::Cpu))?) {
             let capsule = dlpack::export(py, &tensor, dlpack::Version::Versioned)?;
             taken.set_item(info.name, convert.call1((capsule,))?)?;
         }
         Ok(taken)
     }
 
-    // All tensors, in the order of the file.
-    fn buffers(&self, py: Python<'_>) -> Outcome<Vec<(&str, Buffer)>> {
-        let tensors = detached(py, || self.everything())?;
+    // All tensors, in the order of the file, on a device; None for host memory.
+    #[pyo3(signature = (device=None))]
+    fn buffers(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Vec<(&str, Buffer)>> {
+        let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
+        let tensors = detached(py, || self.everything(device))?;
         Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use max_weights::budget::{self, Short};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, FileFacts};
+use max_weights::device::Device;
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
     GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef, Verdict,
@@ -27,11 +28,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
+use crate::buffer::Buffer;
 use crate::dlpack;
 use crate::ending::detached;
 use crate::error::{Failure, Outcome, interrupt};
 use crate::objects::array_bytes;
 use crate::open::Arguments;
+use crate::place::device_from_python;
 use crate::values::{Maker, Values, at_path};
 use crate::weights::WeightsNode;
 
@@ -86,15 +89,17 @@ impl TorchFile {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
-    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own` or where
-    /// the file is mapped, or not at all where `data` is false.
-    #[pyo3(signature = (builder, *, data, own))]
+    /// The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in memory of its `own`, on a device
+    /// where one is named, or where the file is mapped, or not at all where `data` is false.
+    #[pyo3(signature = (builder, *, data, own, device=None))]
     fn build<'py>(
         slf: &Bound<'py, Self>,
         builder: &Bound<'py, PyAny>,
         data: bool,
         own: bool,
+        device: Option<&Bound<'py, PyAny>>,
     ) -> Outcome<Bound<'py, PyAny>> {
+        let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
         for global in &torch.pickled.globals {
@@ -104,7 +109,8 @@ impl TorchFile {
             }
         }
         let keys = first_of_each_key(torch)?;
-        let taken = detached(py, || if data { take(&file.checkpoint, torch, &keys, own) } else { Ok(Vec::new()) })?;
+        let taken =
+            detached(py, || if data { take(&file.checkpoint, torch, &keys, own, device) } else { Ok(Vec::new()) })?;
         let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new() };
         build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
         build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);
@@ -130,6 +136,7 @@ fn take(
     torch: &Torch,
     keys: &HashMap<&str, u32>,
     own: bool,
+    device: Device,
 ) -> Result<Vec<Option<Tensor>>, Error> {
     // Elements of a storage without a dtype are what its tensors say.
     let mut said = HashMap::new();
@@ -148,8 +155,9 @@ fn take(
     let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
     let mut taken = budget::list(torch.pickled.storages.len())?;
     taken.resize(torch.pickled.storages.len(), None);
-    let read = if own {
-        let whole = placements.map(|placement| placement.map(Wanted::as_it_is)).collect::<Result<_, Error>>()?;
+    let read = if own || device != Device::Cpu {
+        let whole = |placement: Result<_, Error>| Ok::<_, Error>(Wanted { device, ..Wanted::as_it_is(placement?) });
+        let whole = placements.map(whole).collect::<Result<_, Error>>()?;
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let layout = Layout::new(checkpoint, whole, true, &[], &options)?;
         layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?
@@ -230,7 +238,11 @@ impl<'py> Build<'_, 'py> {
                 self.storages[number] = Stored::Made(made.clone());
                 return Ok(made);
             }
-            Stored::Taken(bytes) => Some(dlpack::export(py, &bytes, dlpack::Version::Versioned)?),
+            // For memory of a device torch says which stream is to wait for it.
+            Stored::Taken(bytes) if bytes.device() != Device::Cpu => {
+                Some(Bound::new(py, Buffer::new(bytes))?.into_any())
+            }
+            Stored::Taken(bytes) => Some(dlpack::export(py, &bytes, dlpack::Version::Versioned)?.into_any()),
             Stored::Nothing => None,
         };
         let storage = &torch.pickled.storages[number];

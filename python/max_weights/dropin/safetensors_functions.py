@@ -1,4 +1,4 @@
-"""What reads in the safetensors package, for tensors that go to the CPU."""
+"""What reads in the safetensors package, for tensors that go to the CPU, and for those of torch that go to a GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from max_weights.devices import torch_gpu
 from max_weights.dropin.calls import Counter
 
 __all__ = ["function", "safe_open"]
 
-_ELSEWHERE = "a device that is not the CPU"
+_ELSEWHERE = "a device that is neither the CPU nor a GPU that is filled here"
+_TORCH = ("pt", "torch", "pytorch")
 
 
 def safe_open(original: type[Any], counter: Counter) -> type[Any]:
     """What replaces `safetensors.safe_open`: a class whose call opens a file here, or there."""
     from max_weights.safetensors import safe_open as ours
+    from max_weights.safetensors.devices import as_asked
     from max_weights.safetensors.frameworks import is_elsewhere
 
     class safe_open(ours):
@@ -29,10 +32,11 @@ def safe_open(original: type[Any], counter: Counter) -> type[Any]:
         ) -> Any:
             refused = None
             if counter.active:
-                if device is not None and device != "cpu":
-                    counter.handed_over(_ELSEWHERE)
-                elif is_elsewhere(framework):
+                device = as_asked(device)
+                if is_elsewhere(framework):
                     counter.handed_over("a framework that is not served")
+                elif not _is_served(framework, device):
+                    counter.handed_over(_ELSEWHERE)
                 else:
                     try:
                         opened = super().__new__(cls, filename, framework, device, backend=backend)
@@ -57,11 +61,18 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
     def function(*arguments: Any, **options: Any) -> Any:
         refused = None
         if counter.active:
+            from max_weights.safetensors.devices import as_asked
+
+            # Of these functions only `load_file` of torch takes a second argument.
+            if "device" in options:
+                options["device"] = as_asked(options["device"])
+            elif len(arguments) > 1:
+                arguments = (arguments[0], as_asked(arguments[1]), *arguments[2:])
             try:
                 # Imported when it is first called: the import of a patched program is not to wait for it.
                 ours = getattr(importlib.import_module(f"max_weights.{original.__module__}"), original.__name__)
-                # Of these functions only `load_file` of torch takes a second argument.
-                if options.get("device", arguments[1] if len(arguments) > 1 else None) in (None, "cpu"):
+                device = options.get("device", arguments[1] if len(arguments) > 1 else None)
+                if _is_served("pt", device):
                     value = ours(*arguments, **options)
                     counter.served()
                     return value
@@ -73,6 +84,22 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
         return _called(refused, original, *arguments, **options)
 
     return function
+
+
+def _is_served(framework: str, device: Any) -> bool:
+    """Whether tensors are brought to a device here; torch itself would copy them there from pageable memory."""
+    if device is None or device == "cpu":
+        return True
+    if framework not in _TORCH:
+        return False
+    import torch
+
+    from max_weights.safetensors.devices import device_of
+
+    try:
+        return torch_gpu(torch, device_of(device)) is not None
+    except Exception:
+        return False  # what it is, the original says
 
 
 def _called(refused: Exception | None, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

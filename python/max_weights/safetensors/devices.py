@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from max_weights._core import shown
+from max_weights.devices import current_gpu
+from max_weights.errors import ArgumentError
 from max_weights.safetensors.errors import safetensor_error
 
-__all__ = ["device_of"]
+__all__ = ["as_asked", "device_of"]
 
+_CUDA = "MAX_WEIGHTS_CUDA"
 _NUMBERED = ("cuda", "hpu", "mlu", "musa", "npu", "xla", "xpu")
+
+
+def as_asked(device: Any) -> Any:
+    """The device; `"cuda"` as the environment variable MAX_WEIGHTS_CUDA has it: the `first`, which is what it is for
+    safetensors, or torch's `current` one.
+
+    Raises:
+        ArgumentError: a ValueError; the variable has another value.
+    """
+    if device != "cuda" or (said := os.environ.get(_CUDA, "first")) == "first":
+        return device
+    if said != "current":
+        raise ArgumentError(f"{_CUDA} is 'first' or 'current', not {said!r}")
+    return f"cuda:{current_gpu()}"
 
 
 def device_of(device: Any) -> str | int:
@@ -20,6 +38,7 @@ def device_of(device: Any) -> str | int:
         SafetensorError: no device that safetensors knows.
         ValueError: a number of a device that is none.
     """
+    device = as_asked(device)
     if device is None or device == "cpu":
         return "cpu"
     if isinstance(device, str):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from max_weights._core import shown
+from max_weights.devices import torch_gpu
+from max_weights.errors import DeviceError
 from max_weights.safetensors.array_indices import array_index
 from max_weights.safetensors.devices import device_of
 from max_weights.safetensors.errors import no_dtype, safetensor_error
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
     from max_weights._core import Buffer, _SafetensorsFile
 
-__all__ = ["SERVED", "Framework", "framework_of", "from_capsule", "is_elsewhere", "to_array"]
+__all__ = ["SERVED", "Framework", "brought", "framework_of", "from_capsule", "is_elsewhere", "shared", "to_array"]
+
+_T = TypeVar("_T")
 
 # Every name that safetensors takes, and what it stands for.
 _NAMES = {
@@ -85,7 +89,9 @@ def framework_of(name: Any, device: Any) -> tuple[Framework, str | int]:
 
 
 class _Torch:
-    """PyTorch. A tensor is a view of the file's private pages with a storage of its own."""
+    """PyTorch. A tensor is a view of the file's private pages with a storage of its own, or what we bring to a GPU, or
+    what torch makes of the view on another device.
+    """
 
     __slots__ = ("_convert", "_device")
 
@@ -97,6 +103,8 @@ class _Torch:
 
     def tensor(self, file: _SafetensorsFile, name: str) -> Any:
         try:
+            if (there := brought(self._device, lambda gpu: file.buffer(name).to(gpu))) is not None:
+                return shared(there)
             tensor = file.take(name, self._convert, whole=True)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
@@ -104,6 +112,8 @@ class _Torch:
 
     def tensors(self, file: _SafetensorsFile) -> dict[str, Any]:
         try:
+            if (there := brought(self._device, file.buffers)) is not None:
+                return {name: shared(buffer) for name, buffer in there}
             tensors = file.take_all(self._convert)
         except BufferError:
             return {name: self.tensor(file, name) for name in file.names()}  # which names the tensor
@@ -113,7 +123,13 @@ class _Torch:
         return tensors
 
     def part(self, file: _SafetensorsFile, name: str, index: Any) -> Any:
+        def bring(gpu: str) -> Buffer | None:
+            part = _part_that_is_read(file, name, index)
+            return None if part is None else part.to(gpu)
+
         try:
+            if (there := brought(self._device, bring)) is not None:
+                return shared(there)
             tensor = self._part(file, name, index)
         except BufferError:
             raise no_dtype(file.dtype(name)) from None
@@ -144,6 +160,28 @@ def from_capsule() -> Callable[[Any], Any]:
         return tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     return convert
+
+
+def brought(device: str | int, bring: Callable[[str], _T]) -> _T | None:
+    """What `bring` brings to the GPU that this device is; None where that is torch's to do: for another kind of device,
+    and where the GPU refuses us, so that what comes of it, an error too, is torch's.
+    """
+    if device == "cpu":
+        return None
+    import torch
+
+    gpu = torch_gpu(torch, device)
+    try:
+        return None if gpu is None else bring(gpu)
+    except DeviceError:
+        return None
+
+
+def shared(buffer: Buffer) -> Any:
+    """The torch tensor of memory of a GPU, for which torch's current stream waits."""
+    from torch.utils.dlpack import from_dlpack
+
+    return from_dlpack(buffer)
 
 
 def _part_that_is_read(file: _SafetensorsFile, name: str, index: Any) -> Buffer | None:

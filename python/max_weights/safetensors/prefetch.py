@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import shown
 from max_weights.errors import WeightsError
 from max_weights.safetensors.errors import missing_tensor, safetensor_error
-from max_weights.safetensors.frameworks import from_capsule
+from max_weights.safetensors.frameworks import brought, from_capsule, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from max_weights._core import _SafetensorsFile
+    from max_weights._core import Buffer, _SafetensorsFile
 
 __all__ = ["Plan", "PrefetchLoader"]
 
@@ -50,7 +50,8 @@ class PrefetchLoader:
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="max_weights-prefetch")
         self._pending: dict[str, Future[Any]] = {
-            name: self._pool.submit(_read, file, name, None if rows is None else rows[name]) for name in self._names
+            name: self._pool.submit(_read, file, name, None if rows is None else rows[name], device)
+            for name in self._names
         }
 
     def names(self) -> list[str]:
@@ -87,12 +88,13 @@ class PrefetchLoader:
 
     def _tensor(self, name: str, future: Future[Any]) -> Any:
         try:
-            tensor = self._convert(future.result().__dlpack__(max_version=(1, 0)))
+            part = future.result()
+            tensor = self._convert(part.__dlpack__(max_version=(1, 0))) if part.is_host else shared(part)
         except CancelledError:
             raise safetensor_error("the loader was closed") from None
         except (WeightsError, BufferError) as error:
             raise safetensor_error(f"prefetch cannot hand out tensor {shown(name)}: {error}") from error
-        return tensor if self._device == "cpu" else tensor.to(self._device)
+        return tensor.to(self._device) if part.is_host and self._device != "cpu" else tensor
 
     def close(self) -> None:
         """Stop reading, and let go of what was not taken; tensors that were taken stay valid."""
@@ -138,6 +140,8 @@ def _rows(file: _SafetensorsFile, name: object, wanted: object) -> slice | None:
     return slice(start, max(start, stop))
 
 
-def _read(file: _SafetensorsFile, name: str, rows: slice | None) -> Any:
+def _read(file: _SafetensorsFile, name: str, rows: slice | None, device: str | int) -> Buffer:
     part = file.buffer(name) if rows is None else file.part(name, (rows,))
+    if (there := brought(device, part.to)) is not None:
+        return there
     return part.copy() if part.is_mapped else part

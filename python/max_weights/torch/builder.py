@@ -10,7 +10,8 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import TorchFile, printable
-from max_weights.errors import UnsupportedError
+from max_weights.devices import torch_gpu
+from max_weights.errors import DeviceError, UnsupportedError
 from max_weights.torch.opened import at_path
 
 if TYPE_CHECKING:
@@ -83,7 +84,13 @@ class Loading:
 
     def value(self) -> Any:
         """The value."""
-        return self._file.build(self._builder, data=not _is_meta(self._builder.map_location), own=self._own)
+        where = self._builder.map_location
+        if gpu := torch_gpu(torch, where) if isinstance(where, (str, torch.device)) else None:
+            try:
+                return self._file.build(self._builder, data=True, own=True, device=gpu)
+            except DeviceError:
+                pass  # torch has memory there of its own, and errors that programs know
+        return self._file.build(self._builder, data=not _is_meta(where), own=self._own)
 
 
 class Builder:
@@ -95,7 +102,9 @@ class Builder:
         """What the caller's own function raised."""
 
     def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
-        """A storage of these bytes, a DLPack capsule or None, where `map_location` puts one from `location`."""
+        """A storage of these bytes, where `map_location` puts one from `location`: of a DLPack capsule, or of a Buffer
+        that lies there already, or of None.
+        """
         where = self.map_location
         if isinstance(where, dict):
             where = where.get(location, location)
@@ -105,6 +114,8 @@ class Builder:
             return torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
         tensor = from_dlpack(data) if size else torch.empty(0, dtype=torch.uint8, device="cpu")
         storage = tensor.untyped_storage()
+        if storage.device.type != "cpu":
+            return storage
         if isinstance(where, (str, torch.device)):
             return storage if str(where) == "cpu" else _restored(storage, str(where))
         try:

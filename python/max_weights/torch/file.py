@@ -10,6 +10,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from max_weights._core import PytorchWeights, export_dlpack
+from max_weights.devices import torch_gpu
 from max_weights.loading import as_they_are, own_dtype
 from max_weights.weights import load_weights
 
@@ -50,10 +51,10 @@ def load_file(
         DeviceError: the CUDA device has too little memory, or a copy fails.
     """
     place = torch.device(device)
-    there = place.type == "cuda" and torch.cuda.is_available() and not torch.version.hip
+    gpu = torch_gpu(torch, place)
     with load_weights(filename) as weights:
-        if there and options.get("shard") is None and options.get("copy") is not False:
-            return weights.load(framework="torch", device=place, **options)
+        if gpu is not None and options.get("shard") is None and options.get("copy") is not False:
+            return weights.load(framework="torch", device=gpu, **options)
         if as_they_are(weights, options):
             tensors: dict[str, torch.Tensor] = export_dlpack(weights, from_dlpack)
             if isinstance(weights, PytorchWeights):

@@ -1,0 +1,256 @@
+"""What tests/python/test_gpu_doors.py runs in processes of their own, on the stand-in driver: the doors that bring torch
+tensors to a GPU. Torch cannot use that driver, so that a double takes what arrives there, as its `from_dlpack` would: on
+a stream of its own.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torch.utils.dlpack
+from safetensors import safe_open as their_safe_open
+
+import max_weights
+from gpu_loading_program import large
+from gpu_program import PIECE, copied_on_a_stream, counters, driver, nothing_is_left
+from gpu_streaming_program import settles
+from max_weights import Buffer, UnsupportedError, load_weights, patched
+from max_weights.driver import accelerator_count
+
+FILE = "minilm.safetensors"
+SMALL = "derived/layer0.f8e4m3.safetensors"
+TORCHS = (AssertionError, RuntimeError)
+SAYS = "NVIDIA driver|not compiled with CUDA"
+"""What torch says here of a GPU, by its build."""
+arrived: list[str] = []
+"""The devices of what the double was given."""
+
+
+def take_the_place_of_torchs_cuda(current: int = 0) -> None:
+    """Have torch say that it has the stand-in's devices, and take tensors from there: what its stream finds."""
+    own = torch.utils.dlpack.from_dlpack
+
+    def from_dlpack(tensor: Any) -> torch.Tensor:
+        if not isinstance(tensor, Buffer) or tensor.is_host:
+            return own(tensor)
+        arrived.append(str(tensor.device))
+        if str(tensor.device) == "gpu:0" and tensor.nbytes:
+            found, violations = copied_on_a_stream(tensor, lambda stream: stream)
+            assert violations == 0
+            assert found == bytes(tensor.to("cpu").view("uint8", [tensor.nbytes]).to_numpy())
+        return own(tensor.to("cpu"))
+
+    torch.utils.dlpack.from_dlpack = from_dlpack
+    torch.cuda.is_available = torch.cuda.is_initialized = lambda: True
+    torch.cuda.device_count = lambda: 2
+    torch.cuda.current_device = lambda: current
+    assert accelerator_count() == 2
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
+    """Whether tensors have the same names, in the same order, and the same bits."""
+    same = [
+        tensor.dtype == other.dtype and torch.equal(bits(tensor), bits(other))
+        for tensor, other in zip(found.values(), expected.values(), strict=True)
+    ]
+    return list(found) == list(expected) and all(same)
+
+
+def came_from(device: str, count: int) -> bool:
+    """Whether so many tensors came from this device, and none from another, since this was last asked."""
+    came = arrived == [device] * count
+    arrived.clear()
+    return came
+
+
+def tensors_of_safetensors_files_arrive(_: Path, models: Path) -> None:
+    from max_weights.safetensors import safe_open
+    from max_weights.safetensors.torch import load_file
+
+    take_the_place_of_torchs_cuda()
+    expected = safetensors.torch.load_file(models / SMALL)
+    for backend, places in (
+        ("mmap", [("cuda", "gpu:0"), ("cuda:1", "gpu:1")]),
+        ("pread", [(1, "gpu:1")]),
+    ):
+        for device, place in places:
+            assert equal(load_file(models / SMALL, device, backend=backend), expected)
+            assert came_from(place, len(expected))
+            with safe_open(models / SMALL, "pt", device, backend=backend) as file:
+                assert equal({name: file.get_tensor(name) for name in expected}, expected)
+                assert equal(file.get_tensors(), expected)
+            assert came_from(place, 2 * len(expected))
+    assert nothing_is_left()
+
+
+def parts_of_tensors_arrive(_: Path, models: Path) -> None:
+    from max_weights.safetensors import safe_open
+
+    take_the_place_of_torchs_cuda()
+    name = "embeddings.word_embeddings.weight"
+    indices: list[Any] = [
+        slice(100, 200), slice(None), ..., 5, (slice(3, 9), slice(None, None, 7)), (slice(None, 50, 3), 2), slice(4, 4),
+        (slice(1, 3), None),
+    ]  # fmt: skip
+    with their_safe_open(models / FILE, "pt") as theirs:
+        rows = theirs.get_tensor(name)
+    for backend in ("mmap", "pread"):
+        with safe_open(models / FILE, "pt", "cuda:0", backend=backend) as file:
+            part = file.get_slice(name)
+            for index in indices:
+                found = part[index]
+                assert torch.equal(found, rows[index]), index
+                assert found.is_contiguous()
+                assert came_from("gpu:0", 1)
+            assert torch.equal(part[::-1000], rows[range(len(rows) - 1, -1, -1000)])
+            with pytest.raises(IndexError):
+                part[10**9]
+            # No basic index: torch takes the part, and copies it to the GPU itself.
+            with pytest.raises(TORCHS, match=SAYS):
+                part[[1, 5, 2]]
+            arrived.clear()
+    assert nothing_is_left()
+
+
+def prefetched_tensors_arrive(_: Path, models: Path) -> None:
+    from max_weights.safetensors import safe_open
+
+    take_the_place_of_torchs_cuda()
+    expected = safetensors.torch.load_file(models / FILE)
+    with safe_open(models / FILE, "pt") as file:
+        assert equal(dict(sorted(file.prefetch(device="cuda"))), dict(sorted(expected.items())))
+        assert came_from("gpu:0", len(expected))
+        plan = {"pooler.dense.weight": slice(3, 5)}
+        assert torch.equal(
+            file.prefetch(plan, device=1).take("pooler.dense.weight"), expected["pooler.dense.weight"][3:5]
+        )
+        assert came_from("gpu:1", 1)
+    assert nothing_is_left()
+
+
+def bare_cuda_may_be_torchs_current_device(_: Path, models: Path) -> None:
+    from max_weights.safetensors.torch import load_file
+
+    take_the_place_of_torchs_cuda(current=1)
+    count = len(load_file(models / FILE, "cuda"))
+    assert came_from("gpu:0", count)
+    os.environ["MAX_WEIGHTS_CUDA"] = "current"
+    load_file(models / FILE, "cuda")
+    assert came_from("gpu:1", count)
+    load_file(models / FILE, "cuda:0")
+    assert came_from("gpu:0", count)
+    max_weights.patch()
+    safetensors.torch.load_file(models / FILE, "cuda")
+    safetensors.torch.load_file(models / FILE, device="cuda")
+    with safetensors.safe_open(models / FILE, "pt", "cuda") as file:
+        file.get_tensors()
+    assert came_from("gpu:1", 3 * count)
+    os.environ["MAX_WEIGHTS_CUDA"] = "2"
+    with pytest.raises(ValueError, match="MAX_WEIGHTS_CUDA is 'first' or 'current', not '2'"):
+        load_file(models / FILE, "cuda")
+
+
+def calls_of_a_patched_program_are_served(_: Path, models: Path) -> None:
+    expected = safetensors.torch.load_file(models / FILE)
+    state = torch.load(models / "crepe-tiny.pth")
+    original = safetensors.torch.load_file
+    take_the_place_of_torchs_cuda()
+    torch.serialization.default_restore_location = lambda storage, _: storage  # type: ignore[assignment]
+    max_weights.patch()
+    assert safetensors.torch.load_file is not original
+    assert equal(safetensors.torch.load_file(models / FILE, device="cuda:1"), expected)
+    with safetensors.safe_open(models / FILE, framework="pt", device=1) as file:
+        assert equal(file.get_tensors(), expected)
+    assert came_from("gpu:1", 2 * len(expected))
+    assert equal(torch.load(models / "crepe-tiny.pth", map_location="cuda"), state)
+    assert came_from("gpu:0", len(state))
+    assert {name: calls.handed_over for name, calls in patched().items() if calls.handed_over} == {}
+    # Another device, framework or index is the original's, and so is its error.
+    for device in ("npu:0", "hpu", "xpu", "mps", "cuda:2", 7, "cuda:x", "disk", -1):
+        with pytest.raises(Exception) as theirs:  # noqa: PT011
+            original(models / FILE, device)
+        with pytest.raises(type(theirs.value)) as ours:
+            safetensors.torch.load_file(models / FILE, device)
+        assert str(ours.value) == str(theirs.value), device
+    with pytest.raises(Exception, match="not supported"):
+        safetensors.safe_open(models / FILE, framework="np", device="cuda")
+    assert arrived == []
+    assert patched()["safetensors.torch.load_file"].handed_over == 9
+    assert nothing_is_left()
+
+
+def torch_files_arrive(folder: Path, models: Path) -> None:
+    take_the_place_of_torchs_cuda(current=1)
+    torch.serialization.default_restore_location = lambda storage, _: storage  # type: ignore[assignment]
+    from max_weights.torch import load, load_file
+
+    whole = torch.arange(3 << 20, dtype=torch.float32)
+    tied = {"whole": whole, "turned": whole[:6].view(2, 3).T, "empty": torch.empty(0), "bytes": torch.arange(7).byte()}
+    torch.save(tied, folder / "tied.pt")
+    for mmap in (True, False):
+        for where, place in (("cuda", "gpu:1"), ("cuda:0", "gpu:0"), (torch.device("cuda", 0), "gpu:0")):
+            found = load(folder / "tied.pt", where, mmap=mmap)
+            assert all(torch.equal(found[name], tensor) for name, tensor in tied.items())
+            assert found["turned"].untyped_storage().data_ptr() == found["whole"].untyped_storage().data_ptr()
+            assert came_from(place, 2)
+    state = load_file(models / "crepe-tiny.pth", "cpu")
+    assert equal(load_file(models / "crepe-tiny.pth", "cuda:1"), state)
+    assert came_from("gpu:1", len(state))
+    del found
+    assert nothing_is_left()
+
+
+def what_the_gpu_refuses_us_is_left_to_torch(folder: Path, models: Path) -> None:
+    from max_weights.safetensors import safe_open
+    from max_weights.safetensors.torch import load_file
+    from max_weights.torch import load
+
+    take_the_place_of_torchs_cuda()
+    path = large(folder, 60)  # the devices have less
+    calls: list[Callable[[], Any]] = [
+        lambda: load_file(path, "cuda"),
+        lambda: safe_open(path, "pt", "cuda").get_tensor("layer.000.weight"),
+        lambda: safe_open(path, "pt", "cuda").get_slice("layer.000.weight")[:],
+        lambda: safe_open(path, "pt", "cuda").prefetch().take("layer.000.weight"),
+    ]
+    for call in calls:
+        with pytest.raises(TORCHS, match=SAYS):
+            call()
+        assert settles()
+    whole = torch.arange(6 << 20, dtype=torch.float32)
+    torch.save({"whole": whole}, folder / "large.pt")
+    with pytest.raises(UnsupportedError, match="a storage cannot be put on 'cuda'"):
+        load(folder / "large.pt", "cuda")
+    assert arrived == []
+    assert driver().fake_cuda_fail(b"cuMemAlloc_v2", 1, 2) == 0
+    with pytest.raises(TORCHS, match=SAYS):
+        load_file(models / FILE, "cuda")
+    assert nothing_is_left()
+
+
+def pinned_memory_stays_bounded(folder: Path, _: Path) -> None:
+    from max_weights.safetensors.torch import load_file
+
+    take_the_place_of_torchs_cuda()
+    path = large(folder, 100)
+    expected = load_weights(path).load(framework="torch")
+    assert equal(load_file(path, "cuda:1"), expected)
+    assert 0 < counters()["pinned_bytes"] <= max(12, 2 * (os.cpu_count() or 1) + 4) * PIECE
+    assert np.prod(expected["layer.000.scale"].shape) == 3
+    assert nothing_is_left()
+
+
+if __name__ == "__main__":
+    promise: Callable[[Path, Path], None] = globals()[sys.argv[1]]
+    promise(Path(sys.argv[2]), Path(sys.argv[3]))
