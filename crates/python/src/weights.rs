@@ -389,8 +389,7 @@ impl WeightsNode {
     ///     progress: A function of (bytes given, bytes of all), called now and then; what it raises ends the stream. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read.
     ///     verify: Digests, by the names of the file, as for `load`: all are compared before the first tensor is given.
-    ///     reuse: Write the memory of a tensor again once the next one is asked for: from then on its content is anything. For consumers that
-    ///         copy each tensor before they go on. Not on a GPU.
+    ///     reuse: Write a tensor's memory again once the next is asked for: its content is anything then. For host memory, and whoever copies.
     ///     device: Where tensors go, as for `load`; whoever takes one by DLPack has its stream wait for it.
     ///
     /// Returns:
@@ -400,8 +399,7 @@ impl WeightsNode {
     ///     WeightNotFoundError: `select` names what is not there.
     ///     ValueError: two weights get one name; `max_host_bytes` is too small for a weight, which is named.
     ///     UnsupportedError: a conversion that there is not.
-    ///     FileChangedError: from the iterator; a file is another than when it was opened.
-    ///     DeviceError: no such device; from the iterator, too little memory there, or a copy that fails.
+    ///     FileChangedError, DeviceError: from the iterator; a file is another than when it was opened, or the GPU lacks memory.
     #[pyo3(
         signature = (select=None, **options),
         text_signature = "($self, select=None, *, rename=None, dtype=None, packed=False, shard=None, framework=None, backend='auto', max_host_bytes=None, threads=None, progress=None, drop_cache=False, verify=None, reuse=False, device=None)"
