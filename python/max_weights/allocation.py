@@ -1,7 +1,10 @@
-"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted at its first use."""
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted, or brought to a GPU, at
+its first use.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
+from max_weights.errors import DeviceError
 from max_weights.graph.weight import Weight
 from max_weights.shape import Shape, listed, matches
 
@@ -40,17 +44,19 @@ def allocate(
         _require_shape(node.name, Shape(shape), value.logical_shape)
     dtype = value.dtype if dtype is None else DType(dtype)
     converts = dtype is not value.dtype
+    place = DeviceRef.CPU() if device is None else DeviceRef.from_device(device)
+    lazy = converts or place.is_gpu()
     if converts and value.refusal is not None:
         raise value.refusal.with_traceback(None)
     weight = Weight(
         node.name,
         dtype,
         value.logical_shape if converts else value.shape,
-        device if device is not None else DeviceRef.CPU(),
+        place,
         quantization_encoding=None if converts else value.quantization_encoding,
-        align=_BLOCK_ALIGN if converts else _alignment(value.data),
+        align=_BLOCK_ALIGN if lazy else _alignment(value.data),
     )
-    node.allocated_weights[node.name] = LazyCast(value, dtype) if converts else value.data
+    node.allocated_weights[node.name] = LazyCast(value, dtype, place) if lazy else value.data
     return weight
 
 
@@ -93,30 +99,52 @@ def _alignment(data: Any) -> int:
 
 
 class LazyCast:
-    """The data of a weight as another dtype; converted at the first use, and kept."""
+    """The data of a weight as another dtype, or on a GPU; converted and brought there at the first use, and kept."""
 
-    __slots__ = ("_buffer", "_source", "dtype")
+    __slots__ = ("_buffer", "_source", "device", "dtype")
 
-    def __init__(self, source: WeightData, dtype: DType) -> None:
+    def __init__(self, source: WeightData, dtype: DType, device: DeviceRef | None = None) -> None:
         """Convert nothing yet."""
         self._source: WeightData | None = source
         self._buffer: Buffer | None = None
         self.dtype = dtype
+        self.device = DeviceRef.CPU() if device is None else device
 
     @property
     def shape(self) -> Shape | tuple[int, ...]:
         """The shape, known without converting."""
         source = self._source
-        return self.to_buffer().shape if source is None else source.logical_shape
+        if source is None:
+            return self.to_buffer().shape
+        return source.shape if self.dtype is source.dtype else source.logical_shape
 
     def to_buffer(self) -> Buffer:
-        """The converted data; two threads that come first at once may both convert, with the same result."""
+        """The data; two threads that come first at once may both convert, with the same result.
+
+        Raises:
+            DeviceError: the GPU is not there, or has too little memory.
+        """
         source = self._source
         if self._buffer is None and source is not None:
-            self._buffer = source.astype(self.dtype).to_buffer()
+            self._buffer = self._made_there(source) if self.device.is_gpu() else source.astype(self.dtype).to_buffer()
             self._source = None  # the original's memory is no longer needed
         assert self._buffer is not None
         return self._buffer
+
+    def _made_there(self, source: WeightData) -> Buffer:
+        there = source.to_buffer().to(self.device)
+        try:
+            return dataclasses.replace(source, data=there).astype(self.dtype).to_buffer()
+        except DeviceError:  # there is no kernel for it
+            del there
+            return source.astype(self.dtype).to_buffer().to(self.device)
+
+    def on_host(self) -> Buffer:
+        """The data in host memory; of a GPU that has it already a copy, otherwise that GPU is not used."""
+        source = self._source
+        if self._buffer is None and source is not None and self.device.is_gpu():
+            return source.astype(self.dtype).to_buffer()
+        return self.to_buffer().to("cpu")
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.to_buffer().__dlpack__(**options)
@@ -125,8 +153,9 @@ class LazyCast:
         return self.to_buffer().__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self.to_buffer().__array__(dtype, copy)
+        return self.on_host().__array__(dtype, copy)
 
     def __repr__(self) -> str:
         state = "not converted yet" if self._buffer is None else "converted"
-        return f"LazyCast({self.dtype!s}, {listed(self.shape)}, {state})"
+        there = f", {self.device}" if self.device.is_gpu() else ""
+        return f"LazyCast({self.dtype!s}, {listed(self.shape)}{there}, {state})"

@@ -18,10 +18,12 @@ from safetensors import safe_open as their_safe_open
 
 import max_weights
 from gpu_loading_program import large
-from gpu_program import PIECE, copied_on_a_stream, counters, driver, nothing_is_left
+from gpu_program import PIECE, copied_on_a_stream, counters, driver, nothing_is_left, same
 from gpu_streaming_program import settles
-from max_weights import Buffer, UnsupportedError, load_weights, patched
+from max_weights import Buffer, DType, UnsupportedError, load_weights, patched
 from max_weights.driver import accelerator_count
+from max_weights.graph import DeviceRef
+from max_weights.sharding import ShardingStrategy
 
 FILE = "minilm.safetensors"
 SMALL = "derived/layer0.f8e4m3.safetensors"
@@ -237,6 +239,51 @@ def what_the_gpu_refuses_us_is_left_to_torch(folder: Path, models: Path) -> None
     with pytest.raises(TORCHS, match=SAYS):
         load_file(models / FILE, "cuda")
     assert nothing_is_left()
+
+
+def allocated_weights_arrive_when_they_are_used(_: Path, models: Path) -> None:
+    weights = load_weights(models / FILE)
+    node, name = weights.pooler.dense.weight, "pooler.dense.weight"
+    expected = node.data().to_buffer()
+    weight = node.allocate(device=DeviceRef.GPU(1))
+    assert (weight.device, weight.dtype, weight.align) == (DeviceRef.GPU(1), DType.float32, 64)
+    value = weights.allocated_weights[name]
+    assert (tuple(value.shape), value.dtype) == (expected.shape, DType.float32)
+    assert np.array_equal(np.asarray(value), expected.to_numpy())  # in host memory, for whoever asks for that
+    assert counters()["contexts"] == 0
+    there = value.to_buffer()
+    assert str(there.device) == "gpu:1"
+    assert value.to_buffer() is there
+    assert value.__dlpack_device__() == (2, 1)
+    assert Buffer.from_dlpack(value)._data_ptr() == there._data_ptr()
+    assert same(there.to("cpu"), expected)
+    assert np.array_equal(np.asarray(value), expected.to_numpy())
+    weight.sharding_strategy = ShardingStrategy.rowwise(2)
+    rows = weight.shard([DeviceRef.GPU(0), DeviceRef.GPU(1)])[1].data_of(value)
+    assert same(rows, expected[192:].copy())
+    for dtype in ("bfloat16", "float16", "int32", "float8_e4m3fn"):
+        node.allocate(dtype, device="gpu")
+        value = weights.allocated_weights[name]
+        assert str(value.to_buffer().device) == "gpu:0"
+        assert same(value.to_buffer().to("cpu"), expected.astype(dtype)), dtype
+    assert "DeviceError" in repr(pytest.raises(ValueError, lambda: _used(node, DeviceRef.GPU(7))))
+    packed = load_weights(models / "smollm2-135m.Q4_1.gguf").blk[0].attn_q.weight
+    for dtype in (None, "float32", "bfloat16", "float64"):
+        packed.allocate(dtype, device=DeviceRef.GPU())
+        value = packed.allocated_weights[packed.name]
+        data = packed.data() if dtype is None else packed.data().astype(dtype)
+        assert tuple(value.shape) == tuple(data.shape)
+        assert same(value.to_buffer().to("cpu"), data.to_buffer())
+        assert "gpu:0, converted" in repr(value)
+    del there, value
+    for tree in (weights, packed):
+        tree.allocated_weights.clear()
+    assert nothing_is_left()
+
+
+def _used(node: Any, device: DeviceRef) -> Any:
+    node.allocate(device=device)
+    return node.allocated_weights[node.name].to_buffer()
 
 
 def pinned_memory_stays_bounded(folder: Path, _: Path) -> None:

@@ -26,6 +26,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "calls_of_a_patched_program_are_served": {},
     "torch_files_arrive": {},
     "what_the_gpu_refuses_us_is_left_to_torch": {"FAKE_CUDA_MEMORY": str(20 << 20)},
+    "allocated_weights_arrive_when_they_are_used": {},
     "pinned_memory_stays_bounded": {},
 }
 

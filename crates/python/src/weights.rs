@@ -486,7 +486,7 @@ impl WeightsNode {
     ///     shape: Must equal the weight's shape, except where a dimension is symbolic.
     ///     quantization_encoding: That of the file. Of several that a file of mixed encodings has, the weight keeps its own,
     ///         and a warning says so.
-    ///     device: Where the weight is wanted; default: the CPU.
+    ///     device: Where the weight is wanted; default: the CPU. On a GPU its value arrives when it is first used.
     ///
     /// Raises:
     ///     WeightNotFoundError: a KeyError; there is no such weight.

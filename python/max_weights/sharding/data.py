@@ -37,9 +37,13 @@ class _Declared(Protocol):
 
 
 def readable(value: Any) -> Any:
-    """A value with a shape: the data of a weight of a checkpoint, a `Buffer` of what speaks DLPack alone."""
+    """A value with a shape: the data of a weight of a checkpoint, a `Buffer` of what speaks DLPack alone. What is to
+    be brought to a GPU is cut in host memory.
+    """
     if isinstance(value, WeightsNode):
         return value.data()
+    if hasattr(value, "on_host"):
+        return value.on_host()
     return value if hasattr(value, "shape") else as_buffer(value)
 
 
