@@ -42,6 +42,7 @@ __all__ = [
     "check_copy",
     "check_device",
     "converter",
+    "device_for",
     "digests",
     "dtypes_wanted",
     "load",
@@ -140,6 +141,7 @@ _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *L
     "drop_cache": False,
 }
 _STORAGES = ("arena", "per-tensor")
+_CUDA = 2  # as DLPack has it
 
 
 def load(
@@ -164,7 +166,7 @@ def load(
 ) -> Any:
     """The weights below a node; see `WeightsNode.load`."""
     check_copy(copy, storage, backend, drop_cache)
-    ranks = ranks_of(shard, device)
+    ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)
     convert = converter(framework)
     with collecting_later():
@@ -356,6 +358,36 @@ def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) 
         raise ArgumentError("copy=False asks for views of the file: they need backend='mmap' and no drop_cache")
 
 
+def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
+    """The device of a load to this memory: the one that is asked for, or else the GPU that the memory lies on.
+
+    Raises:
+        DeviceError: some of the memory lies elsewhere.
+    """
+    if not out or isinstance(device, list | tuple):
+        return device
+    found = {name: _place_of(memory) for name, memory in out.items()}
+    if device is None:
+        device = next((f"{kind}:{number}" for kind, number in found.values() if kind == "gpu"), None)
+    wanted = ("cpu", 0) if device is None else place(device)
+    for name, there in found.items():
+        if there != wanted:
+            raise DeviceError(
+                f"out of '{shown(name)}' lies on {there[0]}:{there[1]}, and the load goes to {wanted[0]}:{wanted[1]}: load"
+                " to one device after the other"
+            )
+    return device
+
+
+def _place_of(memory: Any) -> tuple[str, int]:
+    """Where memory lies; host memory where it is not said, or said in another way than that of GPUs."""
+    try:
+        kind, number = memory.__dlpack_device__()
+    except Exception:
+        return "cpu", 0  # whoever takes it says what is wrong
+    return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
+
+
 def check_device(
     ranks: Rank | list[Rank], copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
 ) -> None:
@@ -367,7 +399,6 @@ def check_device(
     if not elsewhere:
         return
     refused = {
-        "out": bool(out),
         "copy=False": copy is False,
         "framework='numpy'": framework == "numpy",
     }

@@ -16,6 +16,7 @@ from max_weights.loading import (
     check_copy,
     check_device,
     converter,
+    device_for,
     ranks_of,
     wanted_of_ranks,
 )
@@ -153,7 +154,7 @@ def plan(
 ) -> LoadPlan:
     """What `load` would do; see `WeightsNode.plan`."""
     check_copy(copy, storage, backend, drop_cache)
-    ranks = ranks_of(shard, device)
+    ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)
     converter(framework)
     wanted, places = wanted_of_ranks(node, select, rename, dtype, packed, ranks)

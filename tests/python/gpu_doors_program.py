@@ -3,14 +3,18 @@ tensors to a GPU. Torch cannot use that driver, so that a double takes what arri
 a stream of its own.
 """
 
+import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 import torch.utils.dlpack
@@ -20,7 +24,7 @@ import max_weights
 from gpu_loading_program import large
 from gpu_program import PIECE, copied_on_a_stream, counters, driver, nothing_is_left, same
 from gpu_streaming_program import settles
-from max_weights import Buffer, DType, UnsupportedError, load_weights, patched
+from max_weights import Buffer, DeviceError, DType, UnsupportedError, load_weights, patched
 from max_weights.driver import accelerator_count
 from max_weights.graph import DeviceRef
 from max_weights.sharding import ShardingStrategy
@@ -58,6 +62,25 @@ def take_the_place_of_torchs_cuda(current: int = 0) -> None:
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor."""
     return tensor.reshape(-1).view(torch.uint8)
+
+
+class Producer:
+    """A tensor of another library on a GPU, as DLPack shows it."""
+
+    def __init__(self, tensor: Buffer, read_only: bool = False) -> None:
+        self._tensor, self._read_only = tensor, read_only
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._tensor.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None) -> Any:
+        capsule = self._tensor.__dlpack__(stream=stream, max_version=max_version)
+        if self._read_only:
+            get = ctypes.pythonapi.PyCapsule_GetPointer
+            get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            # The flags stand behind the version, the context and the deleter; the first of them says "read-only".
+            ctypes.c_uint64.from_address(get(capsule, b"dltensor_versioned") + 24).value |= 1
+        return capsule
 
 
 def equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
@@ -284,6 +307,126 @@ def allocated_weights_arrive_when_they_are_used(_: Path, models: Path) -> None:
 def _used(node: Any, device: DeviceRef) -> Any:
     node.allocate(device=device)
     return node.allocated_weights[node.name].to_buffer()
+
+
+def out_is_written_where_it_lies(folder: Path, models: Path) -> None:
+    path = large(folder, 60)
+    for name, options in ((path, {}), (path, {"dtype": "float32"}), (models / "smollm2-135m.Q4_1.gguf", {})):
+        weights = load_weights(name)
+        expected = weights.load(copy=True, **options)
+        own = {name: Buffer.zeros(tensor.shape, tensor.dtype, "cuda:1") for name, tensor in expected.items()}
+        others = {name: Producer(tensor) for name, tensor in own.items()}
+        for out in (own, others):
+            found = weights.load(out=out, **options)
+            assert all(same(own[name].to("cpu"), tensor) for name, tensor in expected.items())
+            assert all(found[name]._data_ptr() == own[name]._data_ptr() for name in expected)
+            for tensor in own.values():
+                tensor.view(
+                    "uint8", [tensor.nbytes]
+                )  # a view of the same memory; what is in it goes with the next load
+        assert "out" in {part.to for part in weights.plan(out=own, **options).ranges}
+    del found, out, own, others, tensor
+    assert nothing_is_left()
+
+
+def what_lies_between_two_outs_stays(folder: Path, _: Path) -> None:
+    values = {f"w{number:02}": np.full(7 + number, number, np.uint8) for number in range(40)}
+    safetensors.numpy.save_file(values, folder / "small.safetensors")
+    whole = Buffer.from_numpy(np.full(4000, 99, np.uint8)).to("cuda")
+    places = {name: slice(100 * number + 3, 100 * number + 3 + values[name].size) for number, name in enumerate(values)}
+    out = {name: whole[place] for name, place in places.items()}
+    load_weights(folder / "small.safetensors").load(device="cuda:0", out=out)
+    expected = np.full(4000, 99, np.uint8)
+    for name, place in places.items():
+        expected[place] = values[name]
+    assert np.array_equal(whole.to("cpu").to_numpy(), expected)
+    del whole, out
+    assert nothing_is_left()
+
+
+def out_that_is_inflated_or_swapped_arrives_too(folder: Path, models: Path) -> None:
+    with ZipFile(models / "crepe-tiny.pth") as stored, ZipFile(folder / "deflated.pth", "w", ZIP_DEFLATED) as deflated:
+        for entry in stored.namelist():
+            deflated.writestr(entry, stored.read(entry))
+    weights = load_weights(folder / "deflated.pth")
+    expected = weights.load()
+    for options in ({}, {"dtype": "float16"}):
+        expected = weights.load(**options)
+        out = {name: Buffer.zeros(tensor.shape, tensor.dtype, "cuda") for name, tensor in expected.items()}
+        weights.load(out={name: Producer(tensor) for name, tensor in out.items()}, **options)
+        assert all(same(out[name].to("cpu"), tensor) for name, tensor in expected.items())
+
+
+def out_waits_for_what_its_library_asked_before_and_is_there_on_return(folder: Path, _: Path) -> None:
+    # The double's stream writes to the memory until long after the call, and hands that over as the protocol says.
+    value = np.arange(3 << 20, dtype=np.uint8)
+    safetensors.numpy.save_file({"w": value}, folder / "one.safetensors")
+    there = Buffer.zeros([value.size], "uint8", "cuda")
+    load_weights(folder / "one.safetensors").load(out={"w": Producer(there)})
+    found, violations = copied_on_a_stream(there, lambda _: -1)  # no order is asked for: the host has waited
+    assert found == value.tobytes()
+    assert violations == 0
+
+
+def out_that_does_not_fit_is_refused_and_nothing_is_written(_: Path, models: Path) -> None:
+    weights, name = load_weights(models / FILE), "pooler.dense.bias"
+    bias = Buffer.zeros([384], "float32", "cuda:1")
+
+    def refusal(kind: type[Exception], out: Any, **options: Any) -> str:
+        with pytest.raises(kind) as caught:
+            weights.load(select="pooler.dense.*", out={name: out}, **options)
+        return str(caught.value)
+
+    assert refusal(DeviceError, bias, device="cuda:0").startswith(
+        f"out of '{name}' lies on gpu:1, and the load goes to gpu:0: load to one device after the other"
+    )
+    assert "lies on gpu:1, and the load goes to cpu:0" in refusal(DeviceError, bias, device="cpu")
+    assert "lies on cpu:0, and the load goes to gpu:0" in refusal(DeviceError, np.zeros(384, "f4"), device="cuda")
+    two = {name: bias, "pooler.dense.weight": Buffer.zeros([384, 384], "float32", "cuda:0")}
+    with pytest.raises(DeviceError, match="out of 'pooler.dense.weight' lies on gpu:0, and the load goes to gpu:1"):
+        weights.load(out=two)
+    assert "out must be contiguous" in refusal(ValueError, Buffer.zeros([383], "float32", "cuda:1"))
+    assert "out must be contiguous" in refusal(ValueError, Buffer.zeros([384], "float16", "cuda:1"))
+    assert "out must be contiguous" in refusal(ValueError, Buffer.zeros([768], "float32", "cuda:1")[::2])
+    assert "read-only" in refusal(ValueError, Producer(bias, read_only=True))
+    two["pooler.dense.weight"] = bias.view("float32", [384])
+    with pytest.raises(ValueError, match="same memory for two tensors|out must be contiguous"):
+        weights.load(out=two)
+    assert bytes(bias.to("cpu").view("uint8").to_numpy()) == bytes(384 * 4)
+    # The weight has no out: it goes where the bias is.
+    found = weights.load(select="pooler.dense.*", out={name: bias})
+    assert {str(tensor.device) for tensor in found.values()} == {"gpu:1"}
+    assert same(bias.to("cpu"), weights.pooler.dense.bias.data().to_buffer())
+    del bias, two, found
+    gc.collect()  # errors that have their frames
+    assert nothing_is_left()
+
+
+def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
+    from max_weights.torch import load_into
+    from max_weights.torch.slots import Slot
+
+    weights = load_weights(models / FILE)
+    memory: dict[tuple[int, ...], Buffer] = {}
+
+    class There(Producer):
+        device, dtype = torch.device("cuda", 1), torch.float32
+
+    def destination(slot: Slot, shape: tuple[int, ...]) -> Any:
+        if len(shape) != 2:
+            return slot.tensor.detach().view(shape)
+        memory[shape] = Buffer.zeros(shape, "float32", "cuda:1")
+        return There(memory[shape])
+
+    Slot.destination = destination  # type: ignore[method-assign]
+    take_the_place_of_torchs_cuda()
+    module = torch.nn.Linear(384, 384)
+    report = load_into(module, models / FILE, select="pooler.dense.*", rename={"pooler.dense.": ""})
+    assert set(report.loaded) == {"weight", "bias"}
+    assert torch.equal(module.bias.detach(), torch.from_dlpack(weights.pooler.dense.bias))
+    assert same(memory[384, 384].to("cpu"), weights.pooler.dense.weight.data().to_buffer())
+    memory.clear()
+    assert nothing_is_left()
 
 
 def pinned_memory_stays_bounded(folder: Path, _: Path) -> None:

@@ -403,7 +403,6 @@ def threads_load_to_two_devices(folder: Path, _: Path) -> None:
 def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
     asked: dict[str, dict[str, Any]] = {
-        "out": {"out": {next(iter(weights.load())): np.zeros(1)}},
         "copy=False": {"copy": False},
         "framework='numpy'": {"framework": "numpy"},
     }

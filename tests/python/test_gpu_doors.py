@@ -27,6 +27,12 @@ PROMISES: dict[str, dict[str, str]] = {
     "torch_files_arrive": {},
     "what_the_gpu_refuses_us_is_left_to_torch": {"FAKE_CUDA_MEMORY": str(20 << 20)},
     "allocated_weights_arrive_when_they_are_used": {},
+    "out_is_written_where_it_lies": {},
+    "what_lies_between_two_outs_stays": {},
+    "out_that_is_inflated_or_swapped_arrives_too": {},
+    "out_waits_for_what_its_library_asked_before_and_is_there_on_return": {"FAKE_CUDA_DELAY": "20000"},
+    "out_that_does_not_fit_is_refused_and_nothing_is_written": {},
+    "a_module_on_a_gpu_is_filled_in_place": {},
     "pinned_memory_stays_bounded": {},
 }
 

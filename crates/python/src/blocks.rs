@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, writable};
 use crate::convert::{Listed, dtype_from_python, encoding_from_python};
+use crate::dlpack::Access;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 
@@ -36,7 +37,7 @@ pub(crate) fn dequantize(
     out: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Buffer> {
     let (encoding, dtype) = (encoding_from_python(encoding)?, dtype_from_python(dtype)?);
-    let mut out = out.map(writable).transpose()?.map(|(_, out)| out);
+    let mut out = out.map(|out| writable(out, Access::Write)).transpose()?.map(|(_, out)| out);
     let blocks = blocks.tensor();
     let decode = || max_weights::buffer::dequantize(blocks, encoding, dtype, &shape.0, out.as_mut(), &interrupt);
     Ok(Buffer::new(detached(py, decode)?))

@@ -371,7 +371,7 @@ impl Buffer {
         let dtype = dtype_from_python(dtype)?;
         let tensor = &slf.get().tensor;
         if let Some(out) = out {
-            let (out, mut target) = writable(out)?;
+            let (out, mut target) = writable(out, Access::Write)?;
             let found = target.get().dtype();
             if found != dtype {
                 return Err(PyValueError::new_err(format!("out is {found}, but {dtype} was asked for")).into());
@@ -393,7 +393,7 @@ impl Buffer {
     fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
         let py = slf.py();
         let source = imported_tensor(src)?;
-        let (_, mut target) = writable(slf.as_any())?;
+        let (_, mut target) = writable(slf.as_any(), Access::Write)?;
         let (have, want) = (source.dtype(), target.get().dtype());
         if have != want {
             return Err(PyValueError::new_err(format!(
@@ -556,11 +556,14 @@ pub(crate) fn require_file(tensor: &Tensor) -> PyResult<()> {
 }
 
 /// The tensor to write to: a Buffer, an array, or any other DLPack producer. What cannot be written in place is refused.
-pub(crate) fn writable<'py>(out: &Bound<'py, PyAny>) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
+pub(crate) fn writable<'py>(
+    out: &Bound<'py, PyAny>,
+    access: Access,
+) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
     let py = out.py();
     let found = match handed::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
         Ok(own) => own,
-        Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), Access::Write)?))?,
+        Err(other) => Bound::new(py, Buffer::new(dlpack::import(&other.into_inner(), access)?))?,
     };
     // SAFETY: whoever gives `out=` gives it to be written to, and uses it for nothing else meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };

@@ -306,15 +306,17 @@ unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// The caller names it as the place of a result.
+    /// The caller names it as the place of a result, which the CPU writes.
     Write,
+    /// The caller names it as the place of what is loaded, on any device.
+    Load,
 }
 
-/// Where memory of a DLPack device is taken from: the host, or a GPU that this process can use, to read only.
+/// Where memory of a DLPack device is taken from: the host, or a GPU that this process can use, but not as the place of the CPU's results.
 fn place(device: (i32, i32), access: Access) -> PyResult<Device> {
     let reason = match (device, access) {
         ((CPU | CUDA_HOST, _), _) => return Ok(Device::Cpu),
-        ((CUDA, index), Access::Read) if index >= 0 => match Device::Cuda(index as u32).absence() {
+        ((CUDA, index), Access::Read | Access::Load) if index >= 0 => match Device::Cuda(index as u32).absence() {
             None => return Ok(Device::Cuda(index as u32)),
             Some(reason) => reason,
         },
@@ -366,7 +368,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
                 "elements of less than a byte that are padded to a byte are not supported",
             ));
         }
-        if access == Access::Write && flags & FLAG_IS_COPIED != 0 {
+        if access != Access::Read && flags & FLAG_IS_COPIED != 0 {
             return Err(PyBufferError::new_err(
                 "out is handed over as a copy of itself, so nothing can be written to it",
             ));
@@ -379,7 +381,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             "the capsule's name is not that of a DLPack tensor, or it was taken before",
         ));
     }
-    let writable = access == Access::Write || writable_unsaid(object)?;
+    let writable = access != Access::Read || writable_unsaid(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
     let owner = Imported(managed);

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, writable};
 use crate::convert::dtype_from_python;
+use crate::dlpack::Access;
 use crate::ending::{detached, reattached};
 use crate::error::{Outcome, interrupt};
 use crate::place::device_from_python;
@@ -125,7 +126,7 @@ pub(crate) fn load_tensors(
     let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
         if let Some(room) = room.get_mut(position) {
-            *room = Some(writable(&out)?.1);
+            *room = Some(writable(&out, Access::Load)?.1);
         }
     }
     let given: Vec<bool> = room.iter().map(Option::is_some).collect();

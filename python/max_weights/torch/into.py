@@ -220,13 +220,17 @@ class _Plan:
         return self._report(began)
 
     def _fill_straight(self, fills: list[_Fill]) -> None:
-        outs = {fill.name: fill.out for fill in fills if fill.out is not None}
-        loaded = self._load({fill.name: fill.dtype for fill in fills}, outs)
-        for fill in fills:
-            if fill.out is None:
-                fill.slot.tensor = fill.slot.made(loaded[fill.name])
-            else:
-                torch.autograd.graph.increment_version(fill.slot.tensor)
+        # Those without memory yet go to the CPU, as those that have it there.
+        places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
+        for place in dict.fromkeys(places):
+            there = [fill for fill, own in zip(fills, places, strict=True) if own == place]
+            outs = {fill.name: fill.out for fill in there if fill.out is not None}
+            loaded = self._load({fill.name: fill.dtype for fill in there}, outs)
+            for fill in there:
+                if fill.out is None:
+                    fill.slot.tensor = fill.slot.made(loaded[fill.name])
+                else:
+                    torch.autograd.graph.increment_version(fill.slot.tensor)
 
     def _load_apart(self) -> None:
         """Have those modules load themselves that have their own way."""

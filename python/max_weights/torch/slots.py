@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from max_weights.devices import torch_gpu
 from max_weights.dtype import DType
 
 __all__ = ["Place", "Slot", "Slots", "compute", "computes"]
@@ -74,7 +75,12 @@ class Slot:
     def destination(self, shape: tuple[int, ...]) -> torch.Tensor | None:
         """The memory, for the engine to write to; none if it has to be filled in another way."""
         tensor = self.tensor.detach()
-        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        if (
+            (tensor.device.type != "cpu" and torch_gpu(torch, tensor.device) is None)
+            or not tensor.is_contiguous()
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
             return None
         try:
             DType.from_torch(tensor.dtype)
