@@ -17,8 +17,21 @@ impl Buffer {
             (here, there) if here == there => Ok(self.clone()),
             (Device::Cpu, Device::Cuda(index)) => self.upload(index, interrupt),
             (_, Device::Cpu) => self.download(interrupt),
-            (_, there) => self.download(interrupt)?.to(there, interrupt),
+            (_, there) => match self.across(there)? {
+                Some(made) => Ok(made),
+                None => self.download(interrupt)?.to(there, interrupt),
+            },
         }
+    }
+
+    /// A contiguous tensor, copied from one device to another; none where the driver refuses that.
+    fn across(&self, there: Device) -> Result<Option<Self>> {
+        let Some(memory) = self.storage.device_memory().filter(|_| self.is_contiguous()) else { return Ok(None) };
+        let made = DeviceMemory::new(there.id(), self.size())?;
+        if memory.send_to(self.offset, &made).is_err() {
+            return Ok(None);
+        }
+        Self::contiguous_at(Storage::on_device(made), 0, self.dtype, &self.shape).map(Some)
     }
 
     fn upload(&self, index: u32, interrupt: Interrupt<'_>) -> Result<Self> {

@@ -102,6 +102,11 @@ impl DeviceMemory {
         match self.0 {}
     }
 
+    /// Copies bytes to another device.
+    pub fn send_to(&self, _start: usize, _other: &Self) -> Result<()> {
+        match self.0 {}
+    }
+
     /// Reads bytes.
     pub fn read(&self, _start: usize, _out: &mut [u8], _interrupt: Interrupt<'_>) -> Result<()> {
         match self.0 {}

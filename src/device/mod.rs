@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -31,6 +32,26 @@ mod cuda;
 use cuda::reach;
 pub use cuda::{DeviceMemory, cuda_devices};
 pub(crate) use cuda::{Kernel, PIECE, Upload, release_staging};
+
+/// What does work that may wait for a device.
+static AROUND_WAITS: OnceLock<fn(&mut (dyn FnMut() + Send))> = OnceLock::new();
+
+/// Has `around` do what may wait for a device where nobody expects it, when memory is given back: it may let go of locks meanwhile.
+pub fn wait_by(around: fn(&mut (dyn FnMut() + Send))) {
+    let _ = AROUND_WAITS.set(around); // the first one stays
+}
+
+/// Does such work.
+#[cfg_attr(
+    not(all(feature = "cuda", target_os = "linux")),
+    expect(dead_code, reason = "there is no device to wait for")
+)]
+fn waiting(work: &mut (dyn FnMut() + Send)) {
+    match AROUND_WAITS.get() {
+        Some(around) => around(work),
+        None => work(),
+    }
+}
 
 /// One device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

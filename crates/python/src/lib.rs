@@ -45,6 +45,7 @@ use pyo3::wrap_pyfunction as function;
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     buffer::require_main_interpreter()?; // before anything is made that stays
     ending::register(module)?;
+    max_weights::device::wait_by(dlpack::without_gil);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
     module.add("RESERVED", reserved::RESERVED)?;

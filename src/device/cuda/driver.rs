@@ -17,7 +17,7 @@ use crate::text;
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
 /// Every entry point that is called here.
-const SYMBOLS: [&CStr; 28] = [
+const SYMBOLS: [&CStr; 29] = [
     c"cuInit",
     c"cuGetErrorName",
     c"cuGetErrorString",
@@ -43,6 +43,7 @@ const SYMBOLS: [&CStr; 28] = [
     c"cuMemHostUnregister",
     c"cuMemcpyHtoDAsync_v2",
     c"cuMemcpyDtoHAsync_v2",
+    c"cuMemcpyPeerAsync",
     c"cuModuleLoadData",
     c"cuModuleGetFunction",
     c"cuLaunchKernel",
@@ -393,6 +394,24 @@ pub(super) struct Function(sys::CUfunction);
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
+
+impl Entered {
+    /// Asks the stream to copy memory of its device to that of another.
+    ///
+    /// # Safety
+    /// As for `copy_in`; each address must be of the context beside it.
+    pub(super) unsafe fn copy_across(
+        &self,
+        stream: &Stream,
+        (to, there): (Address, &Context),
+        (from, here): (Address, &Context),
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: by the contract.
+        let code = unsafe { sys::cuMemcpyPeerAsync(to, there.handle, from, here.handle, len, stream.0) };
+        self.check(code, "cuMemcpyPeerAsync", Some(len))
+    }
+}
 
 /// A queue of a device. Kept until the process ends.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::driver::{Address, Entered, Event, Stream};
 use super::kernels::Kernel;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, reach};
-use crate::device::Device;
+use crate::device::{Device, waiting};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
@@ -186,6 +186,31 @@ impl DeviceMemory {
         Ok(made)
     }
 
+    /// Has the devices copy bytes from `start` on to new memory of another device, behind what was asked of the default stream here. On return the copy
+    /// may be going on: [`Self::read`] and [`Self::ready_on`] of either memory wait for it.
+    ///
+    /// # Panics
+    /// If there are not so many as the other memory has.
+    pub fn send_to(&self, start: usize, other: &Self) -> Result<()> {
+        let (from, here, there) = (self.part(start, other.len), self.on, other.on);
+        if other.len == 0 {
+            return Ok(());
+        }
+        let entered = here.enter()?;
+        self.follow(&entered, &here.compute)?;
+        let (to, from) = ((other.address, &there.context), (from, &here.context));
+        // SAFETY: the bytes are there, and both memories are freed when their events have come, which are put behind the copy.
+        unsafe { entered.copy_across(&here.compute, to, from, other.len) }?;
+        let noted = self.note_written(&entered, &here.compute).and_then(|()| {
+            let entered = there.enter()?;
+            self.follow(&entered, &there.compute)?;
+            other.note_written(&entered, &there.compute)
+        });
+        noted.inspect_err(|_| {
+            let _ = entered.drain(&here.compute); // if this fails, too, the device copies nothing any more
+        })
+    }
+
     /// The device's address of some of the bytes.
     ///
     /// # Panics
@@ -258,13 +283,20 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         let Some(mut ready) = self.ready.take() else { return };
-        // In a forked child there is nothing to free: the memory is the parent's.
-        let Ok(entered) = self.on.enter() else { return };
-        if self.lender.is_none() {
-            let _ = entered.wait(&ready);
-            // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
-            let _ = unsafe { entered.free(self.address) };
+        // In a forked child there is nothing to free: the memory is the parent's. Without its context nothing can be.
+        let on = self.on;
+        if !on.is_ours() {
+            return;
         }
-        entered.destroy(&mut ready);
+        let (address, is_ours) = (self.address, self.lender.is_none());
+        waiting(&mut || {
+            let Ok(entered) = on.enter() else { return };
+            if is_ours {
+                let _ = entered.wait(&ready);
+                // SAFETY: made by `alloc`, freed only here. Our copies are done, and the driver waits for what others asked of it.
+                let _ = unsafe { entered.free(address) };
+            }
+            entered.destroy(&mut ready);
+        });
     }
 }

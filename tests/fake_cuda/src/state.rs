@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 use crate::arena::Arena;
 use crate::events::Event;
@@ -33,6 +34,8 @@ pub(crate) struct State {
     pub(crate) regions: Regions,
     /// Those that were not destroyed; the default stream of a context has the context's handle.
     pub(crate) streams: HashMap<Handle, Stream>,
+    /// The default streams of threads, by thread and device.
+    pub(crate) of_threads: HashMap<(ThreadId, usize), Handle>,
     /// The ends of those that were destroyed and not waited for.
     pub(crate) closed: Vec<Tail>,
     pub(crate) events: HashMap<Handle, Event>,
@@ -76,6 +79,7 @@ pub(crate) fn begin(settings: Settings) -> Outcome {
         devices,
         regions: Regions::default(),
         streams: HashMap::new(),
+        of_threads: HashMap::new(),
         closed: Vec::new(),
         events: HashMap::new(),
         modules: HashMap::new(),

@@ -9,13 +9,13 @@ use crate::entry::{Out, entry_points};
 use crate::events::Event;
 use crate::lane::{Fate, Lane, Turn, Work};
 use crate::order::{Clock, Ticket};
-use crate::result::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome};
+use crate::result::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, OUT_OF_MEMORY, Outcome};
 use crate::state::{Handle, State, context_of, state};
 
 const NON_BLOCKING: u32 = 1;
 /// The default stream by its name; null is the same one.
 const LEGACY: Handle = 1;
-/// The default stream of each thread, which this library does not have.
+/// The default stream of each thread.
 const PER_THREAD: Handle = 2;
 
 /// What was issued through one handle, and what is known to come before whatever is issued next.
@@ -110,7 +110,7 @@ impl State {
     pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<&mut Stream> {
         let handle = match handle {
             0 | LEGACY => self.default_stream()?,
-            PER_THREAD => return Err(NOT_SUPPORTED),
+            PER_THREAD => self.stream_of_thread()?,
             handle => handle,
         };
         self.streams.get_mut(&handle).ok_or(INVALID_HANDLE)
@@ -123,6 +123,20 @@ impl State {
             let stream = Stream::start(self, handle, device, 0, 0)?;
             self.streams.insert(handle, stream);
         }
+        Ok(handle)
+    }
+
+    /// That of the calling thread and its context, made when it is first used, and kept.
+    fn stream_of_thread(&mut self) -> Outcome<Handle> {
+        let device = self.current()?;
+        let key = (thread::current().id(), device);
+        if let Some(handle) = self.of_threads.get(&key).filter(|handle| self.streams.contains_key(handle)) {
+            return Ok(*handle);
+        }
+        let handle = self.handle();
+        let stream = Stream::start(self, handle, device, 0, 0)?;
+        self.streams.insert(handle, stream);
+        self.of_threads.insert(key, handle);
         Ok(handle)
     }
 
