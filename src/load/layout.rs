@@ -104,12 +104,10 @@ impl Layout {
         outs: &[bool],
         options: &LoadOptions,
     ) -> Result<Self> {
-        let elsewhere = wanted.iter().find(|one| one.device != Device::Cpu).map(|one| one.device);
-        let (own, to_host) = (own || elsewhere.is_some(), elsewhere.is_none());
-        if elsewhere.is_some() {
-            if wanted.iter().any(|one| one.device == Device::Cpu) {
-                return Err(Error::Device("one load goes to devices or to the CPU, and not to both".to_owned()));
-            }
+        let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        let own = own || !to_host;
+        if !to_host && wanted.iter().any(|one| one.device == Device::Cpu) {
+            return Err(Error::Device("one load goes to devices or to the CPU, and not to both".to_owned()));
         }
         let choice = Choice::new(checkpoint, &wanted, own, options)?;
         let own = choice.backend != Backend::Map;
