@@ -1,5 +1,5 @@
-"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted, or brought to a GPU, at
-its first use.
+"""`allocate`: from a weight of a checkpoint to a `Weight` of a graph; its value may be converted, or brought to a GPU,
+at its first use.
 """
 
 from __future__ import annotations

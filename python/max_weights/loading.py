@@ -373,8 +373,8 @@ def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
     for name, there in found.items():
         if there != wanted:
             raise DeviceError(
-                f"out of '{shown(name)}' lies on {there[0]}:{there[1]}, and the load goes to {wanted[0]}:{wanted[1]}: load"
-                " to one device after the other"
+                f"out of '{shown(name)}' lies on {there[0]}:{there[1]}, and the load goes to {wanted[0]}:{wanted[1]}: "
+                "load to one device after the other"
             )
     return device
 

@@ -1,4 +1,4 @@
-"""The doors that bring torch tensors to a GPU: who serves a call, and in processes of its own, on the stand-in driver of
+"""The doors that bring tensors to a GPU: who serves a call, and in processes of its own, on the stand-in driver of
 tests/fake_cuda, that what is served arrives.
 """
 

@@ -305,9 +305,9 @@ impl WeightsNode {
     ///     progress: A function of (bytes done, bytes of all), called now and then; what it raises ends the loading. True draws a bar.
     ///     drop_cache: Let the page cache forget what was read; every tensor has memory of its own then.
     ///     verify: {name: digest}, as `digests` gives them, of every weight that is loaded: looked at before anything is handed out.
-    ///     device: Where the tensors go, such as `cuda:0`; default: host memory. The last copies may be going on when this returns; who takes a
-    ///         tensor by DLPack waits for them. Not with `out`, `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
-    ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype.
+    ///     device: Where the tensors go, such as `cuda:0`; default: where `out` is, or host memory. The last copies may be going on when this returns; who takes a
+    ///         tensor by DLPack waits for them. Not with `copy=False` and NumPy. A list, for several ranks: a list of dicts is the result.
+    ///     out: {new name: array or tensor} to write to, without a detour: contiguous, of the shape and the dtype, on one device.
     ///
     /// Raises:
     ///     WeightNotFoundError: `select` or `out` names what is not there.
