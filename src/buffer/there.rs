@@ -60,7 +60,7 @@ impl Buffer {
         let blocks = Blocks { scales_dtype: scales.dtype, rows, cols, block };
         let kernel = Kernel::scale(self.dtype, dtype, &blocks, saturate);
         let kernel = kernel.ok_or_else(|| self.no_kernel(self.dtype, dtype))?;
-        let besides = (besides, scales.offset..scales.offset + scales.size());
+        let besides = (&**besides, scales.offset..scales.offset + scales.size());
         let made = memory.convert(&kernel, self.offset, self.elements(), Some(besides))?;
         Self::contiguous_at(Storage::on_device(made), 0, dtype, &self.shape).map(Some)
     }
