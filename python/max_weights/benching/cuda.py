@@ -30,21 +30,22 @@ class Driver:
         Accelerator(index)  # says what is missing
         self._library = _load()
         context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), index)
-        self._call("cuCtxPushCurrent_v2", context)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), index)
+        self.call("cuCtxPushCurrent_v2", context)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver, with the device's context; DeviceError if it fails."""
         if code := getattr(self._library, name)(*arguments):
             raise DeviceError(f"{name} failed with error {code} of CUDA's driver")
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was asked for."""
-        self._call("cuCtxSynchronize")
+        self.call("cuCtxSynchronize")
 
     def memory(self) -> tuple[int, int]:
         """The device's free bytes, and all."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def pinned_copier(self, size: int, piece: int = 32 << 20, blocks: int = 4) -> Callable[[], None]:
@@ -56,14 +57,14 @@ class Driver:
         piece = min(piece, size)
         sources = [self._pinned(piece) for _ in range(blocks)]
         there, streams = ctypes.c_uint64(), [ctypes.c_void_p(), ctypes.c_void_p()]
-        self._call("cuMemAlloc_v2", ctypes.byref(there), ctypes.c_size_t(piece * blocks))
+        self.call("cuMemAlloc_v2", ctypes.byref(there), ctypes.c_size_t(piece * blocks))
         for stream in streams:
-            self._call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+            self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
 
         def run() -> None:
             for number, begin in enumerate(range(0, size, piece)):
                 block = number % blocks
-                self._call(
+                self.call(
                     "cuMemcpyHtoDAsync_v2",
                     ctypes.c_uint64(there.value + block * piece),
                     sources[block],
@@ -76,7 +77,7 @@ class Driver:
 
     def _pinned(self, size: int) -> ctypes.c_void_p:
         block = ctypes.c_void_p()
-        self._call("cuMemHostAlloc", ctypes.byref(block), ctypes.c_size_t(size), 0)
+        self.call("cuMemHostAlloc", ctypes.byref(block), ctypes.c_size_t(size), 0)
         ctypes.memset(block, 0x5A, size)  # pages of zeros are not what a file has
         return block
 

@@ -1,0 +1,57 @@
+"""tests/gpu, the tests for machines with a GPU: what of them needs no torch.cuda runs here on the stand-in driver."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from test_gpu import run, stand_in
+
+__all__ = ["stand_in"]
+
+FOLDER = ROOT / "tests" / "gpu"
+# What a device cannot do yet, by the module that has the tests of it. Whoever has it do so takes its name away here.
+NOT_YET = {
+    "test_on_gpu_conversions": {"astype on a device", "scale_blocks on a device", "dequantize on a device"},
+    "test_on_gpu_doors": {"stream to a device", "allocate on a device", "out= on a device", "shard to a device"},
+}
+OTHER_REASONS = {
+    "torch does not run on the stand-in driver",
+    "gguf has nothing that this selects",
+    "torch has nothing that this selects",
+}
+
+
+@pytest.mark.parametrize("module", sorted(path.stem for path in FOLDER.glob("test_*.py")))
+def test_on_the_stand_in_driver(module: str, stand_in: Path, tmp_path: Path) -> None:
+    report, left = tmp_path / "report.json", tmp_path / "left.json"
+    run(stand_in, str(FOLDER), module, "--report", str(report), FAKE_CUDA_CHECK="full", FAKE_CUDA_REPORT=str(left))
+    found = json.loads(report.read_text())
+    assert found["failed"] == []
+    assert found["ran"] > 5 or module == "test_on_gpu_torch"
+    not_yet = {
+        reason.removeprefix("not yet: ").partition(" (")[0] for reason in found["skipped"] if "not yet" in reason
+    }
+    assert not_yet <= NOT_YET
+    assert {reason for reason in found["skipped"] if "not yet" not in reason} <= OTHER_REASONS
+    if left.exists():
+        assert json.loads(left.read_text())["violation_texts"] == []
+
+
+def test_without_a_gpu_all_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    for name in ("libcuda.so", "libcuda.so.1"):  # in front of one that is there, and no library
+        (tmp_path / name).write_bytes(b"nothing")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(FOLDER)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no NVIDIA driver (libcuda.so.1) was found" in done.stderr
+    by_pytest = [sys.executable, "-m", "pytest", "-rs", str(FOLDER)]
+    done = subprocess.run(by_pytest, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " skipped" in done.stdout
+    assert " passed" not in done.stdout
+    assert "no NVIDIA driver (libcuda.so.1) was found" in done.stdout
