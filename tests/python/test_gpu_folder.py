@@ -33,11 +33,8 @@ def test_on_the_stand_in_driver(module: str, stand_in: Path, tmp_path: Path) -> 
     found = json.loads(report.read_text())
     assert found["failed"] == []
     assert found["ran"] > 5 or module == "test_on_gpu_torch"
-    not_yet = {
-        reason.removeprefix("not yet: ").partition(" (")[0] for reason in found["skipped"] if "not yet" in reason
-    }
-    assert not_yet <= NOT_YET
-    assert {reason for reason in found["skipped"] if "not yet" not in reason} <= OTHER_REASONS
+    reasons = set(found["skipped"]) - OTHER_REASONS
+    assert {reason.removeprefix("not yet: ").partition(" (")[0] for reason in reasons} == NOT_YET.get(module, set())
     if left.exists():
         assert json.loads(left.read_text())["violation_texts"] == []
 
