@@ -28,6 +28,7 @@ class Driver:
 
     def __init__(self, index: int = 0) -> None:
         Accelerator(index)  # says what is missing
+        self.index = index
         self._library = _load()
         context = ctypes.c_void_p()
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), index)
@@ -47,6 +48,12 @@ class Driver:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
+
+    def name(self) -> str:
+        """What the device is called."""
+        text = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", text, len(text), self.index)
+        return text.value.decode(errors="replace")
 
     def pinned_copier(self, size: int, piece: int = 32 << 20, blocks: int = 4) -> Callable[[], None]:
         """What copies `size` bytes from pinned host memory to the device and waits for them: all that its link can do.

@@ -190,7 +190,7 @@ LOADERS: dict[str, Loader] = {
 }
 
 
-def chosen(form: str, names: Iterable[str]) -> list[str]:
+def chosen(form: str, names: Iterable[str], loaders: Mapping[str, Any] = LOADERS) -> list[str]:
     """The rows for a file of this format: ours, those of the packages named, and the limits."""
     wanted = {"", "limit", *names}
-    return [name for name, loader in LOADERS.items() if form in loader.formats and loader.of in wanted]
+    return [name for name, loader in loaders.items() if form in loader.formats and loader.of in wanted]

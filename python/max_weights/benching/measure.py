@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from max_weights._core import files, shown
+from max_weights.benching import on_device
 from max_weights.benching.loaders import LOADERS, PACKAGES, chosen
-from max_weights.benching.result import BenchResult, BenchRow
+from max_weights.benching.result import ON_DEVICE, WHATS, BenchResult, BenchRow
 from max_weights.benching.worker import TIME_WAS_UP, LoaderFailed, Worker
+from max_weights.devices import Accelerator
+from max_weights.devices import place as placed
 from max_weights.errors import ArgumentError
 from max_weights.weights import GGUFWeights, PytorchWeights, load_weights
 
@@ -30,6 +33,7 @@ def bench(
     cold: bool = True,
     seconds: float = 60.0,
     progress: Callable[[str], object] | None = None,
+    device: Any = None,
 ) -> BenchResult:
     """Measure how long this checkpoint takes to load: here, by other packages, and at the least.
 
@@ -38,34 +42,51 @@ def bench(
     was read, both with the file in the page cache; `cold` is the latter with the file dropped from it. Memory of its
     own is not measured where it would take more than half of what is free. Print the result, or take `as_dict()`.
 
+    With a GPU as `device`, a run ends when the GPU has everything. `first` is the first run of a process, `warm` a
+    later one with the file in the page cache, `cold` one with the file dropped from it. The limit is as many bytes
+    copied from pinned memory. Tensors that a first run brought are compared with the file, outside of its time.
+
     Args:
         path: A file, a directory, an index, several files, or a model in the local Hugging Face cache.
-        against: Of "safetensors", "torch", "gguf", "runai" and "fastsafetensors"; None for those that are installed
-            and read the format, () for none.
+        against: Of "safetensors", "torch", "gguf", "runai" and "fastsafetensors", for a GPU with "instanttensor" and
+            without "gguf"; None for those that are installed and read the format, () for none.
         cold: Whether to drop the files from the page cache, which other programs that read them would feel.
         seconds: When to stop, whatever is left to do. One round of what was begun counts.
         progress: Called with what is done next, in words.
+        device: A GPU to load to, such as "cuda" or "cuda:1"; None for host memory.
 
     Raises:
         ArgumentError: a ValueError; a name in `against` that is not known, or whose package does not read the format.
         ImportError: a package that `against` names is not installed.
         WeightsError: the checkpoint cannot be opened.
+        DeviceError: there is no such device.
     """
     begun = time.monotonic()
+    kind, index = ("cpu", 0) if device is None else placed(device)
+    gpu = None if kind == "cpu" else Accelerator(index).id
     given = [path] if isinstance(path, str | os.PathLike) else list(path)
     with load_weights(given) as weights:
         places = [os.fspath(file) for file in files(weights)]
         form = {GGUFWeights: "gguf", PytorchWeights: "pytorch"}.get(type(weights), "safetensors")
         tensors = len(weights.infos())
     size = sum(os.stat(place).st_size for place in places)
-    names = _installed(form) if against is None else _named(form, against)
+    readers = _Readers(form, gpu is not None)
+    names = readers.installed() if against is None else readers.named(against)
     measuring = _Measuring([os.fspath(one) for one in given], places, begun + seconds, progress or (lambda _: None))
-    rows = {name: BenchRow(name, LOADERS[name].of) for name in chosen(form, names)}
+    whats = WHATS if gpu is None else ON_DEVICE
+    rows = {
+        name: BenchRow(name, readers.of(name), {what: [] for what in whats})
+        for name in chosen(form, names, readers.loaders)
+    }
     try:
-        measuring.measure(rows, size, cold)
+        if gpu is None:
+            measuring.measure(rows, size, cold)
+        else:
+            measuring.measure_on(gpu, rows, cold)
     finally:
         measuring.close()
-    return BenchResult(places, form, size, tensors, list(rows.values()), measuring.not_cold)
+    on = "" if gpu is None else f"cuda:{gpu}"
+    return BenchResult(places, form, size, tensors, list(rows.values()), measuring.not_cold, on)
 
 
 class _Measuring:
@@ -113,6 +134,48 @@ class _Measuring:
         for row in rows:
             if not row.failed and not row.seconds["touched"]:
                 row.failed = TIME_WAS_UP
+
+    def measure_on(self, device: int, rows: dict[str, BenchRow], cold: bool) -> None:
+        """Fill the rows of a device: all loaders in turns; a first run of each is checked, and a second one watched."""
+        self.not_cold = "" if cold else "it was not asked for"
+        for row in rows.values():
+            self._progress(f"{row.loader}: first run")
+            self._workers[row.loader] = Worker(row.loader, self._places if row.of else self._paths, device)
+            for request, what in (("checked", "first"), ("memory", "")):
+                answer = {} if row.failed else self._ask(row, request, what) or {}
+                row.failed = row.failed or answer.get("wrong", "")
+                row.peak, row.device_peak = answer.get("host_peak", 0), answer.get("device_peak", 0)
+        for number in range(ROUNDS):
+            ordered = list(rows.values())
+            for row in ordered if number % 2 == 0 else reversed(ordered):
+                for what in ("warm", "cold"):
+                    limit = row.of == "limit" and what == "cold"  # which reads no file
+                    if (
+                        row.failed
+                        or limit
+                        or time.monotonic() > self._until
+                        or (what == "cold" and not self._dropped(cold))
+                    ):
+                        continue
+                    self._progress(f"{row.loader}: {what}, round {number + 1} of {ROUNDS}")
+                    self._ask(row, "call", what)
+        for row in rows.values():
+            row.failed = row.failed or ("" if row.seconds["warm"] else TIME_WAS_UP)
+
+    def _ask(self, row: BenchRow, request: str, what: str) -> dict[str, Any] | None:
+        """Have a loader of a device run, and note its time as that of `what`."""
+        try:
+            answer = self._workers[row.loader].ask(request, self._until)
+        except LoaderFailed as error:
+            if not row.seconds["warm"] or str(error) != TIME_WAS_UP:
+                row.failed = str(error)
+            self._workers[row.loader].close()
+            return None
+        if what:
+            row.seconds[what].append(answer["seconds"])
+        if what == "cold":
+            row.read.append(answer["read"])
+        return answer
 
     def _dropped(self, cold: bool) -> bool:
         if cold and not self.not_cold:
@@ -169,27 +232,39 @@ def _available_memory() -> int:
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 
-def _installed(form: str) -> list[str]:
-    return [name for name in _reading(form) if _is_installed(name)]
+class _Readers:
+    """The packages that read a format, to host memory or to a device."""
+
+    def __init__(self, form: str, on_a_device: bool) -> None:
+        self.loaders = on_device.LOADERS if on_a_device else LOADERS
+        packages = on_device.PACKAGES if on_a_device else PACKAGES
+        self._form, self._packages = form, packages
+        self._reading = [
+            name for name in packages if any(one.of == name and form in one.formats for one in self.loaders.values())
+        ]
+
+    def of(self, loader: str) -> str:
+        """Whose row it is."""
+        return self.loaders[loader].of
+
+    def installed(self) -> list[str]:
+        """Those that can be measured."""
+        return [name for name in self._reading if _is_installed(name)]
+
+    def named(self, against: Iterable[str]) -> list[str]:
+        """Those that were asked for, each of which must be known, fit, and be installed."""
+        names = [against] if isinstance(against, str) else list(against)
+        for name in names:
+            if name not in self._packages:
+                raise ArgumentError(f"against names {name!r}; it can name {', '.join(self._packages)}")
+            if name not in self._reading:
+                raise ArgumentError(f"{name} reads no {self._form} files; {', '.join(self._reading) or 'nothing'} does")
+            if not _is_installed(name):
+                raise ImportError(f"{name} is not installed: pip install {self._packages[name]}")
+        return names
 
 
 def _is_installed(name: str) -> bool:
     from importlib.util import find_spec
 
     return find_spec({"runai": "runai_model_streamer"}.get(name, name)) is not None
-
-
-def _reading(form: str) -> list[str]:
-    return [name for name in PACKAGES if any(row.of == name and form in row.formats for row in LOADERS.values())]
-
-
-def _named(form: str, against: Iterable[str]) -> list[str]:
-    names = [against] if isinstance(against, str) else list(against)
-    for name in names:
-        if name not in PACKAGES:
-            raise ArgumentError(f"against names {name!r}; it can name {', '.join(PACKAGES)}")
-        if name not in _reading(form):
-            raise ArgumentError(f"{name} reads no {form} files; {', '.join(_reading(form)) or 'nothing'} does")
-        if not _is_installed(name):
-            raise ImportError(f"{name} is not installed: pip install {PACKAGES[name]}")
-    return names

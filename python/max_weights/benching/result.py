@@ -12,6 +12,7 @@ from max_weights.benching.loaders import LOADERS, OURS, OWN, PACKAGES
 __all__ = ["BenchResult", "BenchRow"]
 
 WHATS = ("call", "touched", "cold")
+ON_DEVICE = ("first", "warm", "cold")
 SAME = 1.05
 """Within five percent two loaders count as equally fast."""
 
@@ -23,8 +24,10 @@ class BenchRow:
     Attributes:
         loader: Its name.
         of: The package, as `against` names it; "" for ours, "limit" for what the machine itself needs.
-        seconds: {"call": [...], "touched": [...], "cold": [...]}.
-        peak: Bytes that the first run added to the process at its peak, pages of mapped files among them.
+        seconds: {"call": [...], "touched": [...], "cold": [...]}; of a device "first", "warm" and "cold".
+        peak: Bytes that the first run added to the process at its peak, pages of mapped files among them. Of a device,
+            bytes that the host had less at the peak of the second one, pinned memory among them.
+        device_peak: Bytes that the device had less then.
         read: Bytes that each cold run had read from the disk.
         failed: Why it was not measured, or "".
     """
@@ -35,9 +38,10 @@ class BenchRow:
     peak: int = 0
     read: list[int] = field(default_factory=list)
     failed: str = ""
+    device_peak: int = 0
 
     def median(self, what: str) -> float | None:
-        """Median seconds of "call", "touched" or "cold"; None where it was not measured."""
+        """Median seconds of what `seconds` names; None where it was not measured."""
         return statistics.median(self.seconds[what]) if self.seconds[what] else None
 
 
@@ -52,6 +56,7 @@ class BenchResult:
         tensors: How many there are.
         rows: A row for each loader, ours first, the limits last.
         not_cold: Why nothing was measured from the disk, or "".
+        device: What it was loaded to, such as "cuda:0"; "" for host memory.
     """
 
     files: list[str]
@@ -60,6 +65,12 @@ class BenchResult:
     tensors: int
     rows: list[BenchRow]
     not_cold: str = ""
+    device: str = ""
+
+    @property
+    def whats(self) -> tuple[str, ...]:
+        """What was timed, as the rows name it."""
+        return ON_DEVICE if self.device else WHATS
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, for JSON: medians and each run in seconds, sizes in bytes."""
@@ -70,14 +81,16 @@ class BenchResult:
             "tensors": self.tensors,
             "environment": _environment(),
             "not_cold": self.not_cold,
+            "device": self.device,
             "rows": [
                 {
                     "loader": row.loader,
                     "of": row.of,
-                    "copies": LOADERS[row.loader].copies,
-                    "median_seconds": {what: row.median(what) for what in WHATS},
+                    "copies": bool(self.device) or LOADERS[row.loader].copies,
+                    "median_seconds": {what: row.median(what) for what in self.whats},
                     "seconds": row.seconds,
                     "peak_bytes": row.peak,
+                    "device_peak_bytes": row.device_peak,
                     "read_bytes": row.read,
                     "failed": row.failed,
                 }
@@ -90,25 +103,34 @@ class BenchResult:
     def summary(self) -> str:
         """One paragraph: what was seen, also where another loader is ahead."""
         said = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
-        for what, where in (("touched", "from the page cache"), ("cold", "from the disk")):
+        warm = "warm" if self.device else "touched"
+        for what, where in ((warm, "from the page cache"), ("cold", "from the disk")):
             said += self._compared(what, where)
         if self.not_cold:
             said.append(f"Nothing was measured from the disk: {self.not_cold}.")
         peaks = [f"{row.loader} {_size(row.peak)}" for row in self.rows if row.peak and row.of != "limit"]
         if peaks:
-            said.append(f"Memory at the peak, pages of mapped files among it: {', '.join(peaks)}.")
+            which = (
+                "of the host at the peak, pinned or not"
+                if self.device
+                else "at the peak, pages of mapped files among it"
+            )
+            said.append(f"Memory {which}: {', '.join(peaks)}.")
         said += [f"{row.loader} was not measured: {row.failed}." for row in self.rows if row.failed]
         return printable(" ".join(said))
 
     def _compared(self, what: str, where: str) -> list[str]:
         found = {row.loader: seconds for row in self.rows if (seconds := row.median(what)) is not None}
-        ours = {name: found[name] for name in (OURS, OWN) if name in found}
+        ours = {row.loader: found[row.loader] for row in self.rows if self._is_told(row) and row.loader in found}
         if not ours:
             return []
-        theirs = {row.loader: found[row.loader] for row in self.rows if row.of in PACKAGES and row.loader in found}
+        theirs = {
+            row.loader: found[row.loader] for row in self.rows if row.of not in ("", "limit") and row.loader in found
+        }
         least = {row.loader: found[row.loader] for row in self.rows if row.of == "limit" and row.loader in found}
         told = " and ".join(f"{name} {_time(seconds)}" for name, seconds in ours.items())
-        sentence = f"With every page read, {where}: {told}"
+        until = f"To {self.device}" if self.device else "With every page read"
+        sentence = f"{until}, {where}: {told}"
         if theirs:
             rival = min(theirs, key=lambda name: theirs[name])
             ahead = min(ours, key=lambda name: ours[name])
@@ -119,12 +141,15 @@ class BenchResult:
             sentence += f"; the least that this machine needs, {limit}, {_time(least[limit])}"
         return [f"{sentence}."]
 
+    def _is_told(self, row: BenchRow) -> bool:
+        return row.of == "" if self.device else row.loader in (OURS, OWN)
+
     def __str__(self) -> str:
-        heads = ["loader", *WHATS, "peak", ""]
+        heads = ["loader", *self.whats, "peak", ""]
         rows = [heads]
         for row in self.rows:
             name = f"limit: {row.loader}" if row.of == "limit" else row.loader
-            times = ["" if (found := row.median(what)) is None else _time(found) for what in WHATS]
+            times = ["" if (found := row.median(what)) is None else _time(found) for what in self.whats]
             rows.append([name, *times, _size(row.peak) if row.peak else "", row.failed])
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
         lines = []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,25 @@ class LoaderFailed(Exception):
 
 
 class Worker:
-    """The side that asks."""
+    """The side that asks.
 
-    def __init__(self, loader: str, paths: list[str]) -> None:
+    Args:
+        loader: A name of `LOADERS`; with a device, of `on_device.LOADERS`.
+        paths: The checkpoint.
+        device: The number of the device to load to; None for the host.
+        ahead: A folder where the process looks for packages before all others.
+    """
+
+    def __init__(self, loader: str, paths: list[str], device: int | None = None, ahead: str = "") -> None:
         self.loader = loader
         answers, write_end = os.pipe()
         self._answers = os.fdopen(answers, "rb", buffering=0)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; nobody reads a pipe meanwhile)
-        environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
         try:
             self._process = subprocess.Popen(
                 # In a session of its own, so that Ctrl-C comes to the caller alone, which ends its workers.
-                [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps(paths)],
+                [sys.executable, "-P", "-c", COMMAND, loader, str(write_end), json.dumps([paths, device])],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=self._said,
@@ -62,9 +70,13 @@ class Worker:
         Raises:
             LoaderFailed: it raised, its process ended, or time was up.
         """
+        return self.ask("touched" if touched else "call", until)
+
+    def ask(self, request: str, until: float) -> dict[str, Any]:
+        """Have a request answered: one of `run`, of `DeviceRun.answer`, or "ready", which does nothing else."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(b"touched\n" if touched else b"call\n")
+            self._process.stdin.write(f"{request}\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError:
             raise LoaderFailed(self._last_words()) from None
@@ -97,16 +109,28 @@ class Worker:
 
 def serve() -> None:
     """Answer requests until there are no more: the side that runs."""
-    loader, answers, paths = sys.argv[1:]
+    loader, answers, work = sys.argv[1:]
     with os.fdopen(int(answers), "w", encoding="utf-8") as out:
-        run = None
+        answering: Answering | None = None
         for request in sys.stdin:
             try:
-                run = run or LOADERS[loader].prepare(json.loads(paths))
-                answer = _measured(run, touched=request.strip() == "touched")
+                answering = answering or _prepared(loader, *json.loads(work))
+                answer = {} if request.strip() == "ready" else answering(request.strip())
             except Exception as error:  # whatever another package raises is a row that says so
                 answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
             print(json.dumps(answer), file=out, flush=True)
+
+
+Answering = Callable[[str], dict[str, Any]]
+
+
+def _prepared(loader: str, paths: list[str], device: int | None) -> Answering:
+    if device is not None:
+        from max_weights.benching.on_device import DeviceRun
+
+        return DeviceRun(loader, paths, device).answer
+    run = LOADERS[loader].prepare(paths)
+    return lambda request: _measured(run, touched=request == "touched")
 
 
 def _measured(run: Any, *, touched: bool) -> dict[str, Any]:

@@ -19,8 +19,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Of safetensors, torch, gguf, runai, fastsafetensors, with commas between them; without this, those "
-            "that are installed and read the format; '' for none.",
+            help="Of safetensors, torch, gguf, runai, fastsafetensors, and for a GPU instanttensor, with commas "
+            "between them; without this, those that are installed and read the format; '' for none.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, each run in it.")] = False,
@@ -28,6 +28,9 @@ def bench(
         bool, typer.Option("--cold/--no-cold", help="Drop the files from the page cache to read them from the disk.")
     ] = True,
     seconds: Annotated[float, typer.Option(min=1, help="Stop after this time, whatever is left to do.")] = 60.0,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="A GPU to load to, such as cuda or cuda:1.")
+    ] = None,
 ) -> None:
     """Measure how long a checkpoint takes to load, here and by the other packages that are installed."""
     names = None if against is None else [name.strip() for name in against.split(",") if name.strip()]
@@ -36,7 +39,12 @@ def bench(
         with screen.status("") as status:
             try:
                 result = measure(
-                    paths, names, cold=cold, seconds=seconds, progress=lambda now: status.update(printable(now))
+                    paths,
+                    names,
+                    cold=cold,
+                    seconds=seconds,
+                    progress=lambda now: status.update(printable(now)),
+                    device=device,
                 )
             except ArgumentError as error:
                 raise typer.BadParameter(str(error), param_hint="--against") from None
