@@ -155,6 +155,38 @@ bench: need-cargo $(stamps)/extension $(stamps)/models ## time the rivals side b
 	@cargo build --quiet --release --package fake-cuda # the driver that gpu_link measures on
 	@python benches/python $(BENCH) --docs docs/benchmarks.md
 
+# --- machines with a GPU -----------------------------------------------------------------------------------------------
+# What follows builds and fetches nothing: it needs Python with NumPy, torch for a part of it, and max_weights, installed or as a wheel in dist/.
+
+gpu_python := $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(bin)/python),$(PYTHON)),$(PYTHON))
+# The interpreter with max_weights: the installed one, or else the newest wheel.
+with_package = rm -rf dist/gpu/wheel; \
+	if ! "$(gpu_python)" -c "import max_weights._core" 2>/dev/null; then \
+		wheel=$$(ls -t dist/max_weights-*.whl 2>/dev/null | head -1 || true); \
+		test -n "$$wheel" || { echo "max_weights is not installed for $(gpu_python), and no wheel is in dist/: bring one from" \
+			"'make wheel' of a machine with cargo, or name the interpreter that has it: PYTHON=..."; exit 1; } >&2; \
+		"$(gpu_python)" -m zipfile -e "$$wheel" dist/gpu/wheel; fi; \
+	PYTHONPATH="$(CURDIR)/dist/gpu/wheel$${PYTHONPATH:+:$$PYTHONPATH}" "$(gpu_python)"
+
+.PHONY: test-gpu
+test-gpu: ## test this machine's GPU with what is installed or in dist/ (GPU="test_on_gpu_torch": a part)
+	@$(with_package) tests/gpu $(GPU)
+
+.PHONY: bench-gpu
+bench-gpu: ## time loads to this machine's GPU beside the rivals that are there (GPU="warm --gb 16": a part, and options)
+	@$(with_package) benches/gpu $(GPU)
+
+# For a machine that reaches no registry: the wheel, and the rivals' packages for its Python, in dist/.
+GPU_PYTHON ?= 3.12
+rivals_there = uv pip install --quiet --no-deps --only-binary :all: --python-version $(GPU_PYTHON) --python-platform x86_64-manylinux_2_39
+
+.PHONY: gpu-kit
+gpu-kit: wheel ## the wheel and the rivals of bench-gpu, in dist/, for a machine without a network (GPU_PYTHON=3.12)
+	@rm -rf dist/gpu
+	@$(rivals_there) --target dist/gpu/site instanttensor fastsafetensors runai-model-streamer humanize
+	@for version in 0.8.0 0.9.0rc1; do $(rivals_there) --target dist/gpu/safetensors-$$version safetensors==$$version; done
+	@du -sh dist/gpu dist/*.whl
+
 # MAX stands in an environment of its own: it brings a compiler and its own NumPy.
 MAX_VERSION := 26.7.0
 

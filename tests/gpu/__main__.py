@@ -17,9 +17,11 @@ HERE = Path(__file__).resolve().parent
 def missing() -> str:
     """What keeps the tests from running, or ""."""
     try:
+        import numpy  # noqa: F401
+
         import max_weights
     except ImportError as error:
-        return f"max_weights cannot be imported ({error}): install its wheel, dist/*.whl, or run `make test-gpu`"
+        return f"{error.name} cannot be imported ({error}): install NumPy and the wheel of dist/"
     import gpu_support
 
     if reason := gpu_support.no_device():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,24 @@ class Driver:
             self.synchronize()
 
         return run
+
+    def device_copy(self, size: int, times: int) -> list[float]:
+        """Copy `size` bytes within the device's memory, so many times after a first one; the seconds of each."""
+        ends = [ctypes.c_uint64(), ctypes.c_uint64()]
+        try:
+            for end in ends:
+                self.call("cuMemAlloc_v2", ctypes.byref(end), ctypes.c_size_t(size))
+                self.call("cuMemsetD8_v2", end, 0x5A, ctypes.c_size_t(size))
+            seconds = []
+            for _ in range(times + 1):
+                start = time.perf_counter()
+                self.call("cuMemcpyDtoDAsync_v2", *ends, ctypes.c_size_t(size), None)
+                self.synchronize()
+                seconds.append(time.perf_counter() - start)
+            return seconds[1:]
+        finally:
+            for end in ends:
+                self.call("cuMemFree_v2", end)
 
     def _pinned(self, size: int) -> ctypes.c_void_p:
         block = ctypes.c_void_p()

@@ -42,17 +42,22 @@ POLL = 0.002
 
 @dataclass(frozen=True)
 class DeviceLoader:
-    """One row: what is run, for which formats, and whose it is (a name of `PACKAGES`; "" for ours, "limit")."""
+    """One row: what is run, for which formats, and whose it is: a name of `PACKAGES`; "" for ours, "limit".
+
+    Ours with a dtype are "conversion", and measured where they are asked for by name.
+    """
 
     prepare: Prepare
     formats: frozenset[str]
     of: str = ""
+    dtype: str = ""  # what it converts to
 
 
-def _ours(paths: list[str], index: int) -> Run:
+def _ours(paths: list[str], index: int, **options: Any) -> Run:
     from max_weights.weights import load_weights
 
-    return lambda: load_weights(paths).load(device=f"cuda:{index}", packed=True)
+    options = options or {"packed": True}
+    return lambda: load_weights(paths).load(device=f"cuda:{index}", **options)
 
 
 def _load_file(paths: list[str], index: int) -> Run:
@@ -178,6 +183,12 @@ def _of(*formats: str) -> frozenset[str]:
 
 
 _ALL = _of("safetensors", "gguf", "pytorch")
+
+
+def _converting(dtype: str) -> DeviceLoader:
+    return DeviceLoader(lambda files, index: _ours(files, index, dtype=dtype), _ALL, "conversion", dtype)
+
+
 LOADERS: dict[str, DeviceLoader] = {
     OURS: DeviceLoader(_ours, _ALL),
     "max_weights.torch.load_file": DeviceLoader(_load_file, _ALL),
@@ -188,6 +199,7 @@ LOADERS: dict[str, DeviceLoader] = {
     "runai streamer": DeviceLoader(_runai, _of("safetensors"), "runai"),
     "fastsafetensors": DeviceLoader(_fastsafetensors, _of("safetensors"), "fastsafetensors"),
     "torch.load, .cuda()": DeviceLoader(_torch_load, _of("pytorch"), "torch"),
+    **{f"{OURS}, {dtype}": _converting(dtype) for dtype in ("float32", "bfloat16")},
     LINK: DeviceLoader(_link, _ALL, "limit"),
     "pinned copies by torch": DeviceLoader(_link_by_torch, _ALL, "limit"),
 }
@@ -204,6 +216,7 @@ class DeviceRun:
 
     def __init__(self, loader: str, paths: list[str], index: int) -> None:
         self._driver, self._paths, self._result = Driver(index), paths, None
+        self._dtype = LOADERS[loader].dtype or None
         self._run = LOADERS[loader].prepare(paths, index)
 
     def answer(self, request: str) -> dict[str, Any]:
@@ -259,8 +272,8 @@ class DeviceRun:
             return f"'{missing[0]}' and {len(missing) - 1} more did not arrive"
         step = max(1, len(names) // SAMPLES)
         for name in [*names[::step], names[-1]]:
-            expected, found = _ends(weights.load(name, packed=True)[name]), _ends(self._result[name])
-            if expected != found:
+            expected = weights.load(name, packed=self._dtype is None, dtype=self._dtype)[name]
+            if _ends(expected) != _ends(self._result[name]):
                 return f"'{name}' is not what the file has"
         return ""
 

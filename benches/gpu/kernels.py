@@ -1,0 +1,101 @@
+"""Conversions on a GPU, in GB/s of what they read and write, beside a copy of as many bytes within its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from max_weights import Buffer, DeviceError, DType, UnsupportedError, dequantize, scale_blocks
+from max_weights.benching.cuda import Driver
+from max_weights.quantization import QuantizationEncoding
+from report import Column, Report, Target
+
+TITLE: Final = "Conversions on the GPU"
+COPY: Final = "device-to-device copy"
+CALLS: Final = 4
+"""Calls in a row, all results held, so that taking memory for one goes on while the kernel of another runs."""
+ROUNDS: Final = 7
+PAIRS: Final = (
+    *(("bfloat16", "float32"), ("float16", "float32"), ("float32", "bfloat16"), ("float32", "float16")),
+    *(("bfloat16", "float16"), ("float16", "bfloat16"), ("float8_e4m3fn", "bfloat16"), ("float8_e5m2", "bfloat16")),
+    *(("float8_e4m3fn", "float32"), ("float32", "float8_e4m3fn"), ("bfloat16", "float8_e4m3fn")),
+)
+BLOCKS: Final = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+MORE_BLOCKS: Final = ("IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4")
+
+
+def measure(index: int, small: bool) -> Report:
+    """Time every pair, every kind of blocks, and block scales."""
+    driver, place = Driver(index), f"cuda:{index}"
+    free = driver.memory()[0]
+    elements = 1 << 20 if small else min(1 << 29, free // 64)
+    elements -= elements % (1 << 16)
+    rounds = 1 if small else ROUNDS
+    columns, samples, targets, refused = [], {}, [], []
+    copy_of: dict[int, float] = {}
+
+    def copy(moved: int) -> float:
+        if moved not in copy_of:
+            copy_of[moved] = median(driver.device_copy(moved // 2, rounds))
+        return copy_of[moved]
+
+    def add(label: str, source: Buffer, convert: Callable[[], Buffer]) -> None:
+        try:
+            moved = source.nbytes + convert().nbytes
+        except (DeviceError, UnsupportedError) as error:
+            refused.append(f"Not measured: {label}: {error}.")
+            return
+        held: list[Any] = []
+
+        def run() -> None:
+            held.extend(convert() for _ in range(CALLS))
+            driver.synchronize()
+
+        seconds = []
+        for _ in range(rounds):
+            seconds.append(_timed(run, CALLS))
+            held.clear()
+        samples[label] = {"max_weights": seconds}
+        columns.append(Column(label, "ms", {"max_weights": median(seconds), COPY: copy(moved)}, moved=moved))
+        targets.append(Target(f"{label} ÷ copy", copy(moved) / median(seconds), 0.7, "at least"))
+
+    for one, other in PAIRS:
+        source = _random(elements * DType(one).size_in_bits // 8).view(one).to(place)
+        add(f"{one} → {other}", source, lambda source=source, other=other: source.astype(other))
+    for encoding in (*BLOCKS, *MORE_BLOCKS):
+        kind = QuantizationEncoding(encoding)
+        size = elements // kind.elements_per_block * kind.block_size
+        source = _random(size).to(place)
+        add(f"{encoding} → bfloat16", source, lambda source=source, kind=kind: dequantize(source, kind, "bfloat16"))
+    rows = elements // 8192
+    source = _random(rows * 8192).view("float8_e4m3fn", [rows, 8192]).to(place)
+    scales = Buffer.from_numpy(np.ones((-(-rows // 128), 64), np.float32)).to(place)
+    add("float8_e4m3fn × scales of 128 x 128 → bfloat16", source, lambda: scale_blocks(source, scales, (128, 128)))
+    return Report(
+        "gpu_kernels",
+        columns,
+        targets=targets,
+        limits=frozenset({COPY}),
+        notes=(
+            f"GB/s of input and output, {elements:,} elements, a new output each time; {CALLS} calls in a row.",
+            *refused,
+        ),
+        samples=samples,
+        throughput="conversion",
+    )
+
+
+def _random(size: int) -> Buffer:
+    """So many bytes: a random MiB again and again."""
+    block = np.random.default_rng(0).integers(0, 256, min(size, 1 << 20), dtype=np.uint8)
+    return Buffer.from_numpy(np.resize(block, size))
+
+
+def _timed(run: Callable[[], None], calls: int) -> float:
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) / calls
