@@ -144,6 +144,8 @@ lint: need-cargo need-c++ $(stamps)/test-packages $(stamps)/extension $(stamps)/
 	ruff check
 	ruff format --check
 	mypy
+	MYPYPATH=benches/gpu:benches/python mypy benches/gpu
+	MYPYPATH=tests/gpu mypy tests/gpu
 	basedpyright
 	lint-imports
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist

@@ -2,7 +2,8 @@
 
     python benches/gpu [warm] [cold] [conversions] [kernels] [--gb 8] [--dir DIR] [--results bench-results]
 
-It needs Python, the wheel (installed, or on PYTHONPATH), and torch for most of the rivals; nothing is built or fetched.
+It needs Python, NumPy, the wheel (installed, or on PYTHONPATH), and torch for most of the rivals; nothing is built or
+fetched.
 The files, twice as many gigabytes as `--gb` says, are made in a temporary folder of `--dir` and deleted afterwards. For
 `cold` that is a folder on a disk. Each part writes a JSON file, and its table goes to `gpu.md` beside it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,7 +102,7 @@ def in_turns(rows: Sequence[Row], limits: Limits, turn: Callable[[Row, Callable[
                 list(pool.map(lambda row: _noting_failures(row, lambda: ask(row, "ready")), left))
             for row in left if number % 2 == 0 else reversed(left):
                 if not row.failed:
-                    _noting_failures(row, lambda row=row: turn(row, lambda request: ask(row, request)))
+                    _noting_failures(row, functools.partial(turn, row, functools.partial(ask, row)))
                 workers[row.label].close()  # with the memory that it keeps
 
 

@@ -57,7 +57,7 @@ def large(path: Path, mebibytes: int) -> Path:
 def sharded(folder: Path) -> Path:
     """The same tensors in three files with their index."""
     folder.mkdir()
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number in range(3):
         name = f"model-{number + 1:05}-of-00003.safetensors"
         weight_map |= {entry[0]: name for entry in ENTRIES[number::3]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import itertools
 from typing import Any
 
@@ -101,7 +103,7 @@ class Casts(OnDevice):
     def test_equals_torch(self, pair: tuple[DType, DType]) -> None:
         if reason := no_torch():
             self.skipTest(reason)
-        import torch
+        torch: Any = importlib.import_module("torch")
 
         source, target = pair
         there = values(source).to(DEVICE)
@@ -127,7 +129,7 @@ class BlockScales(OnDevice):
             grid = [-(-rows // block[0]), -(-columns // block[1])]
             factors = Buffer.from_numpy(np.random.default_rng(1).normal(size=grid).astype(np.float32)).astype(scale)
             there, scales = value.to(DEVICE), factors.to(DEVICE)
-            not_yet("scale_blocks on a device", lambda there=there, scales=scales: scale_blocks(there, scales, block))
+            not_yet("scale_blocks on a device", functools.partial(scale_blocks, there, scales, block))
             for target in (F32, F16, BF16):
                 expected = scale_blocks(value, factors, block, dtype=target)
                 self.assert_same(scale_blocks(there, scales, block, dtype=target), expected, (rows, columns, target))

@@ -118,7 +118,7 @@ class Loads(Files):
         self.assert_same(weights.load(device=DEVICE)[last], expected)  # its copy was asked for last
 
     def test_threads_load_at_a_time(self) -> None:
-        path, wrong = self.large(LARGE), []
+        path, wrong = self.large(LARGE), list[str]()
         expected = load_weights(path).load(copy=True)
 
         def work() -> None:
@@ -170,7 +170,8 @@ class Faults(Files):
     def test_ctrl_c(self) -> None:
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
-        for options in ({}, {"dtype": "float32"}, {"backend": "direct"}):
+        several: tuple[dict[str, Any], ...] = ({}, {"dtype": "float32"}, {"backend": "direct"})
+        for options in several:
             with self.assertRaises(KeyboardInterrupt):
                 load_weights(self.large(LARGE)).load(
                     device=DEVICE, progress=lambda *_: signal.raise_signal(signal.SIGINT), **options

@@ -54,6 +54,7 @@ class DeviceLoader:
 
 
 def _ours(paths: list[str], index: int, **options: Any) -> Run:
+    import max_weights.loading  # noqa: F401 (what a first call imports)
     from max_weights.weights import load_weights
 
     options = options or {"packed": True}
@@ -61,6 +62,7 @@ def _ours(paths: list[str], index: int, **options: Any) -> Run:
 
 
 def _load_file(paths: list[str], index: int) -> Run:
+    import max_weights.loading  # noqa: F401
     from max_weights.torch import load_file
 
     _torch(index)
@@ -68,6 +70,7 @@ def _load_file(paths: list[str], index: int) -> Run:
 
 
 def _stream(paths: list[str], index: int) -> Run:
+    import max_weights.streaming  # noqa: F401
     from max_weights.weights import load_weights
 
     def run() -> dict[str, Any]:
@@ -130,7 +133,7 @@ def _runai(files: list[str], index: int) -> Run:
     def run() -> dict[str, Any]:
         with SafetensorsStreamer() as streamer:
             streamer.stream_files(files, device=f"cuda:{index}")
-            return {name: tensor.to(f"cuda:{index}", non_blocking=True) for name, tensor in streamer.get_tensors()}
+            return {name: tensor.to(f"cuda:{index}") for name, tensor in streamer.get_tensors()}
 
     return run
 
