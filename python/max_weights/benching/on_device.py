@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from max_weights._core import shown
 from max_weights.benching.cuda import Driver
 
 __all__ = ["LOADERS", "OURS", "PACKAGES", "DeviceLoader", "DeviceRun"]
@@ -272,12 +273,12 @@ class DeviceRun:
         weights: Any = load_weights(self._paths)
         names = [info.name for info in weights.infos() if info.bytes]
         if missing := [name for name in names if name not in self._result]:
-            return f"'{missing[0]}' and {len(missing) - 1} more did not arrive"
+            return f"'{shown(missing[0])}' and {len(missing) - 1} more did not arrive"
         step = max(1, len(names) // SAMPLES)
         for name in [*names[::step], names[-1]]:
             expected = weights.load(name, packed=self._dtype is None, dtype=self._dtype)[name]
             if _ends(expected) != _ends(self._result[name]):
-                return f"'{name}' is not what the file has"
+                return f"'{shown(name)}' is not what the file has"
         return ""
 
 
