@@ -468,7 +468,8 @@ class TorchFile:
         """Every class and function that the pickle names, in the order of their first places."""
     def build(self, builder: Any, *, data: bool, own: bool, device: Any = None) -> Any:
         """The values as they are nested; `builder` makes what only torch can. Storages are taken together, each in
-        memory of its `own` or where the file is mapped, or not at all where `data` is false.
+        memory of its `own`, on a device where one is named, or where the file is mapped, or not at all where `data` is
+        false.
         """
 
 def torch_globals(node: WeightsNode) -> list[tuple[str, str, int, Literal["known", "unknown", "dangerous"]]]: ...
@@ -582,7 +583,9 @@ class TensorStream:
     ) -> Self: ...  # fmt: skip
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait or were given last, or on their way."""
+        """The most bytes of host memory that tensors take which are read, wait or were given last, or on their way to a
+        device.
+        """
     @property
     def choice(self) -> str:
         """How files are read, and why, in words."""

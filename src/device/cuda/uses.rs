@@ -6,19 +6,27 @@ use super::Cuda;
 use super::driver::{Address, Entered, Event, Stream};
 use crate::error::Result;
 
-/// For each device that copied from or to some host memory, what comes when its last copy is done.
+/// For each stream that copied from or to some host memory, what comes when its last copy is done.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Vec<(&'static Cuda, Event)>);
+pub(super) struct Uses(Vec<Use>);
+
+#[derive(Debug)]
+struct Use {
+    on: &'static Cuda,
+    /// The address of the stream's handle.
+    stream: usize,
+    done: Event,
+}
 
 impl Uses {
     /// Waits until the devices are done.
     pub(super) fn wait(&self) -> Result<()> {
-        self.0.iter().try_for_each(|(on, done)| on.enter()?.wait(done))
+        self.0.iter().try_for_each(|Use { on, done, .. }| on.enter()?.wait(done))
     }
 
     /// Waits until they are; false if one failed that is none of `devices`.
     pub(super) fn wait_for(&self, devices: &[&'static Cuda]) -> Result<bool> {
-        for (on, done) in &self.0 {
+        for Use { on, done, .. } in &self.0 {
             match on.enter().and_then(|entered| entered.wait(done)) {
                 Err(error) if devices.iter().any(|device| ptr::eq(*device, *on)) => return Err(error),
                 Err(_) => return Ok(false),
@@ -30,7 +38,7 @@ impl Uses {
 
     /// Whether they are done. An error comes when they are waited for.
     pub(super) fn are_over(&self) -> bool {
-        let has_come = |(on, done): &(&'static Cuda, Event)| on.enter().and_then(|entered| entered.has_come(done));
+        let has_come = |Use { on, done, .. }: &Use| on.enter().and_then(|entered| entered.has_come(done));
         self.0.iter().all(|one| has_come(one).unwrap_or(true))
     }
 
@@ -56,11 +64,12 @@ impl Uses {
 
     /// Notes what the stream was asked for. If that cannot be, it is waited for here.
     pub(super) fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
-        let noted = match self.0.iter().find(|(other, _)| ptr::eq(*other, on)) {
-            Some((_, done)) => entered.record(done, stream),
+        let handle = stream.0.addr();
+        let noted = match self.0.iter().find(|used| ptr::eq(used.on, on) && used.stream == handle) {
+            Some(Use { done, .. }) => entered.record(done, stream),
             None => entered.event().and_then(|done| {
                 let recorded = entered.record(&done, stream);
-                self.0.push((on, done));
+                self.0.push(Use { on, stream: handle, done });
                 recorded
             }),
         };
@@ -73,7 +82,7 @@ impl Uses {
 impl Drop for Uses {
     /// Waits for them.
     fn drop(&mut self) {
-        for (on, done) in &mut self.0 {
+        for Use { on, done, .. } in &mut self.0 {
             // In a forked child there is nothing to wait for: they are the parent's.
             let Ok(entered) = on.enter() else { return };
             let _ = entered.wait(done);
