@@ -533,12 +533,11 @@ def release_memory() -> int:
 
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
-def load_tensors(
-    node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
-    outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None = None,
-    progress: Callable[[int, int], object] | None = None,
-) -> tuple[list[Buffer], str]:  # fmt: skip
+def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+                 own: bool, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None,
+                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
+                 places: list[tuple[Any, int]] | None = None,
+                 progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
     """
@@ -551,11 +550,10 @@ def set_threads(threads: int | None) -> None:
 def get_threads() -> int: ...
 def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
-def plan_tensors(
-    node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None, own: bool,
-    outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-    per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None = None,
-) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
+def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
+                 own: bool, outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
+                 per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None
+                 = None) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 
 @final
@@ -583,9 +581,7 @@ class TensorStream:
     ) -> Self: ...  # fmt: skip
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait or were given last, or on their way to a
-        device.
-        """
+        """The most bytes of host memory that tensors take which are read, wait, were given last, or travel."""
     @property
     def choice(self) -> str:
         """How files are read, and why, in words."""

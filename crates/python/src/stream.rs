@@ -69,7 +69,7 @@ impl TensorStream {
         Ok(Self { stream })
     }
 
-    /// The most bytes of host memory that tensors take which are read, wait or were given last, or on their way to a device.
+    /// The most bytes of host memory that tensors take which are read, wait, were given last, or travel.
     #[getter]
     fn max_host_bytes(&self) -> usize {
         self.stream.budget()

@@ -57,7 +57,7 @@ impl Chunk {
 
     /// Waits for the devices, and lets go of the pages; returns how long the latter took.
     pub(super) fn end(&self) -> Result<Duration> {
-        let Some(pinned) = self.lock().take() else { return Ok(Duration::ZERO) };
+        let Some(mut pinned) = self.lock().take() else { return Ok(Duration::ZERO) };
         pinned.uses.wait()?;
         let begun = Instant::now();
         drop(pinned);

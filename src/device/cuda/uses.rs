@@ -13,15 +13,22 @@ pub(super) struct Uses(Vec<Use>);
 #[derive(Debug)]
 struct Use {
     on: &'static Cuda,
-    /// The address of the stream's handle.
+    /// The address of the stream's handle; [`NONE`] once the event came.
     stream: usize,
     done: Event,
 }
 
+/// No stream: the event can stand for the next one.
+const NONE: usize = 0;
+
 impl Uses {
     /// Waits until the devices are done.
-    pub(super) fn wait(&self) -> Result<()> {
-        self.0.iter().try_for_each(|Use { on, done, .. }| on.enter()?.wait(done))
+    pub(super) fn wait(&mut self) -> Result<()> {
+        for Use { on, stream, done } in &mut self.0 {
+            on.enter()?.wait(done)?;
+            *stream = NONE;
+        }
+        Ok(())
     }
 
     /// Waits until they are; false if one failed that is none of `devices`.
@@ -65,8 +72,12 @@ impl Uses {
     /// Notes what the stream was asked for. If that cannot be, it is waited for here.
     pub(super) fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
         let handle = stream.0.addr();
-        let noted = match self.0.iter().find(|used| ptr::eq(used.on, on) && used.stream == handle) {
-            Some(Use { done, .. }) => entered.record(done, stream),
+        let known = |wanted| self.0.iter().position(|used| ptr::eq(used.on, on) && used.stream == wanted);
+        let noted = match known(handle).or_else(|| known(NONE)) {
+            Some(place) => {
+                self.0[place].stream = handle;
+                entered.record(&self.0[place].done, stream)
+            }
             None => entered.event().and_then(|done| {
                 let recorded = entered.record(&done, stream);
                 self.0.push(Use { on, stream: handle, done });
