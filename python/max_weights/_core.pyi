@@ -30,6 +30,7 @@ class _GGUFReader(Protocol):
     data: Any
 
 _Cuts = Sequence[tuple[int, Sequence[tuple[int, int]]] | None] | None
+_Places = Sequence[tuple[Any, int]] | None
 _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
@@ -534,9 +535,8 @@ def release_memory() -> int:
 def data_of_all(nodes: Sequence[WeightsNode]) -> list[WeightData]: ...
 def export_dlpack(node: WeightsNode, convert: Callable[[Any], _T]) -> dict[str, _T]: ...
 def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
-                 own: bool, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None,
-                 drop_cache: bool = False, per_tensor: bool = False, max_host_bytes: int | None = None,
-                 places: list[tuple[Any, int]] | None = None,
+                 own: bool, outs: Mapping[int, Any], backend: str = "auto", threads: int | None = None, drop_cache: bool
+                 = False, per_tensor: bool = False, max_host_bytes: int | None = None, places: _Places = None,
                  progress: Callable[[int, int], object] | None = None) -> tuple[list[Buffer], str]:  # fmt: skip
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
@@ -552,8 +552,8 @@ def accelerator_count() -> int: ...
 def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
                  own: bool, outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
-                 per_tensor: bool = False, max_host_bytes: int | None = None, places: list[tuple[Any, int]] | None
-                 = None) -> tuple[list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
+                 per_tensor: bool = False, max_host_bytes: int | None = None, places: _Places = None) -> tuple[
+                     list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 
 @final
