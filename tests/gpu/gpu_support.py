@@ -133,6 +133,12 @@ class OnDevice(unittest.TestCase):
         self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape), about)
         np.testing.assert_array_equal(bits(found), bits(expected), str(about))
 
+    def assert_equal_but_for_nans(self, found: Buffer, expected: Buffer, about: object) -> None:
+        """The same bits, and where one has no number the other has none: random scales make some, of unlike bits."""
+        self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape), about)
+        one, other = _bits_without_nans(found), _bits_without_nans(expected)
+        np.testing.assert_array_equal(one, other, str(about))
+
     def second_device(self) -> str:
         """Another device, where there is one."""
         if accelerator_count() < 2:
@@ -143,6 +149,16 @@ class OnDevice(unittest.TestCase):
 def bits(tensor: Buffer) -> Any:
     """The bytes of a tensor, as an array of the host."""
     return tensor.to("cpu").contiguous().view(DType.uint8, [tensor.nbytes]).to_numpy()
+
+
+def _bits_without_nans(tensor: Buffer) -> Any:
+    kind, infinity = {DType.float32: ("u4", 0x7F800000), DType.float16: ("u2", 0x7C00), DType.bfloat16: ("u2", 0x7F80)}[
+        tensor.dtype
+    ]
+    found = bits(tensor).view(kind).copy()
+    magnitude = found & ((1 << (8 * found.itemsize - 1)) - 1)
+    found[magnitude > infinity] = infinity + 1
+    return found
 
 
 def random(size: int) -> Buffer:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import gpu_files
-from gpu_support import DEVICE, OnDevice, bits, each, no_torch, not_yet, random, random_of
+from gpu_support import DEVICE, OnDevice, each, no_torch, not_yet, random, random_of
 from max_weights import Buffer, DeviceError, DType, UnsupportedError, dequantize, scale_blocks
 from max_weights.quantization import QuantizationEncoding
 
@@ -52,11 +52,14 @@ def values(dtype: DType) -> Buffer:
 class Casts(OnDevice):
     """`Buffer.astype` of a tensor of a device."""
 
-    def setUp(self) -> None:
-        not_yet("astype on a device", lambda: random_of(BF16, 8).to(DEVICE).astype("float32"))
+    def require(self, pair: tuple[DType, DType]) -> None:
+        """That a hot pair is converted."""
+        if pair in HOT:
+            not_yet("every hot pair of dtypes", lambda: random_of(pair[0], 8).to(DEVICE).astype(pair[1]))
 
     @each(PAIRS, lambda pair: f"{pair[0].name} to {pair[1].name}")
     def test_equals_the_cpu(self, pair: tuple[DType, DType]) -> None:
+        self.require(pair)
         source, target = pair
         value = values(source)
         there = value.to(DEVICE)
@@ -78,6 +81,7 @@ class Casts(OnDevice):
 
     @each(sorted(HOT, key=str), lambda pair: f"{pair[0].name} to {pair[1].name}")
     def test_every_count_and_place(self, pair: tuple[DType, DType]) -> None:
+        self.require(pair)
         source, target = pair
         for count in COUNTS:
             value = random_of(source, count)
@@ -161,17 +165,3 @@ class Blocks(OnDevice):
         packed = Buffer.from_numpy(np.frombuffer(gpu_files.blocks(encoding, 100), np.uint8).reshape(50, 2 * size))
         found = dequantize(packed.to(DEVICE)[7:23], encoding)
         self.assert_equal_but_for_nans(found, dequantize(packed[7:23], encoding), encoding)
-
-    def assert_equal_but_for_nans(self, found: Buffer, expected: Buffer, about: object) -> None:
-        """The same bits, and where one has no number the other has none: random scales make some, of unlike bits."""
-        self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape), about)
-        one, other = _bits_without_nans(found), _bits_without_nans(expected)
-        np.testing.assert_array_equal(one, other, str(about))
-
-
-def _bits_without_nans(tensor: Buffer) -> Any:
-    kind, infinity = {F32: ("u4", 0x7F800000), F16: ("u2", 0x7C00), BF16: ("u2", 0x7F80)}[tensor.dtype]
-    found = bits(tensor).view(kind).copy()
-    magnitude = found & ((1 << (8 * found.itemsize - 1)) - 1)
-    found[magnitude > infinity] = infinity + 1
-    return found

@@ -79,7 +79,10 @@ class Files(OnDevice):
         self.assertEqual(list(there), list(expected))
         for name, tensor in expected.items():
             self.assertEqual(there[name].device, Device("gpu", 0), name)
-            self.assert_same(there[name], tensor, (path.name, name, options))
+            # The blocks of the GGUF file have scales of random bits.
+            floats = path.suffix == ".gguf" and tensor.dtype.name in FLOATS
+            same = self.assert_equal_but_for_nans if floats else self.assert_same
+            same(there[name], tensor, (path.name, name, options))
 
 
 class Loads(Files):

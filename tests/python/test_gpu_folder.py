@@ -17,8 +17,8 @@ __all__ = ["stand_in"]
 FOLDER = ROOT / "tests" / "gpu"
 # What a device cannot do yet, by the module that has the tests of it. Whoever has it do so takes its name away here.
 NOT_YET = {
-    "test_on_gpu_conversions": {"astype on a device", "scale_blocks on a device", "dequantize on a device"},
-    "test_on_gpu_doors": {"stream to a device", "allocate on a device", "out= on a device", "shard to a device"},
+    "test_on_gpu_conversions": {"every hot pair of dtypes", "scale_blocks on a device"},
+    "test_on_gpu_doors": {"stream to a device", "allocate on a device", "out= on a device"},
 }
 OTHER_REASONS = {
     "torch does not run on the stand-in driver",
