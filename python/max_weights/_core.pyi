@@ -553,7 +553,7 @@ def missing_accelerator(id: int) -> str | None: ...
 def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], *, cuts: _Cuts = None,
                  own: bool, outs: set[int], backend: str = "auto", threads: int | None = None, drop_cache: bool = False,
                  per_tensor: bool = False, max_host_bytes: int | None = None, places: _Places = None) -> tuple[
-                     list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
+                 list[tuple[int, int, int, int, list[int], str, str, int]], list[tuple[str, int]], str]:  # fmt: skip
     """What `load_tensors` would do with the same arguments. Nothing of the files is read, and no memory taken."""
 
 @final
