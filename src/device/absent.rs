@@ -6,11 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Blocks, Device, Span};
+use super::{Blocks, Device, SharedPages, Span};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
-use crate::source::SharedPages;
 use crate::workers::Interrupt;
 
 /// How many NVIDIA devices this process can use: none.

@@ -10,6 +10,7 @@
 //! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
 //! cuda/upload.rs   several such memories, written by several threads on several streams: what a load does
 //! kernels/         the kernels' source and `kernels.ptx`, which `make kernels` makes of it
+//! shared_pages.rs  parts of a file where the page cache has them
 //! absent.rs        the same names where there can be no device
 //! ```
 //!
@@ -28,10 +29,12 @@ mod cuda;
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 #[path = "absent.rs"]
 mod cuda;
+mod shared_pages;
 
 use cuda::reach;
 pub use cuda::{DeviceMemory, cuda_devices};
 pub(crate) use cuda::{Kernel, PIECE, Upload, release_staging};
+pub use shared_pages::SharedPages;
 
 /// What does work that may wait for a device.
 static AROUND_WAITS: OnceLock<fn(&mut (dyn FnMut() + Send))> = OnceLock::new();

@@ -10,8 +10,7 @@ use super::choice::Registering;
 use super::job::Job;
 use super::upload::{DEVICE_ALIGN, Place};
 use crate::checkpoint::Checkpoint;
-use crate::device::{PIECE, Span};
-use crate::source::SharedPages;
+use crate::device::{PIECE, SharedPages, Span};
 
 /// What is brought in each way before one is chosen.
 const TRIED: u64 = 16 << 20;

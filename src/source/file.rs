@@ -10,7 +10,8 @@ use once_cell::race::OnceBox;
 
 #[cfg(target_os = "linux")]
 use super::{Filesystem, direct, page_cache};
-use super::{Part, SharedPages, Source, no_memory};
+use super::{Part, Source, no_memory};
+use crate::device::SharedPages;
 use crate::error::{Error, Fault, Result};
 use crate::memory::{Fingerprint, Origin, Storage, replaced};
 use crate::rules;

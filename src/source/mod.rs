@@ -7,7 +7,6 @@ pub mod direct;
 mod file;
 #[cfg(target_os = "linux")]
 mod page_cache;
-mod shared_pages;
 
 use std::fmt;
 use std::fs::File;
@@ -16,8 +15,8 @@ use std::sync::Arc;
 
 pub use bytes::InMemory;
 pub use file::LocalFile;
-pub use shared_pages::SharedPages;
 
+use crate::device::SharedPages;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Origin, Storage};
 use crate::tensor::Span;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::Cuda;
 use super::driver::{Address, Entered, Stream};
 use super::uses::Uses;
+use crate::device::SharedPages;
 use crate::error::{Error, Result};
-use crate::source::SharedPages;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Pages of a file that are to be pinned, once, by the first thread that needs them.

@@ -12,9 +12,8 @@ use super::memory::DeviceMemory;
 use super::registered::Chunk;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, Lane};
-use crate::device::Span;
+use crate::device::{SharedPages, Span};
 use crate::error::Result;
-use crate::source::SharedPages;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Memory of devices while it is written. Pinned host memory is bounded; what copies still use of either is waited for before it is freed.

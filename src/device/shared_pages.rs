@@ -17,7 +17,7 @@ pub struct SharedPages {
 
 impl SharedPages {
     /// All of a file; none if it is empty or cannot be mapped.
-    pub(super) fn of(file: &File, len: u64) -> Option<Self> {
+    pub(crate) fn of(file: &File, len: u64) -> Option<Self> {
         if len == 0 || file.metadata().ok()?.len() < len {
             return None;
         }
