@@ -131,7 +131,7 @@ rust-tests: need-cargo need-c++ $(stamps)/models
 # Last in `make test`, so that pytest's closing line is the last line of its output.
 .PHONY: python-tests
 python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST)
-	@cargo build --quiet --package fake-cuda # the driver that the tests of GPUs run on
+	@cargo build --quiet --package fake-cuda --package fake-cufile # what the tests of GPUs run on
 	@MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" python -m pytest
 
 .PHONY: lint

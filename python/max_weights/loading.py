@@ -68,7 +68,7 @@ class _Read(TypedDict, total=False):
     rename: Rename | str | None
     dtype: Any
     packed: bool
-    backend: Literal["auto", "mmap", "read", "direct"]
+    backend: Literal["auto", "mmap", "read", "direct", "cufile"]
     max_host_bytes: int | None
     threads: int | None
     progress: Progress | bool | None

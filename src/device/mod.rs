@@ -5,6 +5,7 @@
 //! cuda/mod.rs      one device: its context, which other libraries of the process share, and its streams; made when it is first used
 //! cuda/staging.rs  pinned host memory between files and a device: filled, copied from, and filled again
 //! cuda/registered.rs  pages of a file that are pinned where the page cache has them, and copied from there
+//! cuda/cufile.rs   GPUDirect Storage: files that a disk's controller writes to a device
 //! cuda/uses.rs     what devices still do with either of them
 //! cuda/memory.rs   memory of a device: written from staging, read to host memory, freed when nobody has it any more
 //! cuda/kernels.rs  what runs there: the kernels of `kernels/`, and their launch
@@ -32,8 +33,8 @@ mod cuda;
 mod shared_pages;
 
 use cuda::reach;
+pub(crate) use cuda::{CuFile, Kernel, PIECE, Upload, release_staging};
 pub use cuda::{DeviceMemory, cuda_devices};
-pub(crate) use cuda::{Kernel, PIECE, Upload, release_staging};
 pub use shared_pages::SharedPages;
 
 /// What does work that may wait for a device.

@@ -12,7 +12,7 @@ use super::placement::{Placement, Transform};
 use super::wanted::Wanted;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::available_memory;
 use crate::source::{Filesystem, Source};
 use crate::workers;
@@ -35,6 +35,8 @@ pub struct LoadOptions {
     pub drop_cache: bool,
     /// Whether every tensor has memory by itself, and not a part of an arena for all of its dtype.
     pub per_tensor: bool,
+    /// Whether bytes go to a device by GPUDirect Storage, where they can.
+    pub cufile: bool,
     /// The most bytes of host memory that the load may take.
     pub max_host_bytes: Option<u64>,
 }
@@ -65,6 +67,8 @@ pub struct Choice {
     pub fetch: bool,
     /// Whether a device copies from pages of the page cache that are pinned, and not from staging buffers.
     pub(super) registering: Registering,
+    /// Whether a device has bytes from the disk itself.
+    pub(super) cufile: bool,
     /// Why.
     pub reason: String,
 }
@@ -74,6 +78,7 @@ impl fmt::Display for Choice {
         let way = match self.backend {
             Backend::Read if self.registering == Registering::Asked => "mmap",
             Backend::Read if self.registering == Registering::Tried => "read or mmap",
+            Backend::Direct if self.cufile => "cufile",
             Backend::Auto => "read or direct",
             Backend::Map => "mmap",
             Backend::Read => "read",
@@ -101,6 +106,11 @@ impl Choice {
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
         // On the way to a device the requests of a thread end with its staging buffer, and more threads have more of them.
         let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        if options.cufile && to_host {
+            let cause = "backend='cufile' brings bytes from a disk to a GPU, which device= names".to_owned();
+            return Err(Error::Argument(cause));
+        }
+        let asked = if options.cufile { Backend::Direct } else { asked };
         let registering = match asked {
             _ if to_host => Registering::No,
             Backend::Map => Registering::Asked,
@@ -118,7 +128,7 @@ impl Choice {
             let direct = matches!(backend, Backend::Direct | Backend::Auto);
             let direct_threads = if direct { direct_threads() } else { threads };
             let registering = if backend == Backend::Read { registering } else { Registering::No };
-            Ok(Self { backend, cold, threads, direct_threads, fetch, registering, reason })
+            Ok(Self { backend, cold, threads, direct_threads, fetch, registering, cufile: options.cufile, reason })
         };
         if asked != Backend::Auto {
             let backend = if asked == Backend::Map && own { Backend::Read } else { asked };

@@ -19,6 +19,7 @@ mod prefetch;
 mod registering;
 mod slice;
 mod stream;
+mod through;
 mod upload;
 mod wanted;
 

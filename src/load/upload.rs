@@ -12,6 +12,7 @@ use super::engine::check_apart;
 use super::job::{Job, Room};
 use super::layout::{Destination, Layout, Way};
 use super::registering::{Mapped, Ways};
+use super::through::Opened;
 use super::wanted::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_fits};
@@ -50,6 +51,11 @@ impl Place<'_> {
     pub(super) fn raw(&self) -> usize {
         let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
         self.len / unit_out * unit_in
+    }
+
+    /// Whether nothing but the load writes the memory.
+    pub(super) fn is_own(&self, upload: &Upload) -> bool {
+        upload.is_own(self.memory)
     }
 
     /// What goes there from byte `from` of pinned memory on.
@@ -110,7 +116,7 @@ impl Layout {
         self.add_outs(outs, &mut memories, &mut places)?;
         let upload = Upload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
-        let mapped = Mapped::default();
+        let (mapped, opened) = (Mapped::default(), Opened::new(self.choice.cufile, checkpoint, &self.runs)?);
         let ways = Ways::new(if upload.can_register() { self.choice.registering } else { Registering::No });
         let whole = |(to, memory, at, len)| (to, (0, Place { memory, at, len, kernels: &kernels, kernel: None }));
         let jobs = self.jobs(places.into_iter().map(whole).collect());
@@ -118,6 +124,10 @@ impl Layout {
             checkpoint,
             jobs,
             |jobs, reader: &mut Reader, direct, interrupt| {
+                let jobs = opened.bring(&upload, jobs, interrupt)?;
+                if jobs.is_empty() {
+                    return Ok(());
+                }
                 let size = jobs.iter().map(|job| job.extent.len).sum();
                 if !direct
                     && ways.registers_next()

@@ -92,7 +92,7 @@ impl WeightsNode {
 ///     own: Give every tensor memory of its own; otherwise those that the file has as they are wanted are views of its mapping, whose pages
 ///         are brought into memory.
 ///     outs: {position: memory to write to}.
-///     backend: 'auto', 'mmap', 'read' or 'direct'.
+///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor, and not a part of one for all of its dtype.
@@ -118,8 +118,8 @@ pub(crate) fn load_tensors(
     places: Option<Places<'_>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<(Vec<Buffer>, String)> {
-    let backend = crate::open::backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
+    let (backend, cufile) = crate::open::load_backend(backend)?;
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;

@@ -41,6 +41,11 @@ impl Arguments {
     }
 }
 
+/// The backend of a load by its name; and whether bytes go to a device by GPUDirect Storage, for which that stands in.
+pub(crate) fn load_backend(name: &str) -> PyResult<(Backend, bool)> {
+    if name == "cufile" { Ok((Backend::Direct, true)) } else { Ok((backend(name)?, false)) }
+}
+
 /// A backend by its name.
 pub(crate) fn backend(name: &str) -> PyResult<Backend> {
     Ok(match name {

@@ -25,7 +25,7 @@ type Description = (Vec<Range>, Vec<(String, usize)>, String);
 ///     cuts: None, or one for each: None for the whole tensor, else an axis and the ranges of it that are wanted.
 ///     own: Give every tensor memory of its own.
 ///     outs: The positions of those that are written to memory of the caller's.
-///     backend: 'auto', 'mmap', 'read' or 'direct'.
+///     backend: 'auto', 'mmap', 'read', 'direct' or 'cufile'.
 ///     threads: How many; None for as many as is best.
 ///     drop_cache: Let the page cache forget what was read.
 ///     per_tensor: Memory of its own is one piece for each tensor.
@@ -54,8 +54,8 @@ pub(crate) fn plan_tensors(
     max_host_bytes: Option<u64>,
     places: Option<Places<'_>>,
 ) -> Outcome<Description> {
-    let backend = crate::open::backend(backend)?;
-    let options = LoadOptions { backend, threads, drop_cache, per_tensor, max_host_bytes };
+    let (backend, cufile) = crate::open::load_backend(backend)?;
+    let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, max_host_bytes };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let asked = node.asked(&names, &dtypes, cuts, places)?;

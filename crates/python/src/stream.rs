@@ -52,13 +52,8 @@ impl TensorStream {
     ) -> Outcome<Self> {
         let (py, node) = (node.py(), node.get());
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
-        let load = LoadOptions {
-            backend: crate::open::backend(backend)?,
-            threads,
-            drop_cache,
-            per_tensor: false,
-            max_host_bytes: None,
-        };
+        let (backend, cufile) = crate::open::load_backend(backend)?;
+        let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, max_host_bytes: None };
         let places = device.map(|device| vec![(device, names.len())]);
         let asked = node.asked(&names, &dtypes, cuts, places)?;
         let stream = detached(py, || {

@@ -83,7 +83,7 @@ pub(super) fn start() -> std::result::Result<(Started, u32), String> {
     Ok((Started(()), u32::try_from(count).unwrap_or(0)))
 }
 
-fn load(name: &CStr) -> *mut libc::c_void {
+pub(super) fn load(name: &CStr) -> *mut libc::c_void {
     // SAFETY: the name ends with a zero. Loading the driver is what whoever asks for a device wants; it is never unloaded.
     unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }
 }

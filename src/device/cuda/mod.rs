@@ -1,5 +1,6 @@
 //! One device of the process, made when it is first used and kept until the process ends.
 
+mod cufile;
 mod driver;
 mod kernels;
 mod memory;
@@ -20,6 +21,7 @@ use staging::STAGING;
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, process};
 
+pub(crate) use cufile::CuFile;
 pub(crate) use kernels::Kernel;
 pub use memory::DeviceMemory;
 pub(crate) use staging::PIECE;

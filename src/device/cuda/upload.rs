@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::cufile::CuFile;
 use super::driver::{Address, Entered, Stream};
 use super::kernels::Kernel;
 use super::memory::DeviceMemory;
@@ -111,6 +112,16 @@ impl Upload {
             self.send(spans, |asked_of, parts| unsafe { chunk.send(asked_of, parts) })?;
         }
         Ok(Some(took))
+    }
+
+    /// Whether nothing but this writes a memory, so that it may be written without an order.
+    pub(crate) fn is_own(&self, memory: usize) -> bool {
+        self.memories[memory].is_new()
+    }
+
+    /// Has bytes of a file written to their place by GPUDirect Storage; `span` says from which byte on, as `from`, and how many.
+    pub(crate) fn write_through(&self, file: &CuFile, span: &Span, offset: u64) -> Result<()> {
+        file.read(offset, &self.memories[span.memory], span.at, span.len)
     }
 
     /// Asks each device for its part of the spans.

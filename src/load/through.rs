@@ -1,0 +1,64 @@
+//! Bytes that go from a disk to a device without the host: GPUDirect Storage.
+
+use std::collections::BTreeMap;
+
+use super::job::Job;
+use super::layout::Run;
+use super::upload::Place;
+use crate::checkpoint::Checkpoint;
+use crate::device::{CuFile, Upload};
+use crate::error::{Error, Result};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// Smaller pieces go together, from a staging buffer.
+const PIECE_FROM: usize = 64 << 10;
+
+/// The files of a load that are read so, by number; none, if nobody asked for it.
+#[derive(Debug, Default)]
+pub(super) struct Opened(BTreeMap<u32, CuFile>);
+
+impl Opened {
+    /// Those that these runs read; or why a file cannot be read so.
+    pub(super) fn new(asked: bool, checkpoint: &Checkpoint, runs: &[Run]) -> Result<Self> {
+        let mut opened = BTreeMap::new();
+        for number in runs.iter().map(|run| run.file).filter(|_| asked) {
+            if opened.contains_key(&number) {
+                continue;
+            }
+            let source = checkpoint.file(number)?;
+            let file = source.open_direct().ok_or_else(|| {
+                let path = text::path(source.path());
+                Error::Device(format!(
+                    "GPUDirect Storage reads past the page cache, and the filesystem of '{path}' has no such reads"
+                ))
+            })?;
+            opened.insert(number, CuFile::new(file)?);
+        }
+        Ok(Self(opened))
+    }
+
+    /// Brings what goes to its place as it is; gives back the other jobs.
+    pub(super) fn bring<'a, 'k>(
+        &self,
+        upload: &Upload,
+        jobs: Vec<Job<'a, Place<'k>>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<Job<'a, Place<'k>>>> {
+        let mut others = Vec::new();
+        for job in jobs {
+            let fits = |(_, place): (u64, Place<'_>)| place.kernel.is_none() && place.is_own(upload);
+            let large = job.extent.len as usize >= job.places().count() * PIECE_FROM;
+            let Some(file) = self.0.get(&job.extent.file).filter(|_| large && job.is_plain() && job.places().all(fits))
+            else {
+                others.push(job);
+                continue;
+            };
+            for (offset, place) in job.places() {
+                upload.write_through(file, &place.span(0), offset)?;
+                interrupt()?;
+            }
+        }
+        Ok(others)
+    }
+}
