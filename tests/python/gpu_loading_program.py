@@ -360,7 +360,7 @@ def pages_of_the_page_cache_are_pinned_where_that_is_asked_for(folder: Path, _: 
     assert driver().fake_cuda_fail(b"cuMemHostRegister_v2", ctypes.c_uint64(2), 801) == 0
     before = bytes_read("rchar")
     there = weights.load(layers, device="cuda", backend="mmap")
-    assert bytes_read("rchar") - before > 50 << 20, "what cannot be pinned goes by staging buffers"
+    assert bytes_read("rchar") - before > 2 << 20, "what cannot be pinned goes by a staging buffer"
     assert all(same(there[name].to("cpu"), tensor) for name, tensor in expected.items())
     for call in (b"cuMemcpyHtoDAsync_v2", b"cuEventRecord"):
         assert driver().fake_cuda_fail(call, ctypes.c_uint64(5), 999) == 0

@@ -3,6 +3,7 @@ promise of `stream(device=…)`. Each gets a folder to write to, and that of the
 """
 
 import ctypes
+import gc
 import os
 import re
 import signal
@@ -36,7 +37,10 @@ def streams_equally(path: Path, **options: Any) -> None:
 
 
 def settles() -> bool:
-    """Whether all memory is given back, once the thread of a stream has ended, which nobody waits for."""
+    """Whether all memory is given back, once the thread of a stream has ended, which nobody waits for, and what an error
+    that was caught still holds is collected.
+    """
+    gc.collect()
     end = time.monotonic() + 5
     while not nothing_is_left() and time.monotonic() < end:
         time.sleep(0.02)
