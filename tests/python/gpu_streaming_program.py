@@ -37,8 +37,8 @@ def streams_equally(path: Path, **options: Any) -> None:
 
 
 def settles() -> bool:
-    """Whether all memory is given back, once the thread of a stream has ended, which nobody waits for, and what an error
-    that was caught still holds is collected.
+    """Whether all memory is given back, once the thread of a stream has ended, which nobody waits for, and what a
+    caught error holds is collected.
     """
     gc.collect()
     end = time.monotonic() + 5
