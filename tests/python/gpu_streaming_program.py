@@ -152,6 +152,7 @@ def ctrl_c_ends_a_stream_and_frees_what_it_had(folder: Path, _: Path) -> None:
     for options in ({}, {"dtype": "float32"}, {"backend": "direct"}):
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         started = time.monotonic()
+        _pair = None  # an interrupt before the first tensor leaves none
         with pytest.raises(KeyboardInterrupt):
             for _pair in weights.stream(device="cuda", **options):
                 pass

@@ -42,6 +42,19 @@ def run_promise(
     return reported
 
 
+def keeps_promise(
+    folder: Path, program: Path, promise: str, tmp_path: Path, models: Path, settings: dict[str, str]
+) -> None:
+    """That one function of a program, which gets a folder to write to and that of the models, ends well, and that the
+    stand-in finds nothing wrong.
+    """
+    files = tmp_path / "files"
+    files.mkdir()
+    report = tmp_path / "report.json"
+    found = run_promise(folder, program, promise, str(files), str(models), report=report, settings=settings)
+    assert found["violation_texts"] == []
+
+
 def without_driver(folder: Path) -> Path:
     """The folder, with files in it that stand in front of a driver that is there, and are none."""
     for name in ("libcuda.so", "libcuda.so.1"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stand_in import programs_of, run, run_promise, stand_in, without_driver
+from stand_in import keeps_promise, programs_of, run, stand_in, without_driver
 
 __all__ = ["stand_in"]
 
@@ -40,12 +40,7 @@ PROMISES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_on_the_stand_in_driver(promise: str, stand_in: Path, tmp_path: Path, models: Path) -> None:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    arguments = [str(folder), str(models)]
-    report, settings = tmp_path / "report.json", PROMISES[promise]
-    found = run_promise(stand_in, PROGRAM, promise, *arguments, report=report, settings=settings)
-    assert found["violation_texts"] == []
+    keeps_promise(stand_in, PROGRAM, promise, tmp_path, models, PROMISES[promise])
 
 
 def test_every_program_is_run() -> None:

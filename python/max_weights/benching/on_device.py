@@ -262,6 +262,8 @@ class DeviceRun:
         finally:
             ended.set()
             thread.join()
+        device.append(self._driver.memory()[0])  # what arrived between two looks is still there
+        host.append(_available())
         return {**answer, "device_peak": device[0] - min(device), "host_peak": max(0, host[0] - min(host))}
 
     def _wrong(self) -> str:
