@@ -53,6 +53,7 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod format;
+mod huge_pages;
 pub mod load;
 pub mod memory;
 pub mod names;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A module may use its own layer's children and what stands below, never what stands above.
 const LAYERS: [&[&str]; 15] = [
-    &["text", "sync"],
+    &["text", "sync", "huge_pages"],
     &["rules"],
     &["dtype", "error"],
     &["budget"],

@@ -104,8 +104,9 @@ impl Drop for Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::{HUGE_PAGE, release_memory};
+    use super::super::pages::release_memory;
     use super::*;
+    use crate::huge_pages::HUGE_PAGE;
 
     fn any(len: usize) -> Block {
         Block::any(len).expect("memory")

@@ -1,4 +1,4 @@
-//! Large blocks: anonymous mappings in huge pages, kept for the next user when they are released.
+//! Large blocks: huge pages, kept for the next user when they are released.
 //!
 //! Fresh pages are the hidden cost of every copy: the system clears each page when it is first touched, which takes longer than writing to it.
 //! Huge pages make that cheaper, and a block that was used before has none to clear.
@@ -6,15 +6,13 @@
 use std::num::NonZero;
 use std::ptr::NonNull;
 
-use memmap2::MmapMut;
 use once_cell::race::OnceNonZeroUsize;
 
 use super::limit::memory_limit;
 use super::pool::{HasSize, Pool};
 use crate::device::release_staging;
+use crate::huge_pages::{HUGE_PAGE, HugePages};
 
-/// The size of a huge page on x86-64. Blocks from this size on start at a multiple of it.
-pub(super) const HUGE_PAGE: usize = 2 << 20;
 /// The most memory that released blocks keep, in all and as a share of what this process may use.
 const KEPT_MOST: usize = 4 << 30;
 const KEPT_SHARE: usize = 8;
@@ -22,26 +20,13 @@ const KEPT_SHARE: usize = 8;
 /// Those that were released.
 static KEPT: Pool<Pages> = Pool::new();
 
-/// An anonymous mapping.
-pub(super) struct Pages {
-    map: MmapMut,
-    /// The first byte that is used: at a huge page, if there are that many.
-    first: usize,
-}
+/// Pages of a block.
+pub(super) struct Pages(HugePages);
 
 impl Pages {
     /// Fresh pages, which are zeros.
     pub(super) fn fresh(len: usize) -> Option<Self> {
-        let whole = len.checked_next_multiple_of(if len < HUGE_PAGE { 4096 } else { HUGE_PAGE })?;
-        let spare = if len < HUGE_PAGE { 0 } else { HUGE_PAGE };
-        let map = MmapMut::map_anon(whole.checked_add(spare)?).ok()?;
-        let first = if spare == 0 { 0 } else { map.as_ptr().addr().wrapping_neg() % HUGE_PAGE };
-        #[cfg(target_os = "linux")]
-        if spare > 0 {
-            // Advice: where the system has no huge pages, small ones do.
-            let _ = map.advise_range(memmap2::Advice::HugePage, first, whole);
-        }
-        Some(Self { map, first })
+        HugePages::fresh(len).map(Self)
     }
 
     /// Pages that were used before, with what was written there, or fresh ones.
@@ -50,8 +35,7 @@ impl Pages {
     }
 
     pub(super) fn start(&mut self) -> NonNull<u8> {
-        // A mapping is never at address zero; the fallback is for the type only.
-        NonNull::new(self.map.as_mut_ptr().wrapping_add(self.first)).unwrap_or(NonNull::dangling())
+        self.0.start()
     }
 
     /// Keeps them for the next user, unless too much is kept already.
@@ -61,10 +45,8 @@ impl Pages {
 }
 
 impl HasSize for Pages {
-    /// Bytes from the first that is used.
     fn size(&self) -> usize {
-        let spare = if self.map.len() < 2 * HUGE_PAGE { 0 } else { HUGE_PAGE };
-        self.map.len() - spare
+        self.0.len()
     }
 }
 

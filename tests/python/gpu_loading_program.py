@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, nothing_is_left, refused, same
+from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, fails, more_counters, nothing_is_left, refused, same
 from max_weights import DeviceError, DType, FileChangedError, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError
@@ -175,7 +175,7 @@ def every_call_that_fails_is_an_error_that_names_it(folder: Path, _: Path) -> No
         # Without its context nothing can be freed, so that fails only where there is something to report.
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
             release_memory()
-            assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), 999) == 0
+            fails(name, nth)
             message, there = "", {}
             try:
                 there = weights.load(device="cuda")
@@ -332,16 +332,6 @@ def a_kernel_that_fails_is_an_error_and_one_that_cannot_be_compiled_is_not(folde
     assert nothing_is_left()
 
 
-def more_counters() -> dict[str, int]:
-    """What the stand-in counts beside what is alive."""
-    names = (
-        "most_device_bytes most_pinned_bytes registered_bytes bytes_to_host copies_to_device kernels modules unfinished"
-    )
-    values = (ctypes.c_uint64 * len(names.split()))()
-    assert driver().fake_cuda_more_counters(values) == 0
-    return dict(zip(names.split(), values, strict=True))
-
-
 def pages_of_the_page_cache_are_pinned_where_that_is_asked_for(folder: Path, _: Path) -> None:
     path = large(folder, 60)
     weights = load_weights(path)
@@ -352,7 +342,7 @@ def pages_of_the_page_cache_are_pinned_where_that_is_asked_for(folder: Path, _: 
         before = bytes_read("rchar")
         there = weights.load(layers, device="cuda", backend="mmap", **options)
         assert bytes_read("rchar") - before < 1 << 20, "the ends of tensors alone are read to a staging buffer"
-        assert more_counters()["registered_bytes"] == 0
+        assert more_counters()["registered_bytes"] <= 12 * PIECE, "staging is kept, and no page of the file"
         assert all(same(there[name].to("cpu"), tensor) for name, tensor in wanted.items())
         release_memory()
     assert "mmap, " in weights.plan(device="cuda", backend="mmap").how

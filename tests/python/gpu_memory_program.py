@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_program import CALLS, PIECE, Producer, copied_on_a_stream, counters, driver, nothing_is_left, random, same
+from gpu_program import CALLS, PIECE, Producer, copied_on_a_stream, counters, driver, fails, nothing_is_left, random, same
 from max_weights import Buffer, DeviceError, DType, release_memory
 from max_weights.driver import Device
 
@@ -76,7 +76,7 @@ def a_call_that_fails_on_the_way_to_another_gpu_leaves_nothing() -> None:
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 3):
             here = value.to("cuda:0")
             release_memory()
-            assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), 999) == 0
+            fails(name, nth)
             message = ""
             try:
                 assert same(here.to("cuda:1").to("cpu"), value)

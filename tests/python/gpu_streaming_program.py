@@ -18,7 +18,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from gpu_loading_program import MODELS, large
-from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, nothing_is_left, refused, same
+from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, fails, nothing_is_left, refused, same
 from max_weights import Buffer, DeviceError, DType, FileChangedError, load_weights, release_memory
 from max_weights.driver import Device
 
@@ -187,7 +187,7 @@ def every_call_that_fails_is_an_error_that_names_it(folder: Path, _: Path) -> No
         # Without its context nothing can be freed, so that fails only where there is something to report.
         for nth in (1, 2) if name == "cuCtxPushCurrent_v2" else (1, 2, 5):
             release_memory()
-            assert driver().fake_cuda_fail(name.encode(), ctypes.c_uint64(nth), 999) == 0
+            fails(name, nth)
             message = ""
             try:
                 for one, tensor in weights.stream(device="cuda"):

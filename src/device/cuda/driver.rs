@@ -250,12 +250,13 @@ impl Entered {
         self.check(code, "cuMemFreeHost", None)
     }
 
-    /// Pins host memory of others, which every device may then read by itself, and none may write.
+    /// Pins host memory, which every device may then read by itself; and write, unless it is `read_only`.
     ///
     /// # Safety
     /// It must stay mapped until it was unregistered.
-    pub(super) unsafe fn register(&self, start: ptr::NonNull<u8>, len: usize) -> Result<()> {
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_READ_ONLY;
+    pub(super) unsafe fn register(&self, start: ptr::NonNull<u8>, len: usize, read_only: bool) -> Result<()> {
+        let read_only = if read_only { sys::CU_MEMHOSTREGISTER_READ_ONLY } else { 0 };
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | read_only;
         // SAFETY: by the contract.
         let code = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
         self.check(code, "cuMemHostRegister_v2", Some(len))

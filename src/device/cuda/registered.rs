@@ -82,7 +82,7 @@ impl Registered {
     /// Pins the pages for all devices.
     fn new(on: &'static Cuda, pages: SharedPages) -> Result<Self> {
         // SAFETY: the pages stay mapped until they are unregistered, when this is dropped.
-        unsafe { on.enter()?.register(pages.address(), pages.len()) }?;
+        unsafe { on.enter()?.register(pages.address(), pages.len(), true) }?;
         Ok(Self { on, pages, uses: ManuallyDrop::default() })
     }
 
