@@ -37,6 +37,17 @@ impl SharedPages {
         Self { map: self.map.clone(), start, len: len.min(self.map.len() - start) }
     }
 
+    /// Takes them out of the tables of the process, which takes long at the end for all pages at once. They come back where somebody needs them.
+    #[cfg_attr(
+        not(all(feature = "cuda", target_os = "linux")),
+        expect(dead_code, reason = "there is no device that had them")
+    )]
+    pub(crate) fn unload(&self) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: the mapping is shared and read-only, so that its pages hold nothing that the file does not.
+        let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.start, self.len) };
+    }
+
     /// The address of the first page. What lies there must not be read by the CPU.
     pub fn address(&self) -> NonNull<u8> {
         NonNull::from(&self.map[self.start..]).cast()

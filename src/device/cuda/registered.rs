@@ -60,7 +60,9 @@ impl Chunk {
         let Some(mut pinned) = self.lock().take() else { return Ok(Duration::ZERO) };
         pinned.uses.wait()?;
         let begun = Instant::now();
+        let pages = pinned.pages.clone();
         drop(pinned);
+        pages.unload();
         Ok(begun.elapsed())
     }
 
