@@ -18,7 +18,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gpu_program import CALLS, PIECE, copied_on_a_stream, counters, driver, fails, more_counters, nothing_is_left, refused, same
+from gpu_program import (
+    CALLS,
+    PIECE,
+    copied_on_a_stream,
+    counters,
+    driver,
+    fails,
+    more_counters,
+    nothing_is_left,
+    refused,
+    same,
+)
 from max_weights import DeviceError, DType, FileChangedError, load_weights, release_memory
 from max_weights.driver import Device
 from max_weights.errors import ArgumentError

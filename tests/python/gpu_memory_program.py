@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_program import CALLS, PIECE, Producer, copied_on_a_stream, counters, driver, fails, nothing_is_left, random, same
+from gpu_program import (
+    CALLS,
+    PIECE,
+    Producer,
+    copied_on_a_stream,
+    counters,
+    driver,
+    fails,
+    nothing_is_left,
+    random,
+    same,
+)
 from max_weights import Buffer, DeviceError, DType, release_memory
 from max_weights.driver import Device
 
