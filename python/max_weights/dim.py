@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, final
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factors_of", "to_dim"]
+__all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factors_of", "terms_of", "to_dim"]
 
 _LARGEST = 2**63 - 1
 
@@ -64,41 +64,41 @@ class Dim:
 
     def __add__(self, other: DimLike) -> Dim:
         terms = _terms(other)
-        return NotImplemented if terms is None else _from_terms(_sum(_terms_of(self), terms))
+        return NotImplemented if terms is None else _from_terms(_sum(terms_of(self), terms))
 
     def __radd__(self, other: DimLike) -> Dim:
         terms = _int_terms(other)
-        return NotImplemented if terms is None else _from_terms(_sum(terms, _terms_of(self)))
+        return NotImplemented if terms is None else _from_terms(_sum(terms, terms_of(self)))
 
     def __sub__(self, other: DimLike) -> Dim:
         terms = _terms(other)
-        return NotImplemented if terms is None else _from_terms(_sum(_terms_of(self), terms, -1))
+        return NotImplemented if terms is None else _from_terms(_sum(terms_of(self), terms, -1))
 
     def __rsub__(self, other: DimLike) -> Dim:
         terms = _int_terms(other)
-        return NotImplemented if terms is None else _from_terms(_sum(terms, _terms_of(self), -1))
+        return NotImplemented if terms is None else _from_terms(_sum(terms, terms_of(self), -1))
 
     def __mul__(self, other: DimLike) -> Dim:
         terms = _terms(other)
-        return NotImplemented if terms is None else _from_terms(_product(_terms_of(self), terms))
+        return NotImplemented if terms is None else _from_terms(_product(terms_of(self), terms))
 
     def __rmul__(self, other: DimLike) -> Dim:
         terms = _int_terms(other)
-        return NotImplemented if terms is None else _from_terms(_product(terms, _terms_of(self)))
+        return NotImplemented if terms is None else _from_terms(_product(terms, terms_of(self)))
 
     def __floordiv__(self, other: DimLike) -> Dim:
         terms = _terms(other)
-        return NotImplemented if terms is None else _quotient(_terms_of(self), terms)
+        return NotImplemented if terms is None else _quotient(terms_of(self), terms)
 
     def __rfloordiv__(self, other: DimLike) -> Dim:
         terms = _int_terms(other)
-        return NotImplemented if terms is None else _quotient(terms, _terms_of(self))
+        return NotImplemented if terms is None else _quotient(terms, terms_of(self))
 
     @property
     def parameters(self) -> list[SymbolicDim]:
         """The symbols that the dimension is computed from, each once; none of a static one."""
         found: dict[SymbolicDim, None] = {}
-        for product in _terms_of(self):
+        for product in terms_of(self):
             for atom in product:
                 sides = (atom,) if isinstance(atom, Dim) else atom
                 for side in sides:
@@ -115,15 +115,15 @@ class Dim:
             ValueError: the result is negative.
         """
         total: _Sum = {}
-        for product, coefficient in _terms_of(self).items():
+        for product, coefficient in terms_of(self).items():
             term: _Sum = {(): coefficient}
             for atom in product:
-                term = _product(term, _terms_of(_substituted(atom, mapping)))
+                term = _product(term, terms_of(_substituted(atom, mapping)))
             total = _sum(total, term)
         return _from_terms(total)
 
     def __neg__(self) -> Dim:
-        return _from_terms(_sum({}, _terms_of(self), -1))
+        return _from_terms(_sum({}, terms_of(self), -1))
 
     def __int__(self) -> int:
         raise TypeError(f"the dimension {self} is not static, so it has no int")
@@ -272,7 +272,7 @@ def to_dim(value: DimLike) -> Dim:
 
 def factors_of(dim: Dim) -> tuple[int, list[Dim]]:
     """A dimension as an int times dimensions that are no products; a sum is one of them, without its common divisor."""
-    terms = _terms_of(dim)
+    terms = terms_of(dim)
     if len(terms) == 1:
         ((product, coefficient),) = terms.items()
         return coefficient, [atom if isinstance(atom, Dim) else _from_terms({(atom,): 1}) for atom in product]
@@ -306,11 +306,14 @@ def _terms(value: object) -> _Sum | None:
     if isinstance(value, str):
         value = to_dim(value)
     if isinstance(value, Dim):
-        return _terms_of(value)
+        return terms_of(value)
     return _int_terms(value)
 
 
-def _terms_of(dim: Dim) -> _Sum:
+def terms_of(dim: Dim) -> _Sum:
+    """A dimension as a sum: products, each a tuple of symbols and of floor divisions (as their two sides), with their
+    coefficients; the empty product is the constant.
+    """
     if isinstance(dim, AlgebraicDim):
         return dim._sum
     if isinstance(dim, SymbolicDim):

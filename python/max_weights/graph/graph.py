@@ -83,21 +83,26 @@ class Graph:
         self._outputs: tuple[TensorValue, ...] | None = None
         self._by_weight: dict[Weight, TensorValue] = {}
         self._by_name: dict[str, Weight] = {}
+        self._of_calls: set[str] = set()
         self._subgraphs: dict[str, Graph] = {}
+        self._weight_prefix = ""
         self._declarations = Declarations(name)
         self._lock = threading.Lock()
         self._inputs = tuple(
             self.record("input", (), (kind,), {"index": index}).outputs[0] for index, kind in enumerate(types)
         )
         if forward is not None:
-            with self:
-                result = forward(*self._inputs, *args, **kwargs)
-                if result is None:
-                    self.output()
-                elif isinstance(result, TensorValue):
-                    self.output(result)
-                else:
-                    self.output(*result)
+            self._record(forward, *args, **kwargs)
+
+    def _record(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        with self:
+            result = forward(*self._inputs, *args, **kwargs)
+            if result is None:
+                self.output()
+            elif isinstance(result, TensorValue):
+                self.output(result)
+            else:
+                self.output(*result)
 
     def __enter__(self) -> Self:
         enter(self)
@@ -198,6 +203,11 @@ class Graph:
             if value is not None:
                 return value
             other = self._by_name.get(weight.name)
+            if other is not None and other.name in self._of_calls and other.type == weight.type:
+                value = self._by_weight[weight] = self._by_weight.pop(other)
+                self._by_name[weight.name] = weight
+                self._of_calls.discard(weight.name)
+                return value
             if other is not None and other.name == weight.name:  # it may have been renamed since
                 raise problem(
                     "add_weight",
@@ -212,6 +222,28 @@ class Graph:
             self._by_name[weight.name] = weight
             return value
 
+    def weight_of_call(self, subgraph: Graph, weight: Weight, prefix: str) -> TensorValue:
+        """The value here of a weight of a subgraph that is called with a prefix.
+
+        Raises:
+            GraphError: a ValueError; this graph has a weight of the name, and of another type.
+        """
+        from max_weights.graph.weight import Weight
+
+        own = subgraph._weight_prefix
+        name = prefix + weight.name.removeprefix(own) if own and weight.name.startswith(own) else weight.name
+        if name == weight.name and weight not in self._by_weight and name not in self._by_name:
+            return self.add_weight(weight)
+        known = self._by_name.get(name)
+        if known is None:
+            known = Weight(name, weight.dtype, weight.shape, weight.device, weight.quantization_encoding)
+            self._of_calls.add(name)
+        if known.type != weight.type:
+            raise problem(
+                "call", f"weight '{shown(name)}' is {known.type} here, and {weight.type} in graph {subgraph.name!r}"
+            )
+        return self.add_weight(known)
+
     @property
     def parameters(self) -> dict[str, Weight]:
         """The weights in this graph, by the names that they have now.
@@ -224,6 +256,11 @@ class Graph:
             if found.setdefault(weight.name, weight) is not weight:
                 raise problem("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
         return found
+
+    @property
+    def weight_values(self) -> Sequence[TensorValue]:
+        """The values of the weights in this graph, in the order in which they joined, which is that of `parameters`."""
+        return tuple(self._by_weight.values())
 
     def weights(self) -> DeclaredWeights:
         """A tree of names whose `allocate` makes new weights, with `dtype` and `shape` given; they join the graph when
@@ -238,16 +275,31 @@ class Graph:
         input_types: Iterable[TensorType] = (),
         path: str | os.PathLike[str] | None = None,
         *args: Any,
+        weight_prefix: str = "",
         **kwargs: Any,
     ) -> Graph:
-        """A graph of its own that belongs to this one. The arguments are those of `Graph`.
+        """A graph of its own that belongs to this one, for `ops.call`. The arguments are those of `Graph`.
+
+        Args:
+            name: Unique in this graph.
+            forward: As in `Graph`.
+            input_types: As in `Graph`.
+            path: As in `Graph`.
+            *args: As in `Graph`.
+            weight_prefix: What the names of weights begin with that are others in each call.
+            **kwargs: As in `Graph`.
 
         Raises:
             GraphError: a ValueError; this graph has a subgraph of the name.
         """
         if name in self._subgraphs:
             raise problem("add_subgraph", f"graph {self.name!r} has a subgraph {name!r} already")
-        graph = Graph(name, forward, input_types, path, *args, **kwargs)
+        graph = Graph(name, None, input_types, path)
+        graph._weight_prefix = weight_prefix
+        if forward is not None:
+            graph._record(forward, *args, **kwargs)
+        elif args or kwargs:
+            raise TypeError(f"graph {name!r}: further arguments are for `forward`, which is missing")
         self._subgraphs[name] = graph
         return graph
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from max_weights._core import shown
-from max_weights.errors import UnsupportedError, WeightNotFoundError
+from max_weights.errors import WeightNotFoundError
 from max_weights.graph.weight import Weight
 from max_weights.nn.load_state import load
 from max_weights.nn.named_weights import NamedWeights, layer_weights, place, placement, state_dict, suggestions
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
+    from max_weights.engine.model import Model
+    from max_weights.engine.session import InferenceSession, Memory
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.type import TensorType
     from max_weights.nn.load_state import LoadReport
     from max_weights.sharding.strategies import ShardingStrategy
     from max_weights.weights import Weights, WeightsAdapter
@@ -252,43 +256,58 @@ class Module(ModuleNode):
             if placement(module) is None:
                 module.to(*wanted.devices, sharding_strategy=wanted.strategy)
 
-    def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Any:
-        """This layer's computation as a subgraph that is called once per layer; this version cannot build one.
+    def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Graph:
+        """This module's computation as a subgraph of the current graph, to be called once per layer by `ops.call`.
 
         Args:
             name: The name, unique in the graph around it.
-            input_types: Types or example values; a list among them groups tensors that are passed together.
-            weight_prefix: What the names of weights that differ from call to call start with.
+            input_types: For each argument of the module its type, or a value of that type; a list of them for an
+                argument that is a list of values.
+            weight_prefix: What the names of weights begin with that are others in each call, "layers.0." for example.
+                Names are complete once `state_dict` or `load_state_dict` of the whole model was called.
 
         Raises:
-            UnsupportedError: always.
+            GraphError: a ValueError; there is no current graph, or it has a subgraph of this name.
         """
-        if not isinstance(name, str) or not isinstance(weight_prefix, str):
-            raise TypeError(
-                f"the name and the weight_prefix of a subgraph are texts, not {name!r} and {weight_prefix!r}"
-            )
-        if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
-            raise TypeError(f"input_types is a list of types or values, not {input_types!r}")
-        raise UnsupportedError(f"this version cannot build subgraphs, so not '{shown(name)}' of {type(self).__name__}")
+        from max_weights.nn.running import build_subgraph
 
-    def trace(self, *types: Any) -> Any:
-        """The graph of a call with inputs of these types; this version cannot make it.
+        return build_subgraph(self, name, input_types, weight_prefix)
+
+    def trace(self, *input_types: TensorType, name: str | None = None) -> Graph:
+        """The graph of one call.
+
+        Args:
+            *input_types: The type of each argument.
+            name: The name of the graph; default: that of the class.
+        """
+        from max_weights.nn.running import trace
+
+        return trace(self, input_types, name)
+
+    def compile(
+        self,
+        *input_types: TensorType,
+        session: InferenceSession | None = None,
+        weights: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        memory: Memory = "shared",
+    ) -> Model:
+        """The module as a model that is ready to run.
+
+        Args:
+            *input_types: The type of each argument.
+            session: What makes it ready; default: one of its own.
+            weights: The values of the weights by their names; default: `state_dict()`.
+            name: The name of the graph; default: that of the class.
+            memory: See `InferenceSession.load`.
 
         Raises:
-            UnsupportedError: always.
+            GraphError: a ValueError; a weight has no value, or an operation cannot be run.
+            ImportError: ONNX Runtime is not installed.
         """
-        raise UnsupportedError(
-            f"this version cannot trace {type(self).__name__} ({len(types)} inputs): call it in a Graph"
-        )
+        from max_weights.nn.running import compile_module
 
-    def compile(self, *types: Any, session: Any = None) -> Any:
-        """The model, ready to be executed; this version cannot make it.
-
-        Raises:
-            UnsupportedError: always.
-        """
-        where = "" if session is None else f" for {type(session).__name__}"
-        raise UnsupportedError(f"this version cannot compile {type(self).__name__} ({len(types)} inputs){where}")
+        return compile_module(self, input_types, session, weights, name, memory)
 
     def __repr__(self) -> str:
         from max_weights.nn.summary import line

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 from max_weights.devices import DeviceRef
-from max_weights.errors import UnsupportedError
+from max_weights.dim import Dim, SymbolicDim
+from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import operand, record
 from max_weights.graph.stack import current
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape
 
 if TYPE_CHECKING:
     from max_weights.graph.graph import Graph
@@ -33,13 +36,54 @@ def print(value: TensorValueLike | str, label: str = "debug_tensor") -> None:
         current("print").record("print", (shown,), (), {"label": str(label)})
 
 
-def call(graph: Graph, *args: TensorValueLike, prefix: str = "") -> NoReturn:
-    """Call a subgraph with values, and with the weights whose names begin with `prefix`.
+def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefix: str = "") -> list[TensorValue]:
+    """Call a subgraph with values, and with the weights of this call.
+
+    Args:
+        graph: A graph with outputs: of `Module.build_subgraph`, or of `Graph.add_subgraph`.
+        *args: Its inputs, in order; a list of values counts as these.
+        prefix: What the names of the weights of this call begin with. Weights whose names begin with the subgraph's
+            `weight_prefix` are others in each call: `prefix` stands in its place.
+
+    Returns:
+        The outputs, in order.
 
     Raises:
-        UnsupportedError: always: this version records graphs and cannot run them, so nothing could come of a call.
+        GraphError: a ValueError; another number of values, or one whose dtype, device or shape does not fit.
     """
-    raise UnsupportedError(
-        f"call: graph {graph.name!r} (prefix {prefix!r}, {len(args)} values) cannot be called: this version records "
-        "graphs and works out their shapes, but does not run them; call the layer itself to record its operations"
-    )
+    caller = current("call")
+    if graph is caller:
+        raise problem("call", f"graph {graph.name!r} cannot call itself")
+    values = [operand("call", value) for value in _flat(args)]
+    wanted = graph.input_types
+    if len(values) != len(wanted):
+        raise problem("call", f"graph {graph.name!r} takes {len(wanted)} values, not {len(values)}")
+    dims: dict[str, Dim] = {}
+    for index, (value, kind) in enumerate(zip(values, wanted, strict=True)):
+        _fit(graph, index, value, kind, dims)
+    made = [
+        TensorType(kind.dtype, [dim.substitute(dims) for dim in kind.shape], kind.device) for kind in graph.output_types
+    ]
+    weights = [caller.weight_of_call(graph, weight, prefix) for weight in graph.parameters.values()]
+    attributes = {"graph": graph, "prefix": prefix, "dims": dims}
+    return list(caller.record("call", [*values, *weights], made, attributes).outputs)
+
+
+def _flat(values: Iterable[TensorValueLike | Sequence[TensorValueLike]]) -> Iterator[TensorValueLike]:
+    for value in values:
+        if isinstance(value, list | tuple) and not isinstance(value, Shape):
+            yield from _flat(value)
+        else:
+            yield cast("TensorValueLike", value)
+
+
+def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: dict[str, Dim]) -> None:
+    """Check that a value can be an input, and note what the symbols of its type stand for in this call."""
+    fits = value.dtype is kind.dtype and value.device == kind.device and value.rank == kind.rank
+    if fits:
+        for given, dim in zip(value.shape, kind.shape, strict=True):
+            if isinstance(dim, SymbolicDim):
+                dims.setdefault(dim.name, given)
+        fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
+    if not fits:
+        raise problem("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")

@@ -1,0 +1,14 @@
+"""Running graphs, by ONNX Runtime: `InferenceSession` makes a `Model` of a graph and its weights.
+
+Needs the extra `max-weights[graph]`, which is imported when a graph is loaded.
+"""
+
+from max_weights.absent import absent
+from max_weights.engine.model import Model, TensorSpec
+from max_weights.engine.session import InferenceSession
+
+_ADVICE = "graphs are not compiled ahead here; InferenceSession().load(graph) makes them ready to run"
+
+__getattr__ = absent(__name__, CompiledModel=_ADVICE)
+
+__all__ = ["InferenceSession", "Model", "TensorSpec"]

@@ -1,0 +1,97 @@
+"""`Sizes`: what a graph assumes of sizes that are known when it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from max_weights.dim import Dim, StaticDim, SymbolicDim
+from max_weights.errors import GraphError
+from max_weights.shape import listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.value import Node
+
+__all__ = ["Sizes"]
+
+
+class Sizes:
+    """The sizes that the inputs and weights of a graph give its symbols, and what has to hold of them.
+
+    Args:
+        graph: The graph.
+        weights: The shapes of its weights by name.
+    """
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Sequence[int]]) -> None:
+        self._name = graph.name
+        self._shapes = [kind.shape for kind in graph.input_types]
+        self._known: dict[str, tuple[int, str]] = {}
+        for name, weight in graph.parameters.items():
+            self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
+        self._needs = list(_needs(graph, {}))
+
+    def check(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Check the shapes of the inputs of a run.
+
+        Raises:
+            GraphError: a ValueError; names what contradicts what.
+        """
+        known = dict(self._known)
+        for index, (dims, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
+            self._bind(known, dims, shape, f"input{index}")
+        sizes = {name: size for name, (size, _) in known.items()}
+        for node, left, right, equal, message in self._needs:
+            try:
+                a, b = left.substitute(sizes), right.substitute(sizes)
+            except ValueError:
+                a, b = left, right  # less than nothing: what it was taken from has a need of its own
+            if equal and isinstance(left, SymbolicDim) and left.name not in sizes and isinstance(b, StaticDim):
+                sizes[left.name] = int(b)
+                continue
+            if not (isinstance(a, StaticDim) and isinstance(b, StaticDim)):
+                continue  # it depends on what is computed
+            if a != b if equal else a < b:
+                said = f"{message}: " if message else ""
+                wanted = f"{left} is to be {right}" if equal else f"{left} is to be at least {right}"
+                made = GraphError(
+                    f"{node.op} of graph {self._name!r} (at {node.place}): {said}{wanted}, and {left} is {a}"
+                    + ("" if isinstance(right, StaticDim) else f", {right} is {b}")
+                )
+                made.op, made.place = node.op, node.place
+                raise made
+
+    def _bind(self, known: dict[str, tuple[int, str]], dims: Sequence[Dim], shape: Sequence[int], where: str) -> None:
+        fits = len(dims) == len(shape)
+        for axis, (dim, size) in enumerate(zip(dims, shape, strict=False)):
+            if isinstance(dim, SymbolicDim):
+                before, there = known.setdefault(dim.name, (size, f"axis {axis} of {where}"))
+                if before != size:
+                    raise GraphError(
+                        f"graph {self._name!r}: {dim} is {before} on {there}, and {size} on axis {axis} of {where}"
+                    )
+            elif isinstance(dim, StaticDim):
+                fits = fits and int(dim) == size
+        if not fits:
+            raise GraphError(f"{where} of graph {self._name!r} has the shape {listed(dims)}, not {listed(shape)}")
+        for dim, size in zip(dims, shape, strict=True):
+            sizes = {name: number for name, (number, _) in known.items()}
+            found = dim.substitute(sizes)
+            if isinstance(found, StaticDim) and int(found) != size:
+                raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
+
+
+def _needs(graph: Graph, mapping: Mapping[str, Dim]) -> Iterable[tuple[Node, Dim, Dim, bool, str]]:
+    """What has to be equal, or at least as large, with the operation that assumes it; in the words of the graph that is
+    run, for the subgraphs that it calls.
+    """
+    for node in graph.nodes:
+        for large, small in node.attributes.get("at_least", ()):
+            yield node, large.substitute(mapping), small.substitute(mapping), False, ""
+        if node.op == "rebind":
+            for old, new in zip(node.inputs[0].shape, node.outputs[0].shape, strict=True):
+                if old != new:
+                    yield node, new.substitute(mapping), old.substitute(mapping), True, node.attributes["message"]
+        elif node.op == "call":
+            yield from _needs(node.attributes["graph"], node.attributes["dims"])

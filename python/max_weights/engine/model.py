@@ -1,0 +1,202 @@
+"""`Model`: a graph that is ready to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from max_weights._core import shown
+from max_weights.buffer import Buffer
+from max_weights.dtype import DType
+from max_weights.engine.checks import Sizes
+from max_weights.engine.tensors import as_buffer, from_value, to_value
+from max_weights.errors import GraphError
+from max_weights.graph.type import TensorType
+from max_weights.shape import Shape, listed, matches
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.weight import Weight
+
+__all__ = ["Model", "TensorSpec"]
+
+_NODE = re.compile(r"\w+#\d+")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What is known of an input or output of a model."""
+
+    dtype: DType
+    """The type of the elements."""
+    shape: Shape
+    """The shape; symbols stand for sizes that each run has anew."""
+    name: str
+    """The name: `input0`, `output0` and so on."""
+
+
+class Model:
+    """A graph with its weights, ready to run. `InferenceSession.load` makes it.
+
+    Several threads may run it at a time.
+    """
+
+    def __init__(
+        self, graph: Graph, weights_registry: Mapping[str, Any] | None, fast: bool, threads: int | None
+    ) -> None:
+        runtime = _onnxruntime()
+        from max_weights.graph.lowering.model import lowered
+
+        self._name = graph.name
+        self._types = graph.input_types
+        self._weights = _values(graph, weights_registry)
+        self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
+        shapes = {name: weight.shape for name, weight in self._weights.items()}
+        self._lowered = lowered(graph, shapes, initializers=fast)
+        self._inputs = self._lowered.inputs
+        self._sizes = Sizes(graph, shapes)
+        self._output_types = graph.output_types
+        values = {name: to_value(weight) for name, weight in self._weights.items()}
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # errors come as exceptions
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        if fast:
+            options.add_external_initializers(list(values), list(values.values()))
+            for name, value in values.items():  # what is not laid out anew is used where it lies
+                options.add_initializer(name, value)
+            self._bound: dict[str, Any] = {}
+        else:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            self._bound = values
+        self._kept = values
+        model = self._lowered.model.SerializeToString()
+        try:
+            self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            self._explain(error)
+        self._results = [output.name for output in self._session.get_outputs()]
+
+    @property
+    def input_metadata(self) -> list[TensorSpec]:
+        """What each input is."""
+        return _specs("input", self._types)
+
+    @property
+    def output_metadata(self) -> list[TensorSpec]:
+        """What each output is."""
+        return _specs("output", self._output_types)
+
+    def execute(self, *args: Any) -> list[Buffer]:
+        """Run the graph.
+
+        Args:
+            *args: The inputs, in order: `Buffer`, NumPy arrays, tensors that speak DLPack.
+
+        Returns:
+            The outputs, in order.
+
+        Raises:
+            GraphError: a ValueError; another number of inputs, an input of another dtype or shape, a size that
+                contradicts what the graph says, or an operation that fails.
+            FileChangedError: a file with weights was truncated.
+        """
+        if len(args) != len(self._types):
+            raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
+        given = dict(self._bound)
+        shapes = []
+        for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
+            buffer = as_buffer(arg, f"{name} of graph {self._name!r}")
+            if buffer.dtype is not kind.dtype:
+                raise GraphError(
+                    f"{name} of graph {self._name!r} is of {kind.dtype!r} {listed(kind.shape)}, not of {buffer.dtype!r}"
+                )
+            shapes.append(buffer.shape)
+            given[name] = to_value(buffer)
+        self._sizes.check(shapes)
+        for weight in self._files:
+            weight._require_file()
+        try:
+            results = self._session.run_with_ort_values(self._results, given)
+        except Exception as error:
+            self._explain(error)
+        named = dict(zip(self._results, results, strict=True))
+        for label, printed in self._lowered.prints:
+            print(label if printed is None else f"{label} = {from_value(named[printed]).to_numpy()}")
+        return [from_value(named[name]) for name in self._lowered.outputs]
+
+    def __call__(self, *args: Any) -> list[Buffer]:
+        """Run the graph; see `execute`."""
+        return self.execute(*args)
+
+    def _explain(self, error: Exception) -> NoReturn:
+        """Say which operation of the graph ONNX Runtime means."""
+        cause = str(error)
+        for name in _NODE.findall(cause):
+            node = self._lowered.places.get(name)
+            if node is not None:
+                made = GraphError(f"{node.op} of graph {self._name!r} (at {node.place}): {cause}")
+                made.op, made.place = node.op, node.place
+                raise made from error
+        raise GraphError(f"graph {self._name!r}: {cause}") from error
+
+    def __repr__(self) -> str:
+        return f"Model({self._name!r}, inputs={self.input_metadata}, outputs={self.output_metadata})"
+
+
+def _onnxruntime() -> ModuleType:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError(
+            f"running graphs needs ONNX Runtime, and {error.name} is not installed: pip install 'max-weights[graph]'",
+            name=error.name,
+        ) from None
+    module: ModuleType = onnxruntime
+    return module
+
+
+def _specs(what: str, types: Sequence[TensorType]) -> list[TensorSpec]:
+    return [TensorSpec(kind.dtype, kind.shape, f"{what}{index}") for index, kind in enumerate(types)]
+
+
+def _values(graph: Graph, registry: Mapping[str, Any] | None) -> dict[str, Buffer]:
+    """The value of each weight of a graph."""
+    missing, values = [], {}
+    for name, weight in graph.parameters.items():
+        given = weight.value if registry is None else registry.get(name)
+        if given is None:
+            missing.append(name)
+            continue
+        values[name] = _fitting(graph, name, weight, as_buffer(given, f"weight '{shown(name)}'"))
+    if missing:
+        raise GraphError(_missing(graph, missing, registry))
+    return values
+
+
+def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] | None) -> str:
+    if registry is None:
+        cause = "no weights_registry was given, and load_state_dict gave them none"
+    else:
+        from difflib import get_close_matches
+
+        near = get_close_matches(missing[0], list(registry), 1)
+        cause = f"the weights_registry has {len(registry)} others" + (
+            f", '{shown(near[0])}' among them" if near else ""
+        )
+    more = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
+    return f"graph {graph.name!r}: '{shown(missing[0])}'{more} have no value: {cause}"
+
+
+def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:
+    if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
+        raise GraphError(
+            f"graph {graph.name!r}: weight '{shown(name)}' is of {weight.dtype!r} {listed(weight.shape)}, "
+            f"and its value of {value.dtype!r} {listed(value.shape)}"
+        )
+    return value

@@ -1,0 +1,89 @@
+"""`InferenceSession`: makes graphs ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from max_weights.devices import CPU, Device
+from max_weights.engine.model import Model
+from max_weights.errors import ArgumentError, UnsupportedError
+from max_weights.graph.graph import Graph
+
+__all__ = ["InferenceSession", "Memory"]
+
+Memory: TypeAlias = Literal["shared", "fast"]
+"""What becomes of the weights: they stay where they are, or are laid out anew for speed."""
+
+
+class InferenceSession:
+    """Makes graphs ready to run, on the CPU, by ONNX Runtime.
+
+    Args:
+        num_threads: How many threads a run takes; all cores by default.
+        devices: The CPU, as MAX has it; others are refused.
+        custom_extensions: Kernels of MAX's own; refused.
+
+    Raises:
+        UnsupportedError: a device that is no CPU, or custom extensions.
+    """
+
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        devices: Iterable[Device] = (),
+        *,
+        custom_extensions: Any = None,
+    ) -> None:
+        self._devices = list(devices) or [CPU()]
+        for device in self._devices:
+            if not device.is_host:
+                raise UnsupportedError(f"graphs run on the CPU in this version, and not on {device}")
+        _no_extensions(custom_extensions)
+        if num_threads is not None and num_threads < 1:
+            raise ArgumentError(f"num_threads is 1 or more, not {num_threads}")
+        self._threads = num_threads
+
+    @property
+    def devices(self) -> list[Device]:
+        """The CPU."""
+        return list(self._devices)
+
+    def load(
+        self,
+        model: Graph,
+        *,
+        weights_registry: Mapping[str, Any] | None = None,
+        memory: Memory = "shared",
+        custom_extensions: Any = None,
+    ) -> Model:
+        """Make a graph ready to run.
+
+        Args:
+            model: A graph with outputs.
+            weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
+                By default what `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
+            memory: "shared" leaves weights where they are, pages of a mapped file for example, which are read when they
+                are first needed. "fast" has ONNX Runtime lay matrices out anew, which takes that memory once more.
+            custom_extensions: Refused.
+
+        Raises:
+            GraphError: a ValueError; a weight has no value, or one of another dtype or shape; ONNX Runtime refuses an
+                operation.
+            UnsupportedError: an operation or a dtype that cannot be run.
+            ImportError: ONNX Runtime is not installed.
+        """
+        if not isinstance(model, Graph):
+            raise TypeError(f"load: takes a Graph, not {type(model).__name__}")
+        if memory not in ("shared", "fast"):
+            raise ArgumentError(f"memory is 'shared' or 'fast', not {memory!r}")
+        _no_extensions(custom_extensions)
+        return Model(model, weights_registry, memory == "fast", self._threads)
+
+    def __repr__(self) -> str:
+        return f"InferenceSession(devices={self._devices})"
+
+
+def _no_extensions(custom_extensions: Any) -> None:
+    if custom_extensions:
+        raise UnsupportedError("custom extensions are kernels for MAX's compiler, which is not here")

@@ -1,0 +1,89 @@
+"""Lowering of several tensors to one, one to several, and parts of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from max_weights.dim import Dim, to_dim
+from max_weights.dtype import DType
+from max_weights.graph.lowering.table import lowers
+
+if TYPE_CHECKING:
+    from max_weights.graph.lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+_END = 2**63 - 1
+
+
+@lowers("concat")
+def concat(scope: Scope, node: Node) -> str:
+    """One after the other."""
+    return scope.add("Concat", scope.inputs(node), axis=node.attributes["axis"])
+
+
+@lowers("stack")
+def stack(scope: Scope, node: Node) -> str:
+    """One after the other along a new axis."""
+    axis = scope.constant([node.attributes["axis"]])
+    parts = [scope.add("Unsqueeze", [name, axis]) for name in scope.inputs(node)]
+    return scope.add("Concat", parts, axis=node.attributes["axis"])
+
+
+@lowers("split")
+def split(scope: Scope, node: Node) -> Sequence[str]:
+    """Pieces along an axis."""
+    sizes = scope.dims(node.attributes["sizes"])
+    (x,) = scope.inputs(node)
+    return scope.add_several("Split", [x, sizes], len(node.outputs), axis=node.attributes["axis"])
+
+
+@lowers("gather")
+def gather(scope: Scope, node: Node) -> str:
+    """The slices at positions, which ONNX takes as integers of 32 or 64 bits."""
+    x, positions = scope.inputs(node)
+    dtype = node.inputs[1].dtype
+    if dtype not in (DType.int32, DType.int64):
+        positions = scope.cast(positions, dtype, DType.int64)
+    return scope.add("Gather", [x, positions], axis=node.attributes["axis"])
+
+
+@lowers("slice_tensor")
+def slice_tensor(scope: Scope, node: Node) -> str:
+    """Slices by Slice, then the axes of ints go and new ones come by Reshape."""
+    (x,) = scope.inputs(node)
+    starts: list[int | Dim] = []
+    ends: list[int | Dim] = []
+    axes, steps = [], []
+    axis, reshaped = 0, False
+    for entry in node.attributes["index"]:
+        if entry is None:
+            reshaped = True
+            continue
+        if isinstance(entry, tuple):
+            start, stop, step = entry
+            if (start, stop, step) != (None, None, 1):
+                forward = step > 0
+                starts.append((0 if forward else _END) if start is None else start)
+                ends.append((_END if forward else -_END) if stop is None else stop)
+                axes.append(axis)
+                steps.append(step)
+        else:
+            reshaped = True
+            starts.append(entry)
+            ends.append(_END if entry == -1 else entry + 1)
+            axes.append(axis)
+            steps.append(1)
+        axis += 1
+    if axes:
+        x = scope.add(
+            "Slice", [x, _bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
+        )
+    return scope.reshape(x, node.outputs[0].shape) if reshaped else x
+
+
+def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> str:
+    if all(isinstance(bound, int) for bound in bounds):
+        return scope.constant(bounds)
+    parts = [scope.dim(to_dim(bound)) if isinstance(bound, Dim) else scope.constant([bound]) for bound in bounds]
+    return scope.add("Concat", parts, axis=0)

@@ -1,0 +1,211 @@
+"""`Scope`: the nodes of ONNX that a graph, or a function, is made of while it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dim import Dim, StaticDim, SymbolicDim, terms_of
+from max_weights.dtype import DType
+from max_weights.errors import UnsupportedError
+from max_weights.graph.lowering.dtypes import ONNX_TYPES, computed_as
+from max_weights.graph.lowering.table import lowering_of
+from max_weights.graph.value import Node, TensorValue
+
+if TYPE_CHECKING:
+    import onnx
+
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.lowering.subgraphs import Functions
+
+__all__ = ["CONTRIB", "Scope", "onnx_type"]
+
+CONTRIB = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+
+def onnx_type(dtype: DType, where: str) -> int:
+    """The number of a dtype in ONNX.
+
+    Raises:
+        UnsupportedError: ONNX Runtime does not take it; the message says `where` it is.
+    """
+    number = ONNX_TYPES.get(dtype)
+    if number is None:
+        raise UnsupportedError(f"{where} is of {dtype!r}, which ONNX Runtime does not take; convert it before")
+    return number
+
+
+class Scope:
+    """Nodes of ONNX in order, and the names of the values of one graph.
+
+    Args:
+        functions: Those of the model, which subgraphs become.
+    """
+
+    def __init__(self, functions: Functions) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.functions = functions
+        self._names: dict[TensorValue, str] = {}
+        # Where a symbol can be read off: a tensor and one of its axes.
+        self._symbols: dict[str, tuple[str, int]] = {}
+        self._dims: dict[Dim, str] = {}
+        self._constants: dict[tuple[Any, ...], str] = {}
+        self._node: Node | None = None
+
+    def lower(self, graph: Graph) -> None:
+        """Write all operations of a graph; its inputs and weights have names already.
+
+        Raises:
+            UnsupportedError: an operation that ONNX has nothing for.
+        """
+        for node in graph.nodes:
+            if node.op in ("input", "weight"):
+                continue
+            self._node = node
+            lowering = lowering_of(node.op)
+            if lowering is None:
+                raise UnsupportedError(f"{node.op} cannot be run: ONNX has nothing for it (at {node.place})")
+            made = lowering(self, node)
+            for value, name in zip(node.outputs, [made] if isinstance(made, str) else made, strict=True):
+                self.bind(value, name)
+        self._node = None
+
+    def bind(self, value: TensorValue, name: str) -> None:
+        """Say what a value is called."""
+        self._names[value] = name
+        for axis, dim in enumerate(value.type.shape):
+            if type(dim) is SymbolicDim and dim.name not in self._symbols:
+                self._symbols[dim.name] = name, axis
+
+    def results(self, graph: Graph, names: list[str]) -> list[str]:
+        """Give the outputs of a graph names of their own."""
+        from onnx import helper
+
+        for value, name in zip(graph.outputs, names, strict=True):
+            self.nodes.append(helper.make_node("Identity", [self._names[value]], [name]))
+        return names
+
+    def needed(self, results: Iterable[str]) -> list[onnx.NodeProto]:
+        """The nodes that these results need: a transpose that went into a product, for one, is needed no more."""
+        needed, kept = set(results), []
+        for node in reversed(self.nodes):
+            if not needed.isdisjoint(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        return kept[::-1]
+
+    def __getitem__(self, value: TensorValue) -> str:
+        """The name of a value."""
+        return self._names[value]
+
+    def inputs(self, node: Node) -> list[str]:
+        """The names of an operation's operands."""
+        return [self._names[value] for value in node.inputs]
+
+    def add(self, operator: str, inputs: Iterable[str], *, domain: str = "", **attributes: Any) -> str:
+        """Write a node with one result, and give its name."""
+        return self.add_several(operator, inputs, 1, domain=domain, **attributes)[0]
+
+    def add_several(
+        self, operator: str, inputs: Iterable[str], outputs: int, *, domain: str = "", **attributes: Any
+    ) -> list[str]:
+        """Write a node, and give the names of its results."""
+        from onnx import helper
+
+        number = self.functions.next_number()
+        names = [f"%{number}"] if outputs == 1 else [f"%{number}.{index}" for index in range(outputs)]
+        made = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
+        if self._node is not None:
+            made.name = f"{self._node.op}#{number}"
+            self.functions.places[made.name] = self._node
+        self.nodes.append(made)
+        return names
+
+    def compute(
+        self, operator: str, inputs: Iterable[str], dtype: DType, *, made: DType | None = None, **attributes: Any
+    ) -> str:
+        """Write a node whose operands are all of one dtype, converted where there is no kernel for that.
+
+        Args:
+            operator: Of ONNX.
+            inputs: The operands.
+            dtype: Their dtype.
+            made: The dtype of the result, where it does not follow from that of the operands; by default it is theirs.
+            **attributes: Of the node.
+        """
+        wide = computed_as(operator, dtype)
+        result = self.add(operator, [self.cast(name, dtype, wide) for name in inputs], **attributes)
+        return self.cast(result, wide, dtype) if made is None else result
+
+    def cast(self, name: str, dtype: DType, to: DType) -> str:
+        """Write a conversion, if there is something to convert. Floats that are too large become infinite."""
+        if dtype is to:
+            return name
+        attributes: dict[str, Any] = {"to": onnx_type(to, "a tensor")}
+        if to.is_float() and to.size_in_bits == 8:
+            attributes["saturate"] = 0
+        return self.add("Cast", [name], **attributes)
+
+    def constant(self, value: Any, dtype: DType = DType.int64) -> str:
+        """Write a constant: a number, a sequence of numbers, or an array. Small ones are written once."""
+        import numpy as np
+        from onnx import helper
+
+        number = onnx_type(dtype, "a constant")
+        array = np.asarray(value, dtype=dtype.to_numpy())
+        key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
+        known = self._constants.get(key) if key else None
+        if known is None:
+            tensor = helper.make_tensor("", number, array.shape, np.ascontiguousarray(array).tobytes(), raw=True)
+            known = self.add("Constant", [], value=tensor)
+            if key:
+                self._constants[key] = known
+        return known
+
+    def dim(self, dim: Dim) -> str:
+        """The size of a dimension, as int64 `[1]`."""
+        known = self._dims.get(dim)
+        if known is None:
+            known = self._dims[dim] = self._dim(dim)
+        return known
+
+    def _dim(self, dim: Dim) -> str:
+        if isinstance(dim, StaticDim):
+            return self.constant([int(dim)])
+        if isinstance(dim, SymbolicDim):
+            if dim.name not in self._symbols:
+                place = self._node.place if self._node else ""
+                raise UnsupportedError(
+                    f"the size of {dim} is not known: no tensor before this has it as a dimension (at {place})"
+                )
+            name, axis = self._symbols[dim.name]
+            return self.add("Shape", [name], start=axis, end=axis + 1)
+        total = None
+        for product, coefficient in terms_of(dim).items():
+            term = None if product and coefficient == 1 else self.constant([coefficient])
+            for atom in product:
+                if isinstance(atom, Dim):
+                    factor = self.dim(atom)
+                else:
+                    factor = self.add("Div", [self.dim(atom[0]), self.dim(atom[1])])
+                term = factor if term is None else self.add("Mul", [term, factor])
+            assert term is not None
+            total = term if total is None else self.add("Add", [total, term])
+        return self.constant([0]) if total is None else total
+
+    def dims(self, dims: Sequence[Dim]) -> str:
+        """Several dimensions, as int64 `[n]`."""
+        if all(isinstance(dim, StaticDim) for dim in dims):
+            return self.constant([int(dim) for dim in dims])
+        return self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
+
+    def reshape(self, name: str, dims: Sequence[Dim]) -> str:
+        """Write a reshape to these dimensions."""
+        unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
+        empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)
+        if len(unknown) == 1 and not empty:
+            shape = self.constant([-1 if axis in unknown else int(dim) for axis, dim in enumerate(dims)])
+        else:
+            shape = self.dims(dims)
+        return self.add("Reshape", [name, shape], allowzero=int(empty or len(unknown) > 1))

@@ -1,0 +1,91 @@
+"""Lowering of subgraphs: each is a function of ONNX, defined once, that calls give their values and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from max_weights.errors import UnsupportedError
+from max_weights.graph.lowering.table import lowers
+
+if TYPE_CHECKING:
+    import onnx
+
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+__all__ = ["DOMAIN", "Functions", "opsets"]
+
+DOMAIN = "max_weights"
+"""The domain of the functions that subgraphs become."""
+_OPSET = 23
+
+
+def opsets() -> list[Any]:
+    """The versions of the operators that models are made of."""
+    from onnx import helper
+
+    return [helper.make_opsetid(*pair) for pair in (("", _OPSET), ("com.microsoft", 1), (DOMAIN, 1))]
+
+
+class Functions:
+    """What all scopes of one model share: its functions, numbers for names, and which operation a node came from."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Node] = {}
+        """The recorded operations by the names of the nodes of ONNX that they became."""
+        self.prints: list[tuple[str, str | None]] = []
+        """Labels to print after a run, and the tensors beside them."""
+        self._made: dict[Graph, onnx.FunctionProto] = {}
+        self._numbers = count()
+
+    def next_number(self) -> int:
+        """A number that no name has yet."""
+        return next(self._numbers)
+
+    @property
+    def all(self) -> list[onnx.FunctionProto]:
+        """Those that were made, what they call before them."""
+        return list(self._made.values())
+
+    def function(self, graph: Graph) -> onnx.FunctionProto:
+        """The function of a subgraph: takes its inputs, then its weights; gives its outputs."""
+        made = self._made.get(graph)
+        if made is None:
+            made = self._make(graph)
+            self._made[graph] = made
+        return made
+
+    def _make(self, graph: Graph) -> onnx.FunctionProto:
+        from onnx import helper
+
+        from max_weights.graph.lowering.scope import Scope
+
+        scope, printed = Scope(self), len(self.prints)
+        given = [*graph.inputs, *graph.weight_values]
+        names = [f"given{index}" for index in range(len(given))]
+        for value, name in zip(given, names, strict=True):
+            scope.bind(value, name)
+        scope.lower(graph)
+        if len(self.prints) > printed:
+            raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph that is run can do")
+        results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
+        taken = {function.name for function in self._made.values()}
+        name = graph.name if graph.name not in taken else f"{graph.name}.{len(taken)}"
+        return helper.make_function(DOMAIN, name, names, results, scope.needed(results), opsets())
+
+
+@lowers("call")
+def call(scope: Scope, node: Node) -> Sequence[str]:
+    """The function with what this call gives it."""
+    function = scope.functions.function(node.attributes["graph"])
+    return scope.add_several(function.name, scope.inputs(node), len(node.outputs), domain=DOMAIN)
+
+
+@lowers("print")
+def print_(scope: Scope, node: Node) -> Sequence[str]:
+    """Nothing in the model: what is printed is one more of its results."""
+    scope.functions.prints.append((node.attributes["label"], scope[node.inputs[0]] if node.inputs else None))
+    return []

@@ -1,0 +1,81 @@
+"""From a module to a graph of its call, to a subgraph, and to a model that is ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights.graph.call_site import problem
+from max_weights.graph.stack import current
+from max_weights.graph.type import TensorType
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.engine.model import Model
+    from max_weights.engine.session import InferenceSession, Memory
+    from max_weights.graph.graph import Graph
+    from max_weights.nn.module import Module
+
+__all__ = ["build_subgraph", "compile_module", "trace"]
+
+
+def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
+    """See `Module.build_subgraph`."""
+    if not isinstance(name, str) or not isinstance(weight_prefix, str):
+        raise TypeError(f"the name and the weight_prefix of a subgraph are strings, not {name!r} and {weight_prefix!r}")
+    if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
+        raise TypeError(f"input_types is a list of types or values, not {input_types!r}")
+    types: list[TensorType] = []
+    arguments = [_noted(given, types) for given in input_types]
+
+    def forward(*inputs: TensorValue) -> Any:
+        return module(*[_with_values(argument, inputs) for argument in arguments])
+
+    graph = current("build_subgraph").add_subgraph(name, forward, types, weight_prefix=weight_prefix)
+    names = list(graph.parameters)
+    if names and not any(found.startswith(weight_prefix) for found in names):
+        raise problem(
+            "build_subgraph",
+            f"no weight of '{shown(name)}' is named '{shown(weight_prefix)}...', but '{shown(names[0])}': names are "
+            "complete once state_dict or load_state_dict of the whole model was called",
+        )
+    return graph
+
+
+def trace(module: Module, input_types: Sequence[TensorType], name: str | None) -> Graph:
+    """See `Module.trace`."""
+    from max_weights.graph.graph import Graph
+
+    return Graph(type(module).__name__ if name is None else name, module, input_types)
+
+
+def compile_module(
+    module: Module,
+    input_types: Sequence[TensorType],
+    session: InferenceSession | None,
+    weights: Mapping[str, Any] | None,
+    name: str | None,
+    memory: Memory,
+) -> Model:
+    """See `Module.compile`."""
+    from max_weights.engine.session import InferenceSession
+
+    values = module.state_dict() if weights is None else weights  # which gives the weights their full names
+    graph = trace(module, input_types, name)
+    return (session or InferenceSession()).load(graph, weights_registry=values, memory=memory)
+
+
+def _noted(given: Any, types: list[TensorType]) -> Any:
+    """An argument with numbers of inputs in the place of types; notes these types."""
+    if isinstance(given, list | tuple):
+        return [_noted(one, types) for one in given]
+    kind = given.type if isinstance(given, TensorValue) else given
+    if not isinstance(kind, TensorType):
+        raise TypeError(f"an input type is a TensorType, or a value of that type, not {given!r}")
+    types.append(kind)
+    return len(types) - 1
+
+
+def _with_values(argument: Any, inputs: Sequence[TensorValue]) -> Any:
+    return [_with_values(one, inputs) for one in argument] if isinstance(argument, list) else inputs[argument]
