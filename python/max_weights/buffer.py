@@ -22,6 +22,8 @@ from max_weights.dtype import DType
 from max_weights.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -243,6 +245,19 @@ def assign(buffer: Buffer, key: Any, value: Any) -> None:
 # What pickles of tensors name: `_PickledFile`, and these.
 def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer:
     return _remap_buffer(file, reach, place)
+
+
+def file_place(buffer: Buffer) -> tuple[Path, int] | None:
+    """The file that a tensor is a view of, and the byte where it begins there; None if the tensor is no such view, or
+    was written to, so that the file does not have it.
+    """
+    if not buffer.is_mapped:
+        return None
+    pickled: Any = buffer.__reduce__()
+    if pickled[0] is not _remapped:
+        return None
+    file, _, place = pickled[1]
+    return file.__reduce__()[1][0], place[0]
 
 
 def _of_bytes(data: bytes, dtype: DType, shape: list[int]) -> Buffer:

@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import shown
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.engine.checks import Sizes
-from max_weights.engine.tensors import as_buffer, from_value, to_value
+from max_weights.engine.tensors import from_value, to_value
 from max_weights.errors import GraphError
+from max_weights.graph.lowering.values import as_buffer, values_of
 from max_weights.graph.type import TensorType
-from max_weights.shape import Shape, listed, matches
+from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from max_weights.graph.graph import Graph
-    from max_weights.graph.weight import Weight
 
 __all__ = ["Model", "TensorSpec"]
 
@@ -53,7 +52,7 @@ class Model:
 
         self._name = graph.name
         self._types = graph.input_types
-        self._weights = _values(graph, weights_registry)
+        self._weights = values_of(graph, weights_registry)
         self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
         shapes = {name: weight.shape for name, weight in self._weights.items()}
         self._lowered = lowered(graph, shapes, initializers=fast)
@@ -163,40 +162,3 @@ def _onnxruntime() -> ModuleType:
 
 def _specs(what: str, types: Sequence[TensorType]) -> list[TensorSpec]:
     return [TensorSpec(kind.dtype, kind.shape, f"{what}{index}") for index, kind in enumerate(types)]
-
-
-def _values(graph: Graph, registry: Mapping[str, Any] | None) -> dict[str, Buffer]:
-    """The value of each weight of a graph."""
-    missing, values = [], {}
-    for name, weight in graph.parameters.items():
-        given = weight.value if registry is None else registry.get(name)
-        if given is None:
-            missing.append(name)
-            continue
-        values[name] = _fitting(graph, name, weight, as_buffer(given, f"weight '{shown(name)}'"))
-    if missing:
-        raise GraphError(_missing(graph, missing, registry))
-    return values
-
-
-def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] | None) -> str:
-    if registry is None:
-        cause = "no weights_registry was given, and load_state_dict gave them none"
-    else:
-        from difflib import get_close_matches
-
-        near = get_close_matches(missing[0], list(registry), 1)
-        cause = f"the weights_registry has {len(registry)} others" + (
-            f", '{shown(near[0])}' among them" if near else ""
-        )
-    more = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
-    return f"graph {graph.name!r}: '{shown(missing[0])}'{more} have no value: {cause}"
-
-
-def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:
-    if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
-        raise GraphError(
-            f"graph {graph.name!r}: weight '{shown(name)}' is of {weight.dtype!r} {listed(weight.shape)}, "
-            f"and its value of {value.dtype!r} {listed(value.shape)}"
-        )
-    return value

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.graph.lowering.dtypes import ONNX_TYPES
-from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["as_buffer", "from_value", "to_value"]
-
-
-def as_buffer(given: Any, what: str) -> Buffer:
-    """A tensor of any library as a contiguous `Buffer` of host memory, over the same memory where that can be.
-
-    Args:
-        given: A `Buffer`, an array, anything that speaks DLPack, a `WeightData`, a number.
-        what: Which it is, for messages.
-
-    Raises:
-        TypeError: it is no tensor.
-    """
-    import numpy as np
-
-    if isinstance(given, WeightData):
-        given = given.to_buffer()
-    if isinstance(given, (bool, int, float, list, np.generic)):
-        given = np.asarray(given)
-    if isinstance(given, np.ndarray):
-        given = Buffer.from_numpy(given)
-    if not isinstance(given, Buffer):
-        if not hasattr(given, "__dlpack__"):
-            raise TypeError(f"{what} is a {type(given).__name__}, and not a tensor")
-        given = Buffer.from_dlpack(given.detach() if hasattr(given, "detach") else given)
-    if not given.device.is_host:
-        given = given.to("cpu")
-    made = given.contiguous()
-    aligned: Buffer = made if made.aligned else made.copy()
-    return aligned
+__all__ = ["from_value", "to_value"]
 
 
 def to_value(buffer: Buffer) -> onnxruntime.OrtValue:

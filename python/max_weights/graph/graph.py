@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from max_weights._core import printable, shown
 from max_weights.errors import UnsupportedError
@@ -19,6 +19,8 @@ from max_weights.graph.value import Node, TensorValue
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    import onnx
 
     from max_weights.graph.weight import Weight
 
@@ -36,8 +38,8 @@ class Graph:
     """A computation, written down: inputs, weights, operations, outputs, each with its type.
 
     Inside `with graph:` whatever is computed from values is recorded; the same graph can be entered again until it has
-    outputs. Graphs may be nested, each thread and each task has its own innermost one. A graph only says what would be
-    computed; this version does not run it.
+    outputs. Graphs may be nested, each thread and each task has its own innermost one. A graph says what is to be
+    computed; `max_weights.engine.InferenceSession` runs it.
 
     Args:
         name: What messages call it.
@@ -244,6 +246,13 @@ class Graph:
             )
         return self.add_weight(known)
 
+    def adopt(self, weights: Mapping[str, Weight]) -> None:
+        """Have a model's weights, by name, take the place of those that calls of subgraphs named: they have values."""
+        for name in list(self._of_calls):
+            weight = weights.get(name)
+            if weight is not None and weight.name == name and weight.type == self._by_name[name].type:
+                self.add_weight(weight)
+
     @property
     def parameters(self) -> dict[str, Weight]:
         """The weights in this graph, by the names that they have now.
@@ -308,27 +317,38 @@ class Graph:
         """The subgraphs, by name."""
         return MappingProxyType(self._subgraphs)
 
-    def to_onnx(self) -> NoReturn:
-        """The graph as an ONNX model.
+    def to_onnx(self, weights_registry: Mapping[str, Any] | None = None) -> onnx.ModelProto:
+        """The graph as an ONNX model that holds its weights.
+
+        Args:
+            weights_registry: The values of the weights by name; default: what `load_state_dict` gave them.
 
         Raises:
-            UnsupportedError: always, in this version.
+            GraphError: a ValueError; a weight has no value, or one that does not fit.
+            ValueError: the weights have more than 2 GiB; see `save`.
+            UnsupportedError: an operation or a dtype that ONNX has nothing for.
         """
-        self._unsupported("be turned into ONNX")
+        from max_weights.graph.lowering.saving import to_onnx
 
-    def save(self, path: str | os.PathLike[str]) -> NoReturn:  # noqa: ARG002
+        return to_onnx(self, weights_registry)
+
+    def save(self, path: str | os.PathLike[str], weights_registry: Mapping[str, Any] | None = None) -> None:
         """Write the graph as an ONNX file.
 
-        Raises:
-            UnsupportedError: always, in this version.
-        """
-        self._unsupported("be saved")
+        Weights that are views of a file in the same folder, or below it, stay there: the ONNX file refers to them. All
+        others are written to a file beside it, `model.onnx.data` for `model.onnx`.
 
-    def _unsupported(self, what: str) -> NoReturn:
-        raise UnsupportedError(
-            f"graph {self.name!r} cannot {what}: this version records graphs and works out their shapes, "
-            "but does not run them"
-        )
+        Args:
+            path: The file to write.
+            weights_registry: The values of the weights by name; default: what `load_state_dict` gave them.
+
+        Raises:
+            GraphError: a ValueError; a weight has no value, or one that does not fit.
+            UnsupportedError: an operation or a dtype that ONNX has nothing for.
+        """
+        from max_weights.graph.lowering.saving import save
+
+        save(self, path, weights_registry)
 
     def __repr__(self) -> str:
         from max_weights.graph.listing import listing

@@ -47,7 +47,9 @@ def trace(module: Module, input_types: Sequence[TensorType], name: str | None) -
     """See `Module.trace`."""
     from max_weights.graph.graph import Graph
 
-    return Graph(type(module).__name__ if name is None else name, module, input_types)
+    graph = Graph(type(module).__name__ if name is None else name, module, input_types)
+    graph.adopt(module.raw_state_dict())
+    return graph
 
 
 def compile_module(

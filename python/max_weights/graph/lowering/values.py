@@ -1,0 +1,92 @@
+"""The values of a graph's weights, and of its inputs, as contiguous host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights.buffer import Buffer
+from max_weights.errors import GraphError
+from max_weights.shape import listed, matches
+from max_weights.weight_data import WeightData
+
+if TYPE_CHECKING:
+    from max_weights.graph.graph import Graph
+    from max_weights.graph.weight import Weight
+
+__all__ = ["as_buffer", "values_of"]
+
+
+def as_buffer(given: Any, what: str) -> Buffer:
+    """A tensor of any library as a contiguous `Buffer` of host memory, over the same memory where that can be.
+
+    Args:
+        given: A `Buffer`, an array, anything that speaks DLPack, a `WeightData`, a number.
+        what: Which it is, for messages.
+
+    Raises:
+        TypeError: it is no tensor.
+    """
+    import numpy as np
+
+    if isinstance(given, WeightData):
+        given = given.to_buffer()
+    if isinstance(given, (bool, int, float, list, np.generic)):
+        given = np.asarray(given)
+    if isinstance(given, np.ndarray):
+        given = Buffer.from_numpy(given)
+    if not isinstance(given, Buffer):
+        if not hasattr(given, "__dlpack__"):
+            raise TypeError(f"{what} is a {type(given).__name__}, and not a tensor")
+        given = Buffer.from_dlpack(given.detach() if hasattr(given, "detach") else given)
+    if not given.device.is_host:
+        given = given.to("cpu")
+    made = given.contiguous()
+    aligned: Buffer = made if made.aligned else made.copy()
+    return aligned
+
+
+def values_of(graph: Graph, registry: Mapping[str, Any] | None) -> dict[str, Buffer]:
+    """The value of each weight of a graph, by name.
+
+    Args:
+        graph: The graph.
+        registry: Values by name; by default what `load_state_dict` gave the weights.
+
+    Raises:
+        GraphError: a ValueError; a weight has no value, or one of another dtype or shape.
+    """
+    missing, values = [], {}
+    for name, weight in graph.parameters.items():
+        given = weight.value if registry is None else registry.get(name)
+        if given is None:
+            missing.append(name)
+            continue
+        values[name] = _fitting(graph, name, weight, as_buffer(given, f"weight '{shown(name)}'"))
+    if missing:
+        raise GraphError(_missing(graph, missing, registry))
+    return values
+
+
+def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] | None) -> str:
+    if registry is None:
+        cause = "no weights_registry was given, and load_state_dict gave them none"
+    else:
+        from difflib import get_close_matches
+
+        near = get_close_matches(missing[0], list(registry), 1)
+        cause = f"the weights_registry has {len(registry)} others" + (
+            f", '{shown(near[0])}' among them" if near else ""
+        )
+    more = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
+    return f"graph {graph.name!r}: '{shown(missing[0])}'{more} have no value: {cause}"
+
+
+def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:
+    if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
+        raise GraphError(
+            f"graph {graph.name!r}: weight '{shown(name)}' is of {weight.dtype!r} {listed(weight.shape)}, "
+            f"and its value of {value.dtype!r} {listed(value.shape)}"
+        )
+    return value
