@@ -188,13 +188,6 @@ def test_subgraphs_have_names_of_their_own() -> None:
         graph.add_subgraph("block")
 
 
-def test_what_needs_running_says_that_it_cannot() -> None:
-    graph = Graph("g", lambda x: x, [vector(3)])
-    for attempt in (graph.to_onnx, lambda: graph.save("model.onnx"), lambda: ops.call(graph, prefix="layers.0.")):
-        with pytest.raises(UnsupportedError, match=r"graph 'g' .*does not run them"):
-            attempt()
-
-
 def test_the_listing_shows_operations_types_and_lines() -> None:
     with Graph("mlp", input_types=[vector("n", 5)]) as graph:
         x = graph.inputs[0]

@@ -29,7 +29,7 @@ HERE = {
         "load_devices",
         "scan_available_devices",
     ),
-    "engine": (),
+    "engine": ("InferenceSession", "Model", "TensorSpec"),
     "graph": (
         "BufferType",
         "DeviceKind",
@@ -83,8 +83,7 @@ HERE = {
     "nn.sequential": ("Sequential",),
 }
 ABSENT = {
-    "engine.InferenceSession": "does not run them",
-    "engine.Model": "does not run them",
+    "engine.CompiledModel": "InferenceSession",
     "graph.Module": "Graph",
     "graph.weights.RandomWeights": "load_state_dict",
 }

@@ -15,8 +15,8 @@ import pytest
 
 from max_weights import nn
 from max_weights.dtype import DType
-from max_weights.errors import UnsupportedError
-from max_weights.graph import DeviceRef, Graph, TensorType, Weight, ops
+from max_weights.engine import InferenceSession
+from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
 from max_weights.graph.weights import WeightData, load_weights
 
 # Every name that the documents give, and the modules they stand in, with `max.` as `max_weights.`; a member after "::".
@@ -280,30 +280,41 @@ def test_the_mlp_of_the_document_up_to_where_it_is_run() -> None:
     assert all(f"weight('{name}')" in str(graph) for name in model.state_dict())
 
 
-def test_the_subgraph_of_document_004_up_to_where_it_is_built() -> None:
+def test_the_subgraph_of_document_004() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             self.weight = Weight("weight", DType.float32, (5, 5), DeviceRef.CPU())
 
+        def __call__(self, x: TensorValue) -> TensorValue:
+            return x @ self.weight.T
+
     class Model(nn.Module):
         def __init__(self) -> None:
-            self.layers = nn.LayerList([Block(), Block()])
+            self.layers = nn.LayerList([Block(), Block(), Block()])
 
         def __call__(self, *h: Any) -> Any:
             input_types = [hidden.type for hidden in h]
-            return self.layers[0].build_subgraph(
+            subgraph = self.layers[0].build_subgraph(
                 "transformer_block",
                 input_types=input_types,
                 weight_prefix="layers.0.",
             )
+            # Call it once per layer with the correct weight prefix.
+            for idx in range(len(self.layers)):
+                outputs = ops.call(subgraph, *h, prefix=f"layers.{idx}.")
+                h = [x.tensor for x in outputs]  # type: ignore[assignment]
+            return h
 
     model = Model()
+    state = {f"layers.{i}.weight": (np.arange(25, dtype=np.float32).reshape(5, 5) - 7 * i) / 9 for i in range(3)}
+    model.load_state_dict(state)
     with Graph("model", input_types=[TensorType(DType.float32, ("n", 5), DeviceRef.CPU())]) as graph:
-        with pytest.raises(UnsupportedError, match="'transformer_block' of Block"):
-            model(*graph.inputs)
-        with pytest.raises(UnsupportedError):
-            ops.call(graph, *graph.inputs, prefix=f"layers.{0}.")
-        assert [x.tensor for x in graph.inputs] == list(graph.inputs)
+        graph.output(*model(*graph.inputs))
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    (made,) = InferenceSession().load(graph, weights_registry=state).execute(x)
+    for weight in state.values():
+        x = x @ weight.T
+    assert np.allclose(made.to_numpy(), x, rtol=1e-5)
 
 
 def test_the_hook_of_the_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,12 +75,12 @@ def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, Any] |
     else:
         from difflib import get_close_matches
 
-        near = get_close_matches(missing[0], list(registry), 1)
+        near = get_close_matches(missing[0], [name for name in registry if name not in graph.parameters], 1)
         cause = f"the weights_registry has {len(registry)} others" + (
             f", '{shown(near[0])}' among them" if near else ""
         )
-    more = f" and {len(missing) - 1} more weights" if len(missing) > 1 else ""
-    return f"graph {graph.name!r}: '{shown(missing[0])}'{more} have no value: {cause}"
+    what = f"and {len(missing) - 1} more weights have" if len(missing) > 1 else "has"
+    return f"graph {graph.name!r}: '{shown(missing[0])}' {what} no value: {cause}"
 
 
 def _fitting(graph: Graph, name: str, weight: Weight, value: Buffer) -> Buffer:

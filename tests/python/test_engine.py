@@ -1,0 +1,390 @@
+"""Running graphs: sessions, models, their weights and inputs, and what they refuse."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from max_weights import Buffer, load_weights
+from max_weights.devices import Device
+from max_weights.driver import CPU
+from max_weights.dtype import DType
+from max_weights.engine import InferenceSession, Model, TensorSpec
+from max_weights.errors import GraphError, UnsupportedError
+from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
+from max_weights.nn import LayerList, Module
+
+HOST = DeviceRef.CPU()
+LAYERS = 4
+MODES: Any = ["shared", "fast"]
+
+
+def floats(*shape: int | str) -> TensorType:
+    return TensorType(DType.float32, shape, HOST)
+
+
+class Block(Module):
+    def __init__(self) -> None:
+        self.weight = Weight("weight", "float32", (8, 8), HOST)
+        self.bias = Weight("bias", "float32", (8,), HOST)
+
+    def __call__(self, x: TensorValue) -> TensorValue:
+        return ops.relu(x @ self.weight.T + self.bias) + x
+
+
+class Stack(Module):
+    """Layers that one subgraph computes."""
+
+    def __init__(self) -> None:
+        self.layers = LayerList([Block() for _ in range(LAYERS)])
+        self.scale = Weight("scale", "float32", (8,), HOST)
+
+    def __call__(self, x: TensorValue) -> TensorValue:
+        block = self.layers[0].build_subgraph("block", [x.type], weight_prefix="layers.0.")
+        for number in range(LAYERS):
+            (x,) = ops.call(block, x, prefix=f"layers.{number}.")
+        return x * self.scale
+
+
+def values(seed: int = 0) -> dict[str, Any]:
+    random = np.random.default_rng(seed)
+    shapes = {name: [int(dim) for dim in weight.shape] for name, weight in Stack().raw_state_dict().items()}
+    return {name: random.standard_normal(shape, dtype=np.float32) / 3 for name, shape in shapes.items()}
+
+
+def expected(state: dict[str, Any], x: Any) -> Any:
+    for number in range(LAYERS):
+        weight, bias = state[f"layers.{number}.weight"], state[f"layers.{number}.bias"]
+        x = np.maximum(x @ weight.T + bias, 0) + x
+    return x * state["scale"]
+
+
+def stack(folder: Path) -> tuple[Stack, dict[str, Any]]:
+    """A model that was loaded from a file."""
+    state, model = values(), Stack()
+    save_file(state, folder / "stack.safetensors")
+    model.load(folder / "stack.safetensors")
+    return model, state
+
+
+def given(*shape: int) -> Any:
+    return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("memory", MODES)
+def test_a_model_runs_from_its_file(tmp_path: Path, memory: Any) -> None:
+    module, state = stack(tmp_path)
+    model = module.compile(floats("batch", "tokens", 8), memory=memory)
+    assert model.input_metadata == [TensorSpec(DType.float32, floats("batch", "tokens", 8).shape, "input0")]
+    assert [spec.name for spec in model.output_metadata] == ["output0"]
+    for shape in ((1, 1, 8), (3, 5, 8), (0, 5, 8)):
+        x = given(*shape)
+        for inputs in (x, Buffer.from_numpy(x), torch.from_numpy(x), np.asfortranarray(x)):
+            (made,) = model.execute(inputs)
+            assert made.shape == shape
+            assert np.allclose(made.to_numpy(), expected(state, x), atol=1e-5)
+    assert np.array_equal(model(x)[0].to_numpy(), model.execute(x)[0].to_numpy())
+
+
+@pytest.mark.parametrize("memory", MODES)
+def test_weights_come_from_a_registry(memory: Any) -> None:
+    state = values(3)
+    module = Stack()
+    module.raw_state_dict()
+    module.state_dict()
+    graph = module.trace(floats("n", 8))
+    x = given(2, 8)
+    for registry in (state, {name: torch.from_numpy(array) for name, array in state.items()}):
+        model = InferenceSession(num_threads=1).load(graph, weights_registry=registry, memory=memory)
+        assert np.allclose(model.execute(x)[0].to_numpy(), expected(state, x), atol=1e-5)
+
+
+def test_shared_weights_are_what_the_memory_holds(tmp_path: Path) -> None:
+    module, state = stack(tmp_path)
+    model = module.compile(floats("n", 8))
+    module.state_dict()["scale"].to_numpy()[:] = 0  # a page of this process alone
+    assert not model(given(2, 8))[0].to_numpy().any()
+    assert np.array_equal(load_weights(tmp_path / "stack.safetensors").load()["scale"].to_numpy(), state["scale"])
+
+
+def test_a_module_lives_no_longer_than_it_must_and_its_weights_do(tmp_path: Path) -> None:
+    module, state = stack(tmp_path)
+    model = module.compile(floats("n", 8))
+    del module
+    x = given(2, 8)
+    assert np.allclose(model(x)[0].to_numpy(), expected(state, x), atol=1e-5)
+
+
+def test_the_example_of_max_for_calls_with_prefixes() -> None:
+    state = {"layers.0.weight": np.diag([2.0, 2.0]), "layers.1.weight": np.diag([-1.0, -1.0])}
+    with Graph("shared_block", input_types=[TensorType(DType.float64, [1, 2], HOST)]) as graph:
+        weight = Weight("layers.0.weight", "float64", (2, 2), HOST)
+        block = graph.add_subgraph("block", lambda x: x @ weight.T, graph.input_types, weight_prefix="layers.0.")
+        first = ops.call(block, graph.inputs[0], prefix="layers.0.")
+        graph.output(*ops.call(block, first[0].tensor, prefix="layers.1."))
+    assert list(graph.parameters) == ["layers.0.weight", "layers.1.weight"]
+    model = InferenceSession(devices=[CPU()]).load(graph, weights_registry=state)
+    assert model.execute([[3.0, 5.0]])[0].to_numpy().tolist() == [[-6.0, -10.0]]
+
+
+def test_a_subgraph_that_computes_with_nothing_but_its_inputs() -> None:
+    with Graph("main", input_types=[floats(10)]) as graph:
+        with graph.add_subgraph("add_one", input_types=[floats(10)]) as one:
+            one.output(one.inputs[0] + 1)
+        graph.output(*ops.call(one, graph.inputs[0]))
+    x = given(10)
+    assert np.array_equal(InferenceSession().load(graph)(x)[0].to_numpy(), x + 1)
+
+
+def test_subgraphs_call_subgraphs_and_sizes_go_through() -> None:
+    with Graph("outer", input_types=[floats("n", 8)]) as graph:
+        twice = graph.add_subgraph("twice", lambda x: ops.concat([x, x]), [floats("a", 8)])
+        four = graph.add_subgraph("four", lambda x: ops.call(twice, *ops.call(twice, x)), [floats("b", 8)])
+        (made,) = ops.call(four, graph.inputs[0])
+        assert str(made.shape[0]) == "4*n"
+        graph.output(made)
+    x = given(3, 8)
+    assert np.array_equal(InferenceSession().load(graph)(x)[0].to_numpy(), np.concatenate([x] * 4))
+
+
+def test_what_is_printed_is_printed_at_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with Graph("g", input_types=[floats("n")]) as graph:
+        (graph.inputs[0] * 2).print("twice")
+        ops.print("done")
+        graph.output(graph.inputs[0])
+    model = InferenceSession().load(graph)
+    assert capsys.readouterr().out == ""
+    model(np.array([1.0, 2.0], np.float32))
+    assert capsys.readouterr().out == "twice = [2. 4.]\ndone\n"
+
+
+def test_threads_run_one_model(tmp_path: Path) -> None:
+    module, state = stack(tmp_path)
+    model, wrong = module.compile(floats("n", 8)), []
+
+    def work(rows: int) -> None:
+        for _ in range(20):
+            x = given(rows, 8)
+            if not np.allclose(model(x)[0].to_numpy(), expected(state, x), atol=1e-5):
+                wrong.append(rows)
+
+    threads = [threading.Thread(target=work, args=(rows,)) for rows in (1, 2, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# What is refused.
+
+
+def refused(call: Any, *args: Any, **options: Any) -> str:
+    with pytest.raises(GraphError) as caught:
+        call(*args, **options)
+    return str(caught.value)
+
+
+def test_a_weight_that_is_missing_is_named_with_what_was_meant() -> None:
+    graph, state = trace(), values()
+    state["layers.2.weihgt"] = state.pop("layers.2.weight")
+    message = refused(InferenceSession().load, graph, weights_registry=state)
+    assert message.startswith("graph 'Stack': 'layers.2.weight' has no value: the weights_registry has 9 others")
+    assert "'layers.2.weihgt' among them" in message
+    assert "no weights_registry was given" in refused(InferenceSession().load, graph)
+
+
+def trace() -> Graph:
+    module = Stack()
+    with Graph("names", input_types=[]):
+        module.state_dict()
+    graph = module.trace(floats("n", 8))
+    for weight in graph.parameters.values():
+        weight.load(None)
+    return graph
+
+
+def test_a_weight_of_another_shape_or_dtype_is_named() -> None:
+    state = values()
+    message = refused(InferenceSession().load, trace(), weights_registry=state | {"scale": np.zeros(7, np.float32)})
+    assert "weight 'scale' is of float32 [8], and its value of float32 [7]" in message
+    message = refused(InferenceSession().load, trace(), weights_registry=state | {"scale": np.zeros(8)})
+    assert "weight 'scale' is of float32 [8], and its value of float64 [8]" in message
+
+
+def test_an_input_of_another_dtype_shape_or_number_is_refused() -> None:
+    model = InferenceSession().load(trace(), weights_registry=values())
+    message = refused(model, given(2, 8).astype(np.float64))
+    assert message == "input0 of graph 'Stack' is of float32 [n, 8], not of float64"
+    assert refused(model, given(2, 7)) == "input0 of graph 'Stack' has the shape [n, 8], not [2, 7]"
+    assert refused(model, given(8)) == "input0 of graph 'Stack' has the shape [n, 8], not [8]"
+    assert refused(model) == "graph 'Stack' takes 1 inputs, not 0"
+    with pytest.raises(TypeError, match="input0 of graph 'Stack' is a dict, and not a tensor"):
+        model({})
+
+
+def test_sizes_that_contradict_what_the_graph_says_are_named_with_the_line() -> None:
+    with Graph("g", input_types=[floats("n", "m"), floats("n"), floats("k")]) as graph:
+        x, y, z = graph.inputs
+        graph.output(x[2:] + 1, y, z.rebind(["m"], "as wide as x"))
+    model = InferenceSession().load(graph)
+    assert [made.shape for made in model(given(4, 3), given(4), given(3))] == [(2, 3), (4,), (3,)]
+    message = refused(model, given(4, 3), given(5), given(3))
+    assert message == "graph 'g': n is 4 on axis 0 of input0, and 5 on axis 0 of input1"
+    message = refused(model, given(1, 3), given(1), given(3))
+    assert message.startswith("slice_tensor of graph 'g' (at ")
+    assert message.endswith("n is to be at least 2, and n is 1")
+    message = refused(model, given(4, 3), given(4), given(2))
+    assert "as wide as x: m is to be k, and m is 3, k is 2" in message
+    assert os.path.basename(__file__) in message
+
+
+def test_what_a_subgraph_assumes_of_sizes_is_checked_in_each_call() -> None:
+    with Graph("g", input_types=[floats("n")]) as graph:
+        tail = graph.add_subgraph("tail", lambda x: x[2:], [floats("a")])
+        graph.output(*ops.call(tail, *ops.call(tail, graph.inputs[0])))
+    model = InferenceSession().load(graph)
+    assert model(given(5))[0].shape == (1,)
+    assert "is to be at least 2" in refused(model, given(3))
+
+
+def test_a_file_that_is_truncated_while_the_model_lives_is_an_error(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import os
+import pytest
+from max_weights.errors import FileChangedError
+from test_engine import floats, given, stack
+module, _ = stack(Path(sys.argv[1]))
+model = module.compile(floats("n", 8))
+model(given(2, 8))
+os.truncate(Path(sys.argv[1]) / "stack.safetensors", 200)
+with pytest.raises(FileChangedError, match="stack.safetensors"):
+    model(given(2, 8))
+"""
+    here = str(Path(__file__).parent)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), here], check=True)
+
+
+def test_an_operation_that_fails_in_a_run_is_named_with_its_line() -> None:
+    with Graph("g", input_types=[floats("n"), TensorType(DType.int64, ["k"], HOST)]) as graph:
+        x, where = graph.inputs
+        graph.output(ops.gather(x, where, 0))
+    model = InferenceSession().load(graph)
+    with pytest.raises(GraphError) as caught:
+        model(given(3), np.array([7]))
+    assert str(caught.value).startswith("gather of graph 'g' (at ")
+    assert (caught.value.op, os.path.basename(__file__) in caught.value.place) == ("gather", True)
+
+
+def test_what_cannot_be_run_says_so() -> None:
+    graph = Graph("g", lambda x: x, [floats(2)])
+    for options in ({"devices": [Device("gpu", 0)]}, {"custom_extensions": ["x.mojopkg"]}):
+        with pytest.raises(UnsupportedError):
+            InferenceSession(**options)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="custom extensions"):
+        InferenceSession().load(graph, custom_extensions=["x"])
+    with pytest.raises(ValueError, match="memory is 'shared' or 'fast'"):
+        InferenceSession().load(graph, memory="huge")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_threads"):
+        InferenceSession(num_threads=0)
+    with pytest.raises(TypeError, match="takes a Graph"):
+        InferenceSession().load("model.onnx")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no outputs yet"):
+        InferenceSession().load(Graph("h"))
+    with pytest.raises(UnsupportedError, match="float4_e2m1fn"):
+        InferenceSession().load(Graph("f", lambda x: x, [TensorType("float4_e2m1fn", [2], HOST)]))
+
+
+def test_without_onnx_runtime_an_error_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["onnxruntime"] = None
+from max_weights.engine import InferenceSession
+from max_weights.graph import Graph, TensorType
+graph = Graph("g", lambda x: x + 1, [TensorType("float32", [2], "cpu")])
+try:
+    InferenceSession().load(graph)
+except ImportError as error:
+    assert "pip install 'max-weights[graph]'" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# Saving.
+
+
+def test_a_saved_graph_leaves_its_weights_in_the_checkpoint_beside_it(tmp_path: Path) -> None:
+    module, state = stack(tmp_path)
+    graph, x = module.trace(floats("n", 8)), given(3, 8)
+    graph.save(tmp_path / "model.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "stack.safetensors"]
+    (tmp_path / "elsewhere").mkdir()
+    graph.save(tmp_path / "elsewhere" / "model.onnx")
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["model.onnx", "model.onnx.data"]
+    for path in (tmp_path / "model.onnx", tmp_path / "elsewhere" / "model.onnx"):
+        onnx.checker.check_model(path, full_check=True)
+        (made,) = onnxruntime.InferenceSession(path).run(None, {"input0": x})
+        assert np.allclose(made, expected(state, x), atol=1e-5)
+    moved = shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-moved"))
+    (made,) = onnxruntime.InferenceSession(moved / "model.onnx").run(None, {"input0": x})
+    assert np.allclose(made, expected(state, x), atol=1e-5)
+
+
+def test_weights_that_were_written_to_are_saved_as_they_are(tmp_path: Path) -> None:
+    module, state = stack(tmp_path)
+    module.state_dict()["scale"].to_numpy()[:] = 2
+    module.trace(floats("n", 8)).save(tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx.data").exists()
+    x = given(3, 8)
+    (made,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"input0": x})
+    assert np.allclose(made, expected(state | {"scale": np.float32(2)}, x), atol=1e-5)
+
+
+def test_a_graph_in_one_piece_holds_its_weights() -> None:
+    state, module, x = values(), Stack(), given(3, 8)
+    module.load_state_dict(state)
+    model = module.trace(floats("n", 8)).to_onnx()
+    onnx.checker.check_model(model, full_check=True)
+    assert len(model.functions) == 1
+    (made,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"input0": x})
+    assert np.allclose(made, expected(state, x), atol=1e-5)
+
+
+def test_a_model_that_cannot_be_saved_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"before")
+    with pytest.raises(GraphError):
+        trace().save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert path.read_bytes() == b"before"
+
+
+def test_bfloat16_weights_are_not_copied_and_are_computed_with(tmp_path: Path) -> None:
+    weight = given(8, 8).astype(ml_dtypes.bfloat16)
+    save_file({"w": weight}, tmp_path / "w.safetensors")
+    module = Module()
+    module.w = Weight("w", "bfloat16", (8, 8), HOST)  # type: ignore[attr-defined]
+    module.load(tmp_path / "w.safetensors")
+    with Graph("g", input_types=[TensorType("bfloat16", ["n", 8], HOST)]) as graph:
+        graph.output(graph.inputs[0] @ module.w.T)  # type: ignore[attr-defined]
+    model: Model = InferenceSession().load(graph)
+    x = given(2, 8).astype(ml_dtypes.bfloat16)
+    (made,) = model(x)
+    product = (x.astype(np.float32) @ weight.astype(np.float32).T).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(made.to_numpy(), product)
