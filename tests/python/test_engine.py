@@ -187,6 +187,35 @@ def test_threads_run_one_model(tmp_path: Path) -> None:
     assert not wrong
 
 
+def test_ctrl_c_ends_a_run() -> None:
+    program = """
+import signal, time
+import numpy as np
+from max_weights.engine import InferenceSession
+from max_weights.graph import Graph, TensorType
+
+def long(x):
+    for _ in range(2000):
+        x = x @ x
+    return x
+
+kind = TensorType("float32", [400, 400], "cpu")
+model = InferenceSession().load(Graph("long", long, [kind]))
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for _ in range(2):
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    began = time.monotonic()
+    try:
+        model(np.zeros((400, 400), np.float32))
+    except KeyboardInterrupt:
+        took = time.monotonic() - began
+        assert took < 0.5, took  # 0.1 on a machine that does nothing else, and what one operation takes
+    else:
+        raise AssertionError("not interrupted")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 # What is refused.
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
 from max_weights.engine.checks import Sizes
+from max_weights.engine.interruptible import Runs
 from max_weights.engine.tensors import from_value, to_value
 from max_weights.errors import GraphError
 from max_weights.graph.lowering.values import as_buffer, values_of
@@ -75,10 +76,11 @@ class Model:
         self._kept = values
         model = self._lowered.model.SerializeToString()
         try:
-            self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             self._explain(error)
-        self._results = [output.name for output in self._session.get_outputs()]
+        self._results = [output.name for output in session.get_outputs()]
+        self._runs = Runs(session, self._results)
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -103,11 +105,13 @@ class Model:
             GraphError: a ValueError; another number of inputs, an input of another dtype or shape, a size that
                 contradicts what the graph says, or an operation that fails.
             FileChangedError: a file with weights was truncated.
+
+        Ctrl-C ends it after the operation that is under way.
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
         given = dict(self._bound)
-        shapes = []
+        shapes, size = [], 0
         for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
             buffer = as_buffer(arg, f"{name} of graph {self._name!r}")
             if buffer.dtype is not kind.dtype:
@@ -115,12 +119,13 @@ class Model:
                     f"{name} of graph {self._name!r} is of {kind.dtype!r} {listed(kind.shape)}, not of {buffer.dtype!r}"
                 )
             shapes.append(buffer.shape)
+            size += buffer.nbytes
             given[name] = to_value(buffer)
         self._sizes.check(shapes)
         for weight in self._files:
             weight._require_file()
         try:
-            results = self._session.run_with_ort_values(self._results, given)
+            results = self._runs.run(given, size)
         except Exception as error:
             self._explain(error)
         named = dict(zip(self._results, results, strict=True))

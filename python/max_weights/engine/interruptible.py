@@ -1,0 +1,78 @@
+"""`Runs`: runs of ONNX Runtime that Ctrl-C ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["Runs"]
+
+_QUICK = 0.05
+"""Seconds that nobody wants to interrupt."""
+
+
+class Runs:
+    """The runs of one session.
+
+    Python sees Ctrl-C in the main thread alone, and there not before a call into ONNX Runtime returns. So such a call of
+    the main thread is made by another one, while the main thread waits where it can be interrupted; but for inputs that
+    are no larger than those of a run that was quick, for which another thread would take a part of the time.
+
+    Args:
+        session: Of ONNX Runtime.
+        results: The names of the results that are wanted.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, results: Sequence[str]) -> None:
+        self._session, self._results = session, results
+        self._quick = -1
+
+    def run(self, given: Mapping[str, Any], size: int) -> list[onnxruntime.OrtValue]:
+        """The results, in order.
+
+        Args:
+            given: The inputs by name.
+            size: The bytes of those that are others in each run.
+        """
+        if size <= self._quick or threading.current_thread() is not threading.main_thread():
+            return list(self._session.run_with_ort_values(self._results, given))
+        began = time.monotonic()
+        made = self._interruptible(given)
+        if time.monotonic() - began < _QUICK:
+            self._quick = max(self._quick, size)
+        return made
+
+    def _interruptible(self, given: Mapping[str, Any]) -> list[onnxruntime.OrtValue]:
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        made: list[Any] = []
+        failed: list[BaseException] = []
+        done = threading.Event()  # an interrupted `Thread.join` takes the thread for ended
+
+        def work() -> None:
+            try:
+                made.extend(self._session.run_with_ort_values(self._results, given, options))
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        thread = threading.Thread(target=work, name="max_weights run")
+        thread.start()
+        try:
+            done.wait()
+        except BaseException:
+            options.terminate = True
+            done.wait()
+            raise
+        finally:
+            thread.join()
+        if failed:
+            raise failed[0]
+        return made
