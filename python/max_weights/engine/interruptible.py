@@ -19,9 +19,9 @@ _QUICK = 0.05
 class Runs:
     """The runs of one session.
 
-    Python sees Ctrl-C in the main thread alone, and there not before a call into ONNX Runtime returns. So such a call of
-    the main thread is made by another one, while the main thread waits where it can be interrupted; but for inputs that
-    are no larger than those of a run that was quick, for which another thread would take a part of the time.
+    Python sees Ctrl-C in the main thread alone, and there not before a call into ONNX Runtime returns. So such a call
+    of the main thread is made by another one, while the main thread waits where it can be interrupted; but for inputs
+    that are no larger than those of a run that was quick, as the other thread would take a part of that time.
 
     Args:
         session: Of ONNX Runtime.
