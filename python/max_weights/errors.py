@@ -13,7 +13,9 @@ __all__ = [
     "FileChangedError",
     "FormatError",
     "GraphError",
+    "GraphIndexError",
     "MissingFileError",
+    "NoGraphError",
     "UnsupportedError",
     "WeightAttributeError",
     "WeightNotFoundError",
@@ -86,3 +88,11 @@ class GraphError(WeightsError, ValueError):
     """The name of the operation."""
     place: str | None = None
     """The user's line, as `file:line`."""
+
+
+class GraphIndexError(GraphError, IndexError):
+    """An axis, or a position on an axis, that a shape does not have."""
+
+
+class NoGraphError(GraphError, LookupError):
+    """There is no graph that an operation could go to."""

@@ -19,6 +19,8 @@ BUILT_IN = {
     errors.ClosedError: ValueError,
     errors.ArgumentError: ValueError,
     errors.GraphError: ValueError,
+    errors.GraphIndexError: IndexError,
+    errors.NoGraphError: LookupError,
 }
 
 

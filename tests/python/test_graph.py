@@ -145,8 +145,14 @@ def test_a_value_of_another_graph_is_refused() -> None:
 
 def test_computing_outside_of_a_graph_is_refused() -> None:
     graph = Graph("closed", input_types=[vector(3)])
-    with pytest.raises(ValueError, match="add: there is no parent graph"):
-        _ = graph.inputs[0] + 1.0
+    weight = Weight("w", F32, [3], CPU)
+    for kind in (ValueError, LookupError):
+        with pytest.raises(kind, match="add: there is no parent graph"):
+            _ = graph.inputs[0] + 1.0
+        with pytest.raises(kind, match=r"Graph\.current: there is no parent graph"):
+            _ = Graph.current
+        with pytest.raises(kind, match="there is no parent graph: weight 'w'"):
+            _ = weight + 1.0
 
 
 def test_outputs_come_last_and_once() -> None:

@@ -29,24 +29,64 @@ def given(*types: tuple[str, list[int | str]] | TensorType) -> Graph:
     return Graph("g", input_types=[t if isinstance(t, TensorType) else TensorType(*t, CPU) for t in types])
 
 
-def kinds(dtype: DType) -> tuple[bool, bool, bool]:
-    return dtype.is_signed_integral(), dtype.is_unsigned_integral(), dtype.is_float()
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of one dtype is one of the other, tried with values of it."""
+    if narrow.is_integral():
+        ends = np.iinfo(narrow.to_numpy())
+        values: list[Any] = [int(ends.min), int(ends.max), int(ends.max) - 1]
+        if wide.is_integral():
+            return bool(min(values) >= np.iinfo(wide.to_numpy()).min and max(values) <= np.iinfo(wide.to_numpy()).max)
+    elif wide.is_integral():
+        return False
+    elif narrow.size_in_bits <= 16:
+        bits = np.arange(2**narrow.size_in_bits, dtype="uint16" if narrow.size_in_bits == 16 else "uint8")
+        with np.errstate(invalid="ignore"):
+            values = [float(value) for value in bits.view(narrow.to_numpy()) if np.isfinite(float(value))]
+    else:
+        info = np.finfo(narrow.to_numpy())
+        values = [float(info.max), float(info.tiny), float(1 + info.eps)]
+    with np.errstate(over="ignore"):
+        kept = [float(np.array(value, np.float64).astype(wide.to_numpy())) for value in values]
+    return all(
+        np.isfinite(after) and int(after) == before if isinstance(before, int) else after == before
+        for before, after in zip(values, kept, strict=True)
+    )
 
 
 @pytest.mark.parametrize("left", NUMBERS, ids=str)
-def test_a_wider_dtype_of_the_same_kind_wins_as_in_numpy(left: DType) -> None:
+def test_the_dtype_that_holds_the_other_wins(left: DType) -> None:
     for right in NUMBERS:
+        small = [dtype for dtype in (left, right) if dtype.is_float() and dtype.size_in_bits < 16]
+        wider = [wide for wide, narrow in ((left, right), (right, left)) if wide not in small and holds(wide, narrow)]
         with given((left.name, [2]), (right.name, [2])) as graph:
             x, y = graph.inputs
-            narrow = min(left.size_in_bits, right.size_in_bits) < 16 and left.is_float()
-            halves = {left, right} == {DType.float16, DType.bfloat16}
             if left is right:
                 assert (x * y).dtype is left
-            elif kinds(left) != kinds(right) or narrow or halves:
-                with pytest.raises(ValueError, match=f"mul: {left!r} and {right!r} are different dtypes"):
-                    _ = x * y
+            elif wider:
+                assert (x * y).dtype is (y - x).dtype is ops.where(x == y, x, y).dtype is wider[0]
+                assert (x < y).dtype is DType.bool
             else:
-                assert (x * y).dtype.to_numpy() == np.promote_types(left.to_numpy(), right.to_numpy())
+                with pytest.raises(ValueError, match=f"mul: {left!r} and {right!r} are different dtypes, and neither"):
+                    _ = x * y
+            for join in (ops.concat, ops.stack) if left is not right else ():
+                with pytest.raises(ValueError, match=f"{left!r} and {right!r} are different dtypes; convert one"):
+                    join([x, y])
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in NUMBERS if dtype is not DType.float8_e8m0fnu], ids=str)
+def test_bool_becomes_a_number_beside_numbers(dtype: DType) -> None:
+    with given((dtype.name, [2]), ("bool", [2])) as graph:
+        x, flag = graph.inputs
+        assert (x * flag).dtype is (flag + x).dtype is dtype
+        assert (x < flag).dtype is DType.bool
+
+
+def test_quotients_of_any_two_integers_are_float64() -> None:
+    integers = [dtype for dtype in NUMBERS if dtype.is_integral()]
+    for left in integers:
+        for right in integers:
+            with given((left.name, [2]), (right.name, [2])) as graph:
+                assert (graph.inputs[0] / graph.inputs[1]).dtype is DType.float64
 
 
 def test_promotion_is_a_cast_in_the_graph() -> None:
@@ -132,7 +172,7 @@ def test_functions_of_floats_keep_the_type_and_refuse_the_rest(name: str) -> Non
 def test_numbers_are_not_truth_values() -> None:
     with given(("bool", [2]), ("int32", [2]), ("uint8", [2])) as graph:
         flag, number, unsigned = graph.inputs
-        for compute in (lambda: flag + flag, lambda: -flag, lambda: ops.sum(flag), lambda: flag < flag):
+        for compute in (lambda: flag - flag, lambda: -flag, lambda: ops.sum(flag), lambda: flag / flag):
             with pytest.raises(ValueError, match="needs numbers"):
                 compute()
         for compute in (lambda: number & number, lambda: ~number, lambda: ops.where(number, number, number)):
@@ -146,11 +186,26 @@ def test_numbers_are_not_truth_values() -> None:
         assert ops.where(flag, 0, number).type == number.type
 
 
-def test_quotients_and_means_of_integers_are_float64_as_in_numpy() -> None:
+def test_sums_and_products_of_bool_are_logical_as_in_numpy() -> None:
+    with given(("bool", ["n", 2]), ("bool", [2])) as graph:
+        x, y = graph.inputs
+        for result, op in (
+            (x + y, "logical_or"),
+            (x * y, "logical_and"),
+            (ops.max(x, y), "logical_or"),
+            (ops.min(x, y), "logical_and"),
+            (x + True, "logical_or"),
+        ):
+            assert (result.dtype, result.shape, result.node.op) == (DType.bool, ["n", 2], op)
+        assert (x < y).dtype is ops.max(x).dtype is ops.min(x, axis=0).dtype is DType.bool
+        assert ops.argmax(x).type == ops.argmin(x).type == TensorType("int64", ["n", 1], CPU)
+
+
+def test_quotients_of_integers_are_float64_and_their_means_are_integers() -> None:
     with given(("int32", [2]), ("int32", [2]), ("float16", [2])) as graph:
         x, y, half = graph.inputs
-        assert (x / y).dtype is (x / 2).dtype is ops.mean(x).dtype is DType.float64
-        assert (x // y).dtype is (x % 3).dtype is (x**2).dtype is DType.int32
+        assert (x / y).dtype is (x / 2).dtype is DType.float64
+        assert ops.mean(x).dtype is (x // y).dtype is (x % 3).dtype is (x**2).dtype is DType.int32
         assert ops.mean(half).dtype is (half / 2).dtype is DType.float16
         assert ops.argmax(half).dtype is ops.argmin(x).dtype is DType.int64
 
@@ -159,7 +214,8 @@ def test_max_of_one_tensor_reduces_and_of_two_compares() -> None:
     with given(("float32", ["n", 3]), ("float32", [3])) as graph:
         x, y = graph.inputs
         assert ops.max(x).shape == ["n", 1]
-        assert ops.min(x, axis=0).shape == [1, 3]
+        assert ops.min(x, axis=0).shape == ops.reduction.min(x, 0).shape == [1, 3]
+        assert ops.elementwise.max(x, y).shape == ops.elementwise.min(x, 0.0).shape == ["n", 3]
         assert ops.max(x, y).shape == ops.min(x, 0.0).shape == ["n", 3]
         with pytest.raises(ValueError, match="max: either two tensors or one and an axis"):
             ops.max(x, y, axis=0)

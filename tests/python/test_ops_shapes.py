@@ -165,7 +165,7 @@ def test_indexing(data: st.DataObject, shape: Any, symbols: set[int]) -> None:
     try:
         result = build([shape], symbols, lambda x: x[index])
     except ValueError:
-        assert symbols & set(shape)
+        assert symbols & set(shape) or 0 in np.zeros(shape)[index].shape  # it ends before it begins
         return
     needs = result.node.attributes["at_least"]
     assert symbols & set(shape) or not needs
@@ -183,7 +183,7 @@ def test_slices_of_a_symbol_are_right_where_their_needs_hold(
         except ValueError:
             assert start is not None
             assert stop is not None
-            assert start < 0 <= stop
+            assert start < 0 <= stop or stop < start
             return
     values = {"n": size}
     holds = all(eval(f"({large}) >= ({small})", {}, values) for large, small in result.node.attributes["at_least"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from max_weights.dtype import DType
+from max_weights.errors import GraphError
 from max_weights.graph import BufferType, DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, Type, Value, ops
 
 CPU = DeviceRef.CPU()
@@ -236,6 +237,10 @@ class TestIndexing:
                 (x[: Dim("m")], ["m", 6, 4]),
                 (x[:, "k":], ["n", 6 - Dim("k"), 4]),
                 (x[(slice(7, 2, -1), "m"), ...], ["m", 6, 4]),
+                (x[:, 6:], ["n", 0, 4]),
+                (x[:, -6:-6], ["n", 0, 4]),
+                (x[:, 4:-7:-1], ["n", 5, 4]),
+                (ops.slice_tensor(x, [slice(0, 2), 1]), [2, 4]),
             ):
                 assert result.shape == shape
 
@@ -260,10 +265,75 @@ class TestIndexing:
                 with pytest.raises(ValueError, match="index in two steps"):
                     _ = x[index]
 
+    def test_a_tensor_without_an_axis_is_an_index_like_an_int(self) -> None:
+        with Graph("g", input_types=[tensor("n", 6, 4), tensor(dtype="int32"), tensor()]) as graph:
+            x, at, fraction = graph.inputs
+            for result, shape in (
+                (x[at], [6, 4]),
+                (x[at, 0], [4]),
+                (x[0, at, 1:3], [2]),
+                (x[at, ..., at], [6]),
+                (x[None, at, :, at], [1, 6]),
+                (x[at, at, at], []),
+                (x[at, (slice(0, at), "m")], ["m", 4]),
+            ):
+                assert result.shape == shape
+            gathers = [node for node in graph.nodes if node.op == "gather"]
+            assert [node.attributes["axis"] for node in gathers[-2:]] == [0, 0]
+            with pytest.raises(ValueError, match="a tensor of indices holds integers"):
+                _ = x[fraction]
+
+    def test_tensors_bound_slices_whose_size_is_stated(self) -> None:
+        types = [tensor("n", 6), tensor(dtype="int64"), tensor(1, dtype="int32"), tensor(), tensor(2, dtype="int64")]
+        with Graph("g", input_types=types) as graph:
+            x, start, stop, fraction, several = graph.inputs
+            sliced = x[(slice(start, None), 3), ...]
+            assert sliced.shape == [3, 6]
+            first, last = (value.node for value in sliced.node.inputs[1:])
+            assert (sliced.node.op, dict(sliced.node.attributes)) == ("slice_between", {"axis": 0, "step": 1})
+            assert (first.op, last.attributes["value"]) == ("input", 2**63 - 1)
+            backward = x[0, (slice(None, stop, -2), "m")]
+            assert backward.shape == ["m"]
+            assert backward.node.attributes["step"] == -2
+            assert backward.node.inputs[1].node.attributes["value"] == 2**63 - 1
+            assert [value.type for value in backward.node.inputs[1:]] == [tensor(dtype="int64")] * 2
+            assert x[(slice(Dim("k"), start), "m"), (slice(1, stop), 2)].shape == ["m", 2]
+            with pytest.raises(ValueError, match=r"slice between tensors is not known; state it: `x\[\(slice"):
+                _ = x[start:]
+            for bound in (fraction, several):
+                with pytest.raises(ValueError, match="is one integer on the CPU, found TensorType"):
+                    _ = x[(slice(bound, None), 3), ...]
+
+    @pytest.mark.parametrize("bounds", [(0, 7), (7, None), (-7, None), (None, -7), (None, 1024), (7, 0, -1)])
+    def test_a_slice_out_of_range_is_an_index_error_as_in_max(self, bounds: Any) -> None:
+        with Graph("g", input_types=[tensor("n", 6)]) as graph:
+            x = graph.inputs[0]
+            with pytest.raises(IndexError, match=r"is out of range for the size 6 in the shape \[n, 6\]") as caught:
+                _ = x[:, slice(*bounds)]
+            assert isinstance(caught.value, GraphError)
+            assert x[:, (slice(*bounds), "m")].shape == ["n", "m"], "a stated size takes it as Python does"
+
+    @pytest.mark.parametrize("axis", [0, 1])
+    @pytest.mark.parametrize("bounds", [(2, 1), (-1, -2), (3, 0)])
+    def test_a_slice_that_ends_before_it_begins_is_refused_as_in_max(self, bounds: Any, axis: int) -> None:
+        with Graph("g", input_types=[tensor("n", 4)]) as graph:
+            x = graph.inputs[0]
+            with pytest.raises(ValueError, match="the slice ends before it begins") as caught:
+                _ = x[(slice(None),) * axis + (slice(*bounds),)]
+            assert isinstance(caught.value, GraphError)
+            with pytest.raises(ValueError, match="the slice ends before it begins"):
+                _ = x[:, slice(*bounds[::-1], -1)]
+
     @pytest.mark.parametrize("index", [(0, 6), (0, -7), (0, 0, 0, 0), (..., ...), (slice(None),) * 4])
     def test_an_index_out_of_range_is_an_index_error(self, index: Any) -> None:
         with Graph("g", input_types=[tensor("n", 6, 4)]) as graph, pytest.raises(IndexError, match=__file__):
             _ = graph.inputs[0][index]
+
+    def test_a_list_of_ints_is_not_guessed_at(self) -> None:
+        with Graph("g", input_types=[tensor("n", 6)]) as graph:
+            with pytest.raises(TypeError, match="one element, as in MAX, or several rows, as in NumPy"):
+                _ = graph.inputs[0][[0, 1]]
+            assert ops.slice_tensor(graph.inputs[0], [0, 1]).shape == []
 
     @pytest.mark.parametrize("index", [1.5, True, [0, 1], slice(0.5, None), (slice(None), (1, 2, 3)), "x"])
     def test_what_is_no_index_is_a_type_error(self, index: Any) -> None:

@@ -25,11 +25,11 @@ def user_place() -> str:
     return "<unknown>:0"
 
 
-def problem(op: str, cause: str) -> GraphError:
+def problem(op: str, cause: str, kind: type[GraphError] = GraphError) -> GraphError:
     """The error of an operation that cannot be recorded: its message begins with the operation and ends with the user's
     line.
     """
     place = user_place()
-    error = GraphError(f"{op}: {cause} (at {printable(place)})")
+    error = kind(f"{op}: {cause} (at {printable(place)})")
     error.op, error.place = op, place
     return error

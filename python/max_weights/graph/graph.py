@@ -52,7 +52,7 @@ class Graph:
     """
 
     current = _Current()
-    """The innermost graph of this thread or task. ValueError if there is none."""
+    """The innermost graph of this thread or task. LookupError, which is a ValueError too, if there is none."""
 
     name: str
     """The name."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import SupportsIndex
 
 from max_weights.dim import Dim, DimLike, StaticDim, factors_of, to_dim
+from max_weights.errors import GraphIndexError
 from max_weights.graph.call_site import problem
 from max_weights.shape import Shape, listed
 
@@ -23,11 +24,14 @@ def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> in
         axis: The axis; negative ones count from the back.
         rank: How many axes there are to choose from; one more than the shape has where an axis is made.
         shape: The shape, for the message.
+
+    Raises:
+        GraphIndexError: an IndexError and a ValueError; there is no such axis.
     """
     number = operator.index(axis)
     if not -rank <= number < rank:
         choices = f"{-rank} to {rank - 1}" if rank else "none"
-        raise problem(op, f"the shape {listed(shape)} has no axis {number} (axes: {choices})")
+        raise problem(op, f"the shape {listed(shape)} has no axis {number} (axes: {choices})", GraphIndexError)
     return number % rank
 
 

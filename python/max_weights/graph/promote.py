@@ -1,7 +1,7 @@
 """Which dtype a result has. docs/graph.md states the rules for people.
 
-Only widening that loses nothing happens by itself: two signed integers, two unsigned ones, or two floats of 16 bits and
-more. A scalar has no dtype of its own and takes the tensor's.
+Two tensors meet in the dtype of one of them, and only in one that holds every value of the other: no third dtype is
+made, and nothing is lost. A scalar has no dtype of its own and takes the tensor's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ import math
 from max_weights.dtype import DType, finfo
 from max_weights.graph.call_site import problem
 
-# A float holds every value of those named beside it.
-_WIDER_FLOATS = {
-    DType.float16: (),
-    DType.bfloat16: (),
-    DType.float32: (DType.float16, DType.bfloat16),
-    DType.float64: (DType.float16, DType.bfloat16, DType.float32),
-}
+# Floats that other dtypes widen to, with the bits of their significands: integers of that many bits are exact in them.
+_SIGNIFICAND = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}
 
 
 def promote(op: str, left: DType, right: DType) -> DType:
@@ -31,15 +26,48 @@ def promote(op: str, left: DType, right: DType) -> DType:
     for wide, narrow in ((left, right), (right, left)):
         if _holds(wide, narrow):
             return wide
-    raise problem(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
+    raise problem(
+        op,
+        f"{left!r} and {right!r} are different dtypes, and neither holds every value of the other; convert one with "
+        "`.cast(...)`",
+    )
+
+
+def alike(op: str, left: DType, right: DType) -> DType:
+    """The dtype of both, where nothing is converted.
+
+    Raises:
+        GraphError: they differ; names both.
+    """
+    if left is not right:
+        raise problem(op, f"{left!r} and {right!r} are different dtypes; convert one with `.cast(...)`")
+    return left
+
+
+def quotient(op: str, left: DType, right: DType) -> DType:
+    """The dtype in which two tensors are divided: integers of any kinds in float64.
+
+    Raises:
+        GraphError: neither dtype holds the other; names both.
+    """
+    return DType.float64 if left.is_integral() and right.is_integral() else promote(op, left, right)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    if wide.is_signed_integral() and narrow.is_signed_integral():
-        return wide.size_in_bits > narrow.size_in_bits
-    if wide.is_unsigned_integral() and narrow.is_unsigned_integral():
-        return wide.size_in_bits > narrow.size_in_bits
-    return narrow in _WIDER_FLOATS.get(wide, ())
+    """Whether every value of one dtype is one of the other."""
+    if narrow is DType.bool:
+        return wide.is_integral() or (wide.is_float() and wide is not DType.float8_e8m0fnu)  # which has no zero
+    if narrow.is_integral():
+        bits = narrow.size_in_bits - narrow.is_signed_integral()
+        if wide.is_integral():
+            signed = wide.is_signed_integral()
+            return bits <= wide.size_in_bits - signed and (signed or narrow.is_unsigned_integral())
+        return bits <= _SIGNIFICAND.get(wide, 0)
+    if wide not in _SIGNIFICAND or not narrow.is_float():
+        return False
+    if narrow in _SIGNIFICAND:
+        return narrow.size_in_bits < wide.size_in_bits
+    return narrow is not DType.float8_e8m0fnu or wide is not DType.float16  # whose exponents end far earlier
 
 
 def fit_scalar(op: str, value: bool | int | float, dtype: DType) -> bool | int | float:

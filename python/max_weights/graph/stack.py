@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from max_weights.errors import NoGraphError
 from max_weights.graph.call_site import problem
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ def current(op: str) -> Graph:
     """The innermost graph of this context.
 
     Raises:
-        GraphError: a ValueError that says what `op` needs.
+        NoGraphError: a ValueError and a LookupError; it says what `op` needs.
     """
     graphs = _GRAPHS.get()
     if not graphs:
-        raise problem(op, "there is no parent graph; use it inside `with Graph(...)`")
+        raise problem(op, "there is no parent graph; use it inside `with Graph(...)`", NoGraphError)
     return graphs[-1]
 
 

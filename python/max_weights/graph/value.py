@@ -226,6 +226,11 @@ class TensorValue(Value, Operators):
     def __getitem__(self, index: Any) -> TensorValue:
         from max_weights.graph.ops.indexing import slice_tensor
 
+        if isinstance(index, list):
+            raise TypeError(
+                f"slice_tensor: the list {index!r} could mean one element, as in MAX, or several rows, as in NumPy; "
+                "write a tuple, `x[0, 1]`, or an array, `x[np.array([0, 1])]`"
+            )
         return slice_tensor(self, index)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from max_weights._core import shown
 from max_weights.devices import DeviceRef
 from max_weights.dim import DimLike
 from max_weights.dtype import DType, DTypeLike
-from max_weights.errors import GraphError
+from max_weights.errors import NoGraphError
 from max_weights.graph.call_site import user_place
 from max_weights.graph.stack import current_or_none
 from max_weights.graph.type import TensorType
@@ -274,7 +274,7 @@ class Weight(TensorValue):
         graph = current_or_none()
         if graph is None:
             place = user_place()
-            error = GraphError(
+            error = NoGraphError(
                 f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it "
                 f"inside `with Graph(...)`, or load the data and compute with that (at {place})"
             )

@@ -1,5 +1,6 @@
 """The operations of a graph: each takes values, records itself in the current graph, and gives its results."""
 
+from max_weights.graph.ops import elementwise, reduction
 from max_weights.graph.ops.comparison import (
     equal,
     greater,
@@ -47,6 +48,10 @@ from max_weights.graph.ops.elementwise import (
     sub,
     tanh,
 )
+from max_weights.graph.ops.extremes import (
+    max,
+    min,
+)
 from max_weights.graph.ops.indexing import (
     gather,
     slice_tensor,
@@ -66,12 +71,11 @@ from max_weights.graph.ops.normalization import (
     rms_norm,
     softmax,
 )
-from max_weights.graph.ops.reductions import (
+from max_weights.graph.ops.reduction import (
     argmax,
     argmin,
-    max,
     mean,
-    min,
+    prod,
     sum,
 )
 from max_weights.graph.ops.shaping import (
@@ -98,6 +102,7 @@ __all__ = [
     "constant",
     "cos",
     "div",
+    "elementwise",
     "equal",
     "erf",
     "exp",
@@ -129,8 +134,10 @@ __all__ = [
     "permute",
     "pow",
     "print",
+    "prod",
     "range",
     "rebind",
+    "reduction",
     "relu",
     "reshape",
     "rms_norm",

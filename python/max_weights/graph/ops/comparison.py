@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.ops.operands import like, operand, operands, record, require_number, require_one_device
+from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_one_device
 from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) ->
 
 def _compare(op: str, lhs: TensorValueLike, rhs: TensorValueLike, ordered: bool = False) -> TensorValue:
     left, right = operands(op, lhs, rhs)
-    if ordered:
-        require_number(op, left)
+    if ordered and left.dtype is DType.bool:  # false is less than true
+        left, right = converted(left, DType.int32), converted(right, DType.int32)
     shape = infer.broadcast(op, left.shape, right.shape)
     return record(op, [left, right], like(left, shape, DType.bool))
 

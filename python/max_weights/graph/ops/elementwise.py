@@ -8,23 +8,26 @@ import max_weights.graph.infer as infer
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
+from max_weights.graph.promote import quotient
 from max_weights.graph.value import TensorValue
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 
-def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """An operation of two tensors of numbers with a result of their dtype."""
+def arithmetic(op: str, lhs: TensorValueLike, rhs: TensorValueLike, logical: str | None = None) -> TensorValue:
+    """An operation of two tensors of numbers with a result of their dtype; `logical` is what it is of two of bool."""
     left, right = operands(op, lhs, rhs)
     shape = infer.broadcast(op, left.shape, right.shape)
+    if left.dtype is DType.bool and logical is not None:
+        return record(logical, [left, right], like(left, shape))
     require_number(op, left)
     return record(op, [left, right], like(left, shape))
 
 
 def add(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs + rhs`."""
-    return arithmetic("add", lhs, rhs)
+    """`lhs + rhs`; of two tensors of bool `lhs | rhs`, as in NumPy."""
+    return arithmetic("add", lhs, rhs, "logical_or")
 
 
 def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
@@ -33,13 +36,23 @@ def sub(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 
 def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs * rhs`."""
-    return arithmetic("mul", lhs, rhs)
+    """`lhs * rhs`; of two tensors of bool `lhs & rhs`, as in NumPy."""
+    return arithmetic("mul", lhs, rhs, "logical_and")
+
+
+def max(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """The larger of each pair of elements. See also `ops.max`."""
+    return arithmetic("maximum", lhs, rhs, "logical_or")
+
+
+def min(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """The smaller of each pair of elements. See also `ops.min`."""
+    return arithmetic("minimum", lhs, rhs, "logical_and")
 
 
 def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
-    """`lhs / rhs`; the quotient of integers is float64, as in NumPy."""
-    left, right = operands("div", lhs, rhs)
+    """`lhs / rhs`; the quotient of integers, of any two kinds, is float64, as in NumPy."""
+    left, right = operands("div", lhs, rhs, common=quotient)
     shape = infer.broadcast("div", left.shape, right.shape)
     require_number("div", left)
     if left.dtype.is_integral():

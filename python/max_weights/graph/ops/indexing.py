@@ -1,19 +1,22 @@
 """Parts of a tensor, by position.
 
-A slice of a symbolic dimension is taken to lie inside it: `x[1:]` of `[n]` has `n - 1` elements, `x[:3]` has 3. What
-that needs (`n >= 1`, `n >= 3`) is kept with the operation, to be checked when the graph is run.
+A slice lies inside its dimension; one that does not is refused, as in MAX. Of a symbolic dimension that is taken for
+granted: `x[1:]` of `[n]` has `n - 1` elements, `x[:3]` has 3. What that needs (`n >= 1`, `n >= 3`) is kept with the
+operation, to be checked when the graph is run.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import max_weights.graph.infer as infer
 from max_weights.dim import Dim, StaticDim, to_dim
-from max_weights.graph.call_site import problem, user_place
+from max_weights.dtype import DType
+from max_weights.errors import GraphError, GraphIndexError
+from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_array
-from max_weights.graph.ops.operands import like, operand, record, require_one_device
+from max_weights.graph.ops.operands import CPU, converted, like, operand, record, require_one_device, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, listed
 
@@ -28,26 +31,30 @@ _Entry: TypeAlias = int | _Slice | None
 # What is assumed: the first of each pair is at least the second.
 _Needs: TypeAlias = list[tuple[Dim, Dim]]
 
+_LAST = 2**63 - 1  # where a slice that is open at an end begins or ends, for those who count its bounds in int64
+_STATE_IT = "state it: `x[(slice(...), size), ...]`"
+
 
 def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
-    """`x[indices]`, by NumPy's rules for basic indexing, and one tensor of indices.
+    """`x[indices]`, by NumPy's rules for basic indexing, and tensors of indices.
 
     Args:
         x: Any tensor.
-        indices: One entry, or a tuple of them: an int; a slice, whose bounds may be `Dim`; `(slice, size)`, where the
-            size of the result is stated, because it cannot be worked out; `...`; `None` for a new axis of size 1; and
-            at most one tensor or array of integers, beside slices only, whose axes come in the place of the axis.
+        indices: One entry, or several as a tuple or list: an int, or a tensor of integers without an axis; a slice,
+            whose bounds may be `Dim`; `(slice, size)`, where the size of the result is stated, because it cannot be
+            worked out, and then the bounds may be tensors, of one integer on the CPU; `...`; `None` for a new axis of
+            size 1; and at most one tensor or array of integers with axes, beside slices only, whose axes come in the
+            place of the axis.
 
     Raises:
-        IndexError: an int out of range, or more entries than axes.
-        GraphError: a ValueError; the size of a slice cannot be known.
+        GraphIndexError: an IndexError and a ValueError; a position outside of a known size, or more entries than axes.
+        GraphError: a ValueError; the size of a slice cannot be known, or the slice ends before it begins.
     """
     value = operand(_OP, x)
     shape = value.shape
     entries = _expanded(indices, shape)
-    tensors = [entry for entry in entries if isinstance(entry, TensorValue) or is_array(entry)]
-    if tensors:
-        return _by_tensor(value, entries, tensors)
+    if any(_is_tensor(entry) or _has_tensor_bounds(entry) for entry in entries):
+        return _by_tensors(value, entries)
     index: list[_Entry] = []
     sizes: list[Dim] = []
     needs: _Needs = []
@@ -65,8 +72,9 @@ def slice_tensor(x: TensorValueLike, indices: Any) -> TensorValue:
             needs += more
         else:
             number = _int(entry)
-            _require_inside(number, dim, axis, shape)
-            if not isinstance(dim, StaticDim):
+            if isinstance(dim, StaticDim):
+                _require_inside(number, dim.dim, axis, shape)
+            else:
                 needs.append((dim, to_dim(number + 1 if number >= 0 else -number)))
             index.append(number)
         axis += 1
@@ -94,48 +102,95 @@ def gather(input: TensorValueLike, indices: TensorValueLike, axis: int) -> Tenso
 
 def _expanded(indices: Any, shape: Shape) -> list[Any]:
     """The entries, one per axis and new axis, with `...` written out."""
-    entries = list(indices) if isinstance(indices, tuple) else [indices]
+    entries = list(indices) if isinstance(indices, tuple | list) else [indices]
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
-        _out_of_range("an index has one `...` at most")
+        raise problem(_OP, "an index has one `...` at most", GraphIndexError)
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if used > len(shape):
-        _out_of_range(f"{used} indices for the {len(shape)} axes of the shape {listed(shape)}")
+        raise problem(_OP, f"{used} indices for the {len(shape)} axes of the shape {listed(shape)}", GraphIndexError)
     rest = [slice(None)] * (len(shape) - used)
     where = ellipses[0] if ellipses else len(entries)
     return entries[:where] + rest + entries[where + 1 :]
 
 
-def _by_tensor(value: TensorValue, entries: list[Any], tensors: list[Any]) -> TensorValue:
-    if len(tensors) > 1 or not all(
-        entry is None or isinstance(entry, slice | tuple) or entry is tensors[0] for entry in entries
-    ):
+def _is_tensor(entry: Any) -> bool:
+    return isinstance(entry, TensorValue) or is_array(entry)
+
+
+def _has_tensor_bounds(entry: Any) -> bool:
+    whole = entry[0] if isinstance(entry, tuple) and entry else entry
+    return isinstance(whole, slice) and any(isinstance(bound, TensorValue) for bound in (whole.start, whole.stop))
+
+
+def _by_tensors(value: TensorValue, entries: list[Any]) -> TensorValue:
+    """What needs no tensor first, in one operation, then one operation for each entry with a tensor, from the back."""
+    positions = {place: operand(_OP, entry) for place, entry in enumerate(entries) if _is_tensor(entry)}
+    for index in positions.values():
+        if not index.dtype.is_integral():
+            raise problem(_OP, f"a tensor of indices holds integers, found {index.type}; ops.where chooses by bool")
+    rows = any(index.rank for index in positions.values())
+    one_by_one = [entry is not None and not isinstance(entry, slice | tuple) for entry in entries]
+    if rows and sum(one_by_one) > 1:
         raise problem(_OP, "one tensor of indices at a time, and only slices beside it; index in two steps")
-    place = next(i for i, entry in enumerate(entries) if entry is tensors[0])
-    positions = operand(_OP, tensors[0])
-    if not positions.dtype.is_integral():
-        raise problem(_OP, f"a tensor of indices holds integers, found {positions.type}; ops.where chooses by bool")
-    others = (*entries[:place], slice(None), *entries[place + 1 :])
+    moved = positions.keys() | {place for place, entry in enumerate(entries) if _has_tensor_bounds(entry)}
+    others = tuple(slice(None) if place in moved else entry for place, entry in enumerate(entries))
     if any(entry != slice(None) for entry in others):
         value = slice_tensor(value, others)
-    return gather(value, positions, place)
+    for place in sorted(moved, reverse=True):
+        axis = place - sum(taken and before not in moved for before, taken in enumerate(one_by_one[:place]))
+        value = gather(value, positions[place], axis) if place in positions else _between(value, entries[place], axis)
+    return value
+
+
+def _between(value: TensorValue, entry: Any, axis: int) -> TensorValue:
+    """A slice of one axis, whose bounds are computed in the graph."""
+    if not isinstance(entry, tuple):
+        raise problem(_OP, f"the size of a slice between tensors is not known; {_STATE_IT}")
+    whole, size = _stated(entry)
+    step = _step(whole)
+    shape = value.shape
+    shape[axis] = size
+    ends = (0, _LAST) if step > 0 else (_LAST, -_LAST - 1)
+    bounds = [
+        _position(end if bound is None else bound) for bound, end in zip((whole.start, whole.stop), ends, strict=True)
+    ]
+    return record("slice_between", [value, *bounds], like(value, shape), axis=axis, step=step)
+
+
+def _position(bound: Any) -> TensorValue:
+    """A bound of a slice as a scalar of int64."""
+    if not isinstance(bound, TensorValue):
+        return scalar(_OP, _bound(bound), DType.int64, CPU)
+    value = operand(_OP, bound)
+    if value.shape not in ([], [1]) or not value.dtype.is_integral() or not value.device.is_cpu():
+        raise problem(_OP, f"a tensor that bounds a slice is one integer on the CPU, found {value.type}")
+    if value.rank:
+        value = record("reshape", [value], like(value, []))
+    return converted(value, DType.int64)
+
+
+def _stated(entry: tuple[Any, ...]) -> tuple[slice, Dim]:
+    """A slice with the size that is stated for it."""
+    if len(entry) != 2 or not isinstance(entry[0], slice):
+        raise TypeError(f"{_OP}: an entry in parentheses is (slice, size), not {entry!r}")
+    return entry[0], to_dim(entry[1])
+
+
+def _step(whole: slice) -> int:
+    step = 1 if whole.step is None else _int(whole.step)
+    if step == 0:
+        raise problem(_OP, "the step of a slice is not 0")
+    return step
 
 
 def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Slice, Dim, _Needs]:
     """The bounds, the size of the result, and what is assumed of dimensions that are not known."""
-    stated: Dim | None = None
-    if isinstance(entry, tuple):
-        if len(entry) != 2 or not isinstance(entry[0], slice):
-            raise TypeError(f"{_OP}: an entry in parentheses is (slice, size), not {entry!r}")
-        whole: slice = entry[0]
-        stated = to_dim(entry[1])
-    else:
-        whole = entry
-    start, stop = _bound(whole.start), _bound(whole.stop)
-    step = 1 if whole.step is None else _int(whole.step)
-    if step == 0:
-        raise problem(_OP, "the step of a slice is not 0")
+    whole, stated = _stated(entry) if isinstance(entry, tuple) else (entry, None)
+    start, stop, step = _bound(whole.start), _bound(whole.stop), _step(whole)
     bounds = (start, stop, step)
+    if isinstance(dim, StaticDim) and stated is None:
+        _require_ordered(start, stop, step, dim.dim, shape)
     if isinstance(dim, StaticDim) and not isinstance(start, Dim) and not isinstance(stop, Dim):
         size = to_dim(len(range(*slice(start, stop, step).indices(dim.dim))))
         if stated is not None and isinstance(stated, StaticDim) and stated != size:
@@ -146,9 +201,7 @@ def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Sl
     if step < 0:
         if start is None and stop is None:
             return bounds, (dim + (-step - 1)) // -step, []
-        raise problem(
-            _OP, f"the size of a backward slice of {dim} is not known; state it: `x[(slice(...), size), ...]`"
-        )
+        raise problem(_OP, f"the size of a backward slice of {dim} is not known; {_STATE_IT}")
     size, needs = _distance(start, stop, dim, shape)
     return bounds, (size + (step - 1)) // step if step > 1 else size, needs
 
@@ -173,7 +226,7 @@ def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: 
         raise problem(
             _OP,
             f"the size of {dim} in the shape {listed(shape)}, sliced from {start} to {stop}, is not known, as only "
-            f"{start} counts from the back; state it: `x[(slice(...), size), ...]`",
+            f"{start} counts from the back; {_STATE_IT}",
         )
     begin, end = to_dim(first), to_dim(stop)
     pairs = [(dim, end), (end, begin)]
@@ -188,10 +241,32 @@ def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: 
 
 
 def _difference(left: Dim, right: Dim) -> Dim:
-    """`left - right`, but 0 where that is negative for certain."""
-    if isinstance(left, StaticDim) and isinstance(right, StaticDim):
-        return to_dim(max(left.dim - right.dim, 0))
+    """`left - right`, which is not negative."""
+    if isinstance(left, StaticDim) and isinstance(right, StaticDim) and left < right:
+        raise _empty()
     return left - right
+
+
+def _require_ordered(start: int | Dim | None, stop: int | Dim | None, step: int, size: int, shape: Shape) -> None:
+    """Refuse bounds outside of a known size, and a slice that ends before it begins."""
+    known = [bound for bound in (start, stop) if isinstance(bound, int)]
+    for bound in known:
+        # Backward, a slice begins at the last element and ends before the first.
+        low, high = (-size, size) if step > 0 else (-size - 1, max(size - 1, 0))
+        if not low <= bound <= high:
+            raise problem(
+                _OP,
+                f"the bound {bound} of a slice is out of range for the size {size} in the shape {listed(shape)}: "
+                f"{low} to {high}",
+                GraphIndexError,
+            )
+    first, last = (bound + size if bound < 0 else bound for bound in known) if len(known) == 2 else (0, 0)
+    if (last - first) * step < 0:
+        raise _empty()
+
+
+def _empty() -> GraphError:
+    return problem(_OP, "the slice ends before it begins; write `x[n:n]` for one without elements")
 
 
 def _bound(bound: Any) -> int | Dim | None:
@@ -211,10 +286,8 @@ def _int(entry: Any) -> int:
     return operator.index(entry)
 
 
-def _require_inside(number: int, dim: Dim, axis: int, shape: Shape) -> None:
-    if isinstance(dim, StaticDim) and not -dim.dim <= number < dim.dim:
-        _out_of_range(f"the index {number} is out of range on axis {axis} of the shape {listed(shape)}")
-
-
-def _out_of_range(cause: str) -> NoReturn:
-    raise IndexError(f"{_OP}: {cause} (at {user_place()})")
+def _require_inside(number: int, size: int, axis: int, shape: Shape) -> None:
+    if not -size <= number < size:
+        raise problem(
+            _OP, f"the index {number} is out of range on axis {axis} of the shape {listed(shape)}", GraphIndexError
+        )

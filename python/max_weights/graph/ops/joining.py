@@ -9,6 +9,7 @@ import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, to_dim
 from max_weights.graph.call_site import problem
 from max_weights.graph.ops.operands import like, operand, operands, record
+from max_weights.graph.promote import alike
 from max_weights.graph.stack import current
 from max_weights.graph.value import TensorValue
 from max_weights.shape import listed
@@ -23,7 +24,7 @@ def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorVal
     """Tensors one after the other along an axis.
 
     Args:
-        original_vals: One or more, `[..., n_i, ...]`, equal but for the axis.
+        original_vals: One or more, `[..., n_i, ...]`, equal but for the axis, and of one dtype: nothing is converted.
         axis: Where the result has the sum of the sizes.
 
     In a sharding function of one's own it joins slices of the stand-in that the function is given.
@@ -44,7 +45,7 @@ def concat(original_vals: Iterable[TensorValueLike], axis: int = 0) -> TensorVal
 
 
 def stack(values: Iterable[TensorValueLike], axis: int = 0) -> TensorValue:
-    """Tensors of one shape, along a new axis, which is `axis` in the result."""
+    """Tensors of one shape and dtype, along a new axis, which is `axis` in the result."""
     parts = _several("stack", values)
     shapes = [value.shape for value in parts]
     infer.same("stack", shapes, None)
@@ -83,4 +84,4 @@ def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
     given = list(values)
     if not given:
         raise problem(op, "takes one tensor at least; the list is empty")
-    return operands(op, *given)
+    return operands(op, *given, common=alike)

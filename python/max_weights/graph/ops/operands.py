@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from max_weights.devices import DeviceRef
@@ -113,8 +113,15 @@ def array(op: str, value: Any, dtype: DType | None, device: DeviceRef) -> Tensor
     return record("constant", (), TensorType(target, data.shape, device), value=data)
 
 
-def operands(op: str, *values: TensorValueLike) -> list[TensorValue]:
+def operands(
+    op: str, *values: TensorValueLike, common: Callable[[str, DType, DType], DType] = promote
+) -> list[TensorValue]:
     """Values of one dtype and one device. Numbers and dimensions take both from the tensors, arrays the device.
+
+    Args:
+        op: The operation, for messages.
+        *values: The operands; one tensor at least.
+        common: What gives the dtype of two.
 
     Raises:
         TypeError: something else than a tensor, or no tensor at all.
@@ -134,8 +141,8 @@ def operands(op: str, *values: TensorValueLike) -> list[TensorValue]:
     if not found:
         raise TypeError(f"{op}: none of the operands is a tensor; make one with ops.constant(value, dtype, device)")
     dtype = found[0].dtype
-    for value in found:
-        dtype = promote(op, dtype, value.dtype)
+    for value in found[1:]:
+        dtype = common(op, dtype, value.dtype)
     require_one_device(op, found)
     return [
         scalar(op, given, dtype, found[0].device) if value is None else converted(value, dtype)

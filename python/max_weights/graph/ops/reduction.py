@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.ops.elementwise import arithmetic
 from max_weights.graph.ops.operands import converted, like, operand, record, require_number
 from max_weights.graph.value import TensorValue
 from max_weights.shape import listed
@@ -16,20 +15,19 @@ if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 
-def max(x: TensorValueLike, y: TensorValueLike | None = None, *, axis: int | None = None) -> TensorValue:
-    """The largest element along an axis; of two tensors, the larger of each pair of elements.
+def max(x: TensorValueLike, axis: int = -1) -> TensorValue:
+    """The largest element along an axis, which stays with size 1; of bool, whether any is true.
 
     Args:
         x: `[..., n, ...]`, the n being at `axis`; not empty there.
-        y: A second tensor, broadcast with the first; then there is no axis.
-        axis: The axis, the last one by default. The result has size 1 there.
+        axis: The axis.
     """
-    return _extreme("max", x, y, axis)
+    return _extreme("max", x, axis)
 
 
-def min(x: TensorValueLike, y: TensorValueLike | None = None, *, axis: int | None = None) -> TensorValue:
-    """The smallest element along an axis; of two tensors, the smaller of each pair of elements. See `max`."""
-    return _extreme("min", x, y, axis)
+def min(x: TensorValueLike, axis: int = -1) -> TensorValue:
+    """The smallest element along an axis, which stays with size 1; of bool, whether all are true. See `max`."""
+    return _extreme("min", x, axis)
 
 
 def sum(x: TensorValueLike, axis: int = -1) -> TensorValue:
@@ -37,28 +35,34 @@ def sum(x: TensorValueLike, axis: int = -1) -> TensorValue:
     return _reduce("sum", operand("sum", x), axis)
 
 
+def prod(x: TensorValueLike, axis: int = -1) -> TensorValue:
+    """The product along an axis, which stays with size 1; of the operand's dtype, so that integers may wrap."""
+    return _reduce("prod", operand("prod", x), axis)
+
+
 def mean(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The mean along an axis, which stays with size 1; float64 for integers, as in NumPy."""
-    value = operand("mean", x)
-    return _reduce("mean", converted(value, DType.float64) if value.dtype.is_integral() else value, axis)
+    """The mean along an axis, which stays with size 1; of the operand's dtype, and among integers rounded toward 0."""
+    return _reduce("mean", operand("mean", x), axis)
 
 
 def argmax(x: TensorValueLike, axis: int = -1) -> TensorValue:
     """Where along an axis the largest element is, the first of equal ones, as int64; the axis stays with size 1."""
-    return _reduce("argmax", operand("argmax", x), axis, DType.int64, may_be_empty=False)
+    return _reduce("argmax", _number(operand("argmax", x)), axis, DType.int64, may_be_empty=False)
 
 
 def argmin(x: TensorValueLike, axis: int = -1) -> TensorValue:
     """Where along an axis the smallest element is, the first of equal ones, as int64; the axis stays with size 1."""
-    return _reduce("argmin", operand("argmin", x), axis, DType.int64, may_be_empty=False)
+    return _reduce("argmin", _number(operand("argmin", x)), axis, DType.int64, may_be_empty=False)
 
 
-def _extreme(op: str, x: TensorValueLike, y: TensorValueLike | None, axis: int | None) -> TensorValue:
-    if y is None:
-        return _reduce(op, operand(op, x), -1 if axis is None else axis, may_be_empty=False)
-    if axis is not None:
-        raise problem(op, "either two tensors or one and an axis, not both")
-    return arithmetic(f"{op}imum", x, y)
+def _extreme(op: str, x: TensorValueLike, axis: int) -> TensorValue:
+    value = operand(op, x)
+    return converted(_reduce(op, _number(value), axis, may_be_empty=False), value.dtype)
+
+
+def _number(value: TensorValue) -> TensorValue:
+    """The value itself, or 0 and 1 in the place of false and true."""
+    return converted(value, DType.int32) if value.dtype is DType.bool else value
 
 
 def _reduce(
