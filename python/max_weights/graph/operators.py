@@ -98,6 +98,12 @@ class Operators:
     def __rmod__(self, other: TensorValueLike) -> TensorValue:
         return _record("mod", other, self)
 
+    def __divmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
+        return (self // other, self % other) if is_operand(other) else NotImplemented
+
+    def __rdivmod__(self, other: TensorValueLike) -> tuple[TensorValue, TensorValue]:
+        return (other // self, other % self) if is_operand(other) else NotImplemented
+
     def __pow__(self, other: TensorValueLike) -> TensorValue:
         return _record("pow", self, other)
 
@@ -153,6 +159,9 @@ class Operators:
 
     def __abs__(self) -> TensorValue:
         return cast("TensorValue", _ops().abs(self))
+
+    def __round__(self) -> TensorValue:
+        return cast("TensorValue", _ops().round(self))
 
     def __invert__(self) -> TensorValue:
         return cast("TensorValue", _ops().logical_not(self))

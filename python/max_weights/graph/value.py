@@ -199,6 +199,41 @@ class TensorValue(Value, Operators):
 
         return cast(self, dtype)
 
+    def max(self, axis: int = -1) -> TensorValue:
+        """The largest element along an axis, which stays with size 1."""
+        from max_weights.graph.ops.reduction import max as max_op
+
+        return max_op(self, axis)
+
+    def min(self, axis: int = -1) -> TensorValue:
+        """The smallest element along an axis, which stays with size 1."""
+        from max_weights.graph.ops.reduction import min as min_op
+
+        return min_op(self, axis)
+
+    def argmax(self, axis: int = -1) -> TensorValue:
+        """Where along an axis the largest element is, as int64; the axis stays with size 1."""
+        from max_weights.graph.ops.reduction import argmax
+
+        return argmax(self, axis)
+
+    def mean(self, axis: int = -1) -> TensorValue:
+        """The mean along an axis, which stays with size 1."""
+        from max_weights.graph.ops.reduction import mean
+
+        return mean(self, axis)
+
+    def var(self, axis: int = -1) -> TensorValue:
+        """The mean square distance from the mean along an axis, which stays with size 1."""
+        apart = self - self.mean(axis)
+        return (apart * apart).mean(axis)
+
+    def stdev(self, axis: int = -1) -> TensorValue:
+        """The square root of `var`, of floats."""
+        from max_weights.graph.ops.elementwise import sqrt
+
+        return sqrt(self.var(axis))
+
     def to(self, device: DeviceRef | str) -> TensorValue:
         """The same tensor on another device; see `ops.transfer_to`."""
         from max_weights.graph.ops.effects import transfer_to

@@ -1,6 +1,6 @@
 """The operations of a graph: each takes values, records itself in the current graph, and gives its results."""
 
-from max_weights.graph.ops import elementwise, reduction
+from max_weights.graph.ops import complex, elementwise, reduction
 from max_weights.graph.ops.comparison import (
     equal,
     greater,
@@ -14,9 +14,14 @@ from max_weights.graph.ops.comparison import (
     not_equal,
     where,
 )
+from max_weights.graph.ops.complex import (
+    as_interleaved_complex,
+)
 from max_weights.graph.ops.creation import (
     constant,
+    hann_window,
     range,
+    shape_to_tensor,
 )
 from max_weights.graph.ops.effects import (
     call,
@@ -25,21 +30,30 @@ from max_weights.graph.ops.effects import (
 )
 from max_weights.graph.ops.elementwise import (
     abs,
+    acos,
     add,
+    atanh,
     cast,
+    ceil,
     cos,
     div,
     erf,
     exp,
     floor,
+    floor_div,
     floordiv,
     gelu,
+    is_inf,
+    is_nan,
     log,
+    log1p,
     mod,
     mul,
     neg,
+    negate,
     pow,
     relu,
+    round,
     rsqrt,
     sigmoid,
     silu,
@@ -47,6 +61,7 @@ from max_weights.graph.ops.elementwise import (
     sqrt,
     sub,
     tanh,
+    trunc,
 )
 from max_weights.graph.ops.extremes import (
     max,
@@ -57,11 +72,13 @@ from max_weights.graph.ops.indexing import (
     slice_tensor,
 )
 from max_weights.graph.ops.joining import (
+    chunk,
     concat,
     split,
     stack,
 )
 from max_weights.graph.ops.linear import (
+    band_part,
     matmul,
     outer,
 )
@@ -74,13 +91,38 @@ from max_weights.graph.ops.normalization import (
 from max_weights.graph.ops.reduction import (
     argmax,
     argmin,
+    cumsum,
     mean,
     prod,
     sum,
 )
+from max_weights.graph.ops.repeating import (
+    repeat_interleave,
+)
+from max_weights.graph.ops.scattering import (
+    gather_nd,
+    masked_scatter,
+    nonzero,
+    scatter,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_nd,
+    scatter_nd_add,
+    scatter_nd_max,
+    scatter_nd_min,
+    scatter_nd_mul,
+)
+from max_weights.graph.ops.selecting import (
+    argsort,
+    bottom_k,
+    top_k,
+)
 from max_weights.graph.ops.shaping import (
     broadcast_to,
     flatten,
+    pad,
     permute,
     rebind,
     reshape,
@@ -92,15 +134,25 @@ from max_weights.graph.ops.shaping import (
 
 __all__ = [
     "abs",
+    "acos",
     "add",
     "argmax",
     "argmin",
+    "argsort",
+    "as_interleaved_complex",
+    "atanh",
+    "band_part",
+    "bottom_k",
     "broadcast_to",
     "call",
     "cast",
+    "ceil",
+    "chunk",
+    "complex",
     "concat",
     "constant",
     "cos",
+    "cumsum",
     "div",
     "elementwise",
     "equal",
@@ -108,20 +160,27 @@ __all__ = [
     "exp",
     "flatten",
     "floor",
+    "floor_div",
     "floordiv",
     "gather",
+    "gather_nd",
     "gelu",
     "greater",
     "greater_equal",
+    "hann_window",
+    "is_inf",
+    "is_nan",
     "layer_norm",
     "less",
     "less_equal",
     "log",
+    "log1p",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
     "logsoftmax",
+    "masked_scatter",
     "matmul",
     "max",
     "mean",
@@ -129,8 +188,11 @@ __all__ = [
     "mod",
     "mul",
     "neg",
+    "negate",
+    "nonzero",
     "not_equal",
     "outer",
+    "pad",
     "permute",
     "pow",
     "print",
@@ -139,9 +201,22 @@ __all__ = [
     "rebind",
     "reduction",
     "relu",
+    "repeat_interleave",
     "reshape",
     "rms_norm",
+    "round",
     "rsqrt",
+    "scatter",
+    "scatter_add",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_mul",
+    "shape_to_tensor",
     "sigmoid",
     "silu",
     "sin",
@@ -155,8 +230,10 @@ __all__ = [
     "sum",
     "tanh",
     "tile",
+    "top_k",
     "transfer_to",
     "transpose",
+    "trunc",
     "unsqueeze",
     "where",
 ]

@@ -14,6 +14,7 @@ from max_weights.graph.operators import is_array, is_scalar
 from max_weights.graph.ops.operands import CPU, array, converted, operand, record, scalar
 from max_weights.graph.type import TensorType
 from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, ShapeLike
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
@@ -97,6 +98,35 @@ def range(
                 raise problem("range", f"start, stop and step are scalars on the CPU, found {end.type}")
             ends.append(converted(end, kind))
     return record("range", ends, TensorType(kind, [size], place))
+
+
+def shape_to_tensor(shape: ShapeLike) -> TensorValue:
+    """The sizes of a shape as int64 on the CPU, `[rank]`: known ones as a constant, others when the graph is run."""
+    return operand("shape_to_tensor", Shape(shape))
+
+
+def hann_window(
+    window_length: int, device: DeviceRef | str, periodic: bool = True, dtype: DTypeLike = DType.float32
+) -> TensorValue:
+    """A Hann window, `0.5 - 0.5 * cos(2 * pi * i / n)`, as `[window_length]`.
+
+    Args:
+        window_length: How many numbers; 0 gives none, 1 gives `[1]`.
+        device: Where the window lives.
+        periodic: Whether n is `window_length`, so that windows follow one another, or one less, so that it ends as it
+            begins.
+        dtype: A float dtype.
+    """
+    if isinstance(window_length, bool) or not isinstance(window_length, builtins.int):
+        raise TypeError(f"hann_window: the length is an int, not {window_length!r}")
+    if window_length < 0:
+        raise problem("hann_window", f"the length is not negative, found {window_length}")
+    kind = DType(dtype)
+    if not kind.is_float():
+        raise problem("hann_window", f"a window is of floats, not {kind!r}")
+    period = window_length if periodic else window_length - 1
+    numbers = [0.5 - 0.5 * math.cos(2.0 * math.pi * i / period) for i in builtins.range(window_length if period else 0)]
+    return constant(numbers if window_length != 1 else [1.0], kind, device)
 
 
 def _dtype_of(value: Any) -> DType:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import max_weights.graph.infer as infer
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.call_site import problem
+from max_weights.graph.ops.comparison import where
 from max_weights.graph.ops.operands import converted, like, operand, operands, record, require_float, require_number
 from max_weights.graph.promote import quotient
 from max_weights.graph.value import TensorValue
@@ -65,6 +66,9 @@ def floordiv(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     return arithmetic("floordiv", lhs, rhs)
 
 
+floor_div = floordiv
+
+
 def mod(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     """`lhs % rhs`, with the sign of `rhs`."""
     return arithmetic("mod", lhs, rhs)
@@ -82,6 +86,9 @@ def neg(x: TensorValueLike) -> TensorValue:
     if value.dtype.is_unsigned_integral():
         raise problem("neg", f"{value.dtype!r} has no negative numbers; convert it with `.cast(...)`")
     return record("neg", [value], value.type)
+
+
+negate = neg
 
 
 def abs(x: TensorValueLike) -> TensorValue:
@@ -114,6 +121,16 @@ def log(x: TensorValueLike) -> TensorValue:
     return _float("log", x)
 
 
+def log1p(x: TensorValueLike) -> TensorValue:
+    """`log(1 + x)`, exact for small `x` too, of floats."""
+    value = operand("log1p", x)
+    require_float("log1p", value)
+    # What rounding takes from 1 + x, the quotient gives back: log(u) / (u - 1) hardly changes near u = 1.
+    moved = 1.0 + value
+    taken = moved - 1.0
+    return where(taken == 0.0, value, log(moved) * where(taken == value, 1.0, value / taken))
+
+
 def sin(x: TensorValueLike) -> TensorValue:
     """The sine of radians, of floats."""
     return _float("sin", x)
@@ -122,6 +139,19 @@ def sin(x: TensorValueLike) -> TensorValue:
 def cos(x: TensorValueLike) -> TensorValue:
     """The cosine of radians, of floats."""
     return _float("cos", x)
+
+
+def acos(x: TensorValueLike) -> TensorValue:
+    """The angle in radians, 0 to pi, whose cosine is `x`, of floats; what lies beyond -1 or 1 counts as these."""
+    value = operand("acos", x)
+    require_float("acos", value)
+    inside = max(min(value, 1.0), -1.0)
+    return record("acos", [inside], inside.type)
+
+
+def atanh(x: TensorValueLike) -> TensorValue:
+    """The number whose hyperbolic tangent is `x`, of floats."""
+    return _float("atanh", x)
 
 
 def tanh(x: TensorValueLike) -> TensorValue:
@@ -137,6 +167,33 @@ def erf(x: TensorValueLike) -> TensorValue:
 def floor(x: TensorValueLike) -> TensorValue:
     """The largest whole number that is not larger, of floats."""
     return _float("floor", x)
+
+
+def ceil(x: TensorValueLike) -> TensorValue:
+    """The smallest whole number that is not smaller, of floats."""
+    return _float("ceil", x)
+
+
+def round(x: TensorValueLike) -> TensorValue:
+    """The nearest whole number, the even one of two, of floats."""
+    return _float("round", x)
+
+
+def trunc(x: TensorValueLike) -> TensorValue:
+    """The whole number toward 0, of floats."""
+    value = operand("trunc", x)
+    require_float("trunc", value)
+    return where(value < 0.0, ceil(value), floor(value))
+
+
+def is_nan(x: TensorValueLike) -> TensorValue:
+    """Whether each float is no number, as bool."""
+    return _question("is_nan", x)
+
+
+def is_inf(x: TensorValueLike) -> TensorValue:
+    """Whether each float is infinite, as bool."""
+    return _question("is_inf", x)
 
 
 def sigmoid(x: TensorValueLike) -> TensorValue:
@@ -178,3 +235,9 @@ def _float(op: str, x: TensorValueLike) -> TensorValue:
     value = operand(op, x)
     require_float(op, value)
     return record(op, [value], value.type)
+
+
+def _question(op: str, x: TensorValueLike) -> TensorValue:
+    value = operand(op, x)
+    require_float(op, value)
+    return record(op, [value], like(value, dtype=DType.bool))

@@ -78,6 +78,28 @@ def split(x: TensorValueLike, split_sizes: Iterable[DimLike], axis: int = 0) -> 
     return list(current("split").record("split", [value], types, {"sizes": tuple(sizes), "axis": axis}).outputs)
 
 
+def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
+    """A tensor cut into equal pieces along an axis.
+
+    Args:
+        x: `[..., n, ...]`.
+        chunks: How many; n is a multiple of it.
+        axis: The axis.
+
+    Returns:
+        That many tensors `[..., n // chunks, ...]`.
+    """
+    value = operand("chunk", x)
+    shape = value.shape
+    axis = infer.axis_of("chunk", axis, len(shape), shape)
+    if chunks < 1:
+        raise problem("chunk", f"the number of pieces is positive, not {chunks}")
+    size = shape[axis] // chunks
+    if size * chunks != shape[axis]:
+        raise problem("chunk", f"the shape {listed(shape)} has {shape[axis]} on axis {axis}, no multiple of {chunks}")
+    return split(value, [size] * chunks, axis)
+
+
 def _several(op: str, values: Iterable[TensorValueLike]) -> list[TensorValue]:
     if isinstance(values, TensorValue):
         raise TypeError(f"{op}: takes a list of tensors, not one TensorValue")

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
+from max_weights.dim import StaticDim
+from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
-from max_weights.graph.ops.operands import like, operands, record, require_number
+from max_weights.graph.ops.comparison import logical_and, where
+from max_weights.graph.ops.creation import constant, range
+from max_weights.graph.ops.operands import like, operand, operands, record, require_number
+from max_weights.graph.ops.shaping import unsqueeze
 from max_weights.graph.value import TensorValue
 from max_weights.shape import listed
 
@@ -37,3 +42,37 @@ def outer(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
         raise problem("outer", f"takes two tensors of one axis, found {listed(left.shape)} and {listed(right.shape)}")
     require_number("outer", left)
     return record("outer", [left, right], like(left, left.shape + right.shape))
+
+
+def band_part(
+    x: TensorValueLike, num_lower: int | None = None, num_upper: int | None = None, exclude: bool = False
+) -> TensorValue:
+    """Matrices with zeros outside of a band about the diagonal.
+
+    Args:
+        x: `[..., m, n]`.
+        num_lower: How many diagonals below the main one are kept; none for all.
+        num_upper: How many above it; none for all.
+        exclude: Whether the band itself is set to zero, and the rest kept.
+
+    Returns:
+        `[..., m, n]`.
+    """
+    value = operand("band_part", x)
+    shape = value.shape
+    if len(shape) < 2:
+        raise problem("band_part", f"takes matrices, [..., m, n], found {listed(shape)}")
+    for name, count, size in (("num_lower", num_lower, shape[-2]), ("num_upper", num_upper, shape[-1])):
+        if count is not None and (count < 0 or (isinstance(size, StaticDim) and size <= count)):
+            raise problem(
+                "band_part", f"{name} is {count}; of {size} diagonals in {listed(shape)}, 0 to {size - 1} count"
+            )
+    rows = unsqueeze(range(0, shape[-2], device=value.device), 1)
+    below = rows - range(0, shape[-1], device=value.device)
+    inside = constant(True, device=value.device)
+    if num_lower is not None:
+        inside = logical_and(inside, below <= num_lower)
+    if num_upper is not None:
+        inside = logical_and(inside, below >= -num_upper)
+    nothing = constant(False if value.dtype is DType.bool else 0, value.dtype, value.device)
+    return where(inside, nothing, value) if exclude else where(inside, value, nothing)

@@ -45,6 +45,21 @@ def mean(x: TensorValueLike, axis: int = -1) -> TensorValue:
     return _reduce("mean", operand("mean", x), axis)
 
 
+def cumsum(x: TensorValueLike, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> TensorValue:
+    """The sums of what comes up to each element along an axis; the shape stays.
+
+    Args:
+        x: `[..., n, ...]`, the n being at `axis`.
+        axis: The axis.
+        exclusive: Whether each element is left out of its own sum, so that the first one is 0.
+        reverse: Whether it is summed from the end.
+    """
+    value = operand("cumsum", x)
+    require_number("cumsum", value)
+    axis = infer.axis_of("cumsum", axis, value.rank, value.shape)
+    return record("cumsum", [value], value.type, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
 def argmax(x: TensorValueLike, axis: int = -1) -> TensorValue:
     """Where along an axis the largest element is, the first of equal ones, as int64; the axis stays with size 1."""
     return _reduce("argmax", _number(operand("argmax", x)), axis, DType.int64, may_be_empty=False)

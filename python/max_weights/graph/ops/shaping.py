@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, StaticDim, to_dim
 from max_weights.graph.call_site import problem
-from max_weights.graph.ops.operands import like, operand, record
+from max_weights.graph.operators import is_scalar
+from max_weights.graph.ops.operands import like, operand, record, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, ShapeLike, listed
 
@@ -121,3 +123,41 @@ def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
         raise problem("tile", f"the shape {listed(value.shape)} needs {value.rank} repeats, found {listed(times)}")
     shape = [dim * count for dim, count in zip(value.shape, times, strict=True)]
     return record("tile", [value], like(value, shape), repeats=tuple(times))
+
+
+def pad(
+    input: TensorValueLike, paddings: Iterable[int], mode: str = "constant", value: TensorValueLike = 0
+) -> TensorValue:
+    """The tensor with more elements before and behind it on each axis.
+
+    Args:
+        input: `[a, b, ...]`.
+        paddings: How many before and behind on the first axis, on the second, and so on: `[a0, a1, b0, b1, ...]`.
+        mode: `constant` for `value`; `reflect` for the elements from the edge inward, without the edge itself;
+            `edge` for the element at the edge.
+        value: A number, or a scalar of the dtype of `input`.
+
+    Returns:
+        `[a0 + a + a1, b0 + b + b1, ...]`.
+    """
+    if mode not in ("constant", "reflect", "edge"):
+        raise problem("pad", f"the mode is 'constant', 'reflect' or 'edge', not {mode!r}")
+    tensor, counts = operand("pad", input), [operator.index(count) for count in paddings]
+    shape = tensor.shape
+    if len(counts) != 2 * len(shape):
+        raise problem("pad", f"the shape {listed(shape)} needs {2 * len(shape)} numbers, found {listed(counts)}")
+    if any(count < 0 for count in counts):
+        raise problem("pad", f"the numbers are not negative, found {listed(counts)}; a slice takes elements away")
+    pairs = list(zip(counts[::2], counts[1::2], strict=True))
+    for axis, (dim, pair) in enumerate(zip(shape, pairs, strict=True)):
+        least = max(pair) + 1 if mode == "reflect" and any(pair) else int(mode == "edge" and any(pair))
+        if isinstance(dim, StaticDim) and dim < least:
+            raise problem("pad", f"the shape {listed(shape)} has too few elements on axis {axis} to {mode} {max(pair)}")
+    result = like(tensor, [dim + (before + behind) for dim, (before, behind) in zip(shape, pairs, strict=True)])
+    inputs = [tensor]
+    if mode == "constant":
+        fill = scalar("pad", value, tensor.dtype, tensor.device) if is_scalar(value) else operand("pad", value)
+        if fill.rank or fill.dtype is not tensor.dtype:
+            raise problem("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")
+        inputs.append(fill)
+    return record("pad", inputs, result, paddings=tuple(counts), mode=mode)

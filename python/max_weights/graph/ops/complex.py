@@ -1,0 +1,36 @@
+"""Complex numbers as tensors whose last axis, of size 2, holds the real and the imaginary part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from max_weights.dim import to_dim
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.joining import stack
+from max_weights.graph.ops.operands import like, operand, operands, record
+from max_weights.graph.value import TensorValue
+from max_weights.shape import listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def as_interleaved_complex(x: TensorValueLike) -> TensorValue:
+    """Pairs of numbers as complex ones: `[..., 2 * n]` becomes `[..., n, 2]`."""
+    value = operand("as_interleaved_complex", x)
+    shape = value.shape
+    half = shape[-1] // 2 if shape else to_dim(0)
+    if not shape or half * 2 != shape[-1]:
+        raise problem("as_interleaved_complex", f"the last axis of the shape {listed(shape)} is not known to be even")
+    return record("reshape", [value], like(value, [*shape[:-1], half, 2]))
+
+
+def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
+    """The product of two tensors of complex numbers, `[..., 2]` each, broadcast together."""
+    left, right = operands("complex.mul", lhs, rhs)
+    for value in (left, right):
+        if not value.rank or value.shape[-1] != 2:
+            raise problem("complex.mul", f"the last axis holds the real and the imaginary part, found {value.type}")
+    a, b = left[..., 0], left[..., 1]
+    c, d = right[..., 0], right[..., 1]
+    return stack([a * c - b * d, a * d + b * c], axis=-1)

@@ -1,0 +1,61 @@
+"""Elements several times in succession."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dim import DimLike
+from max_weights.dtype import DType
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.creation import range
+from max_weights.graph.ops.indexing import gather
+from max_weights.graph.ops.operands import converted, operand
+from max_weights.graph.ops.reduction import cumsum, sum
+from max_weights.graph.ops.shaping import broadcast_to, flatten, squeeze, unsqueeze
+from max_weights.graph.value import TensorValue
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def repeat_interleave(
+    x: TensorValueLike, repeats: int | TensorValue, axis: int | None = None, out_dim: DimLike | None = None
+) -> TensorValue:
+    """Each element of an axis several times in succession.
+
+    Args:
+        x: `[..., n, ...]`, the n being at `axis`.
+        repeats: How often: a positive int, or integers of shape `[]`, `[1]` or `[n]`.
+        axis: The axis; none for the elements in a row.
+        out_dim: How many elements there are then; needed where `repeats` is a tensor, and only there.
+
+    Returns:
+        `[..., n * repeats, ...]`, or `[..., out_dim, ...]`.
+    """
+    op = "repeat_interleave"
+    value = flatten(x) if axis is None else operand(op, x)
+    shape = value.shape
+    axis = infer.axis_of(op, 0 if axis is None else axis, len(shape), shape)
+    if isinstance(repeats, TensorValue):
+        return _repeated(op, value, axis, operand(op, repeats), out_dim)
+    times = operator.index(repeats)
+    if times <= 0:
+        raise problem(op, f"the number of repeats is positive, not {times}")
+    wide = broadcast_to(unsqueeze(value, axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]])
+    return flatten(wide, axis, axis + 1)
+
+
+def _repeated(op: str, value: TensorValue, axis: int, repeats: TensorValue, out_dim: DimLike | None) -> TensorValue:
+    """Repeated as a tensor says: a place in the result comes from the first element that ends behind it."""
+    if out_dim is None:
+        raise problem(op, "how many elements there are is not known; state it as out_dim")
+    if not repeats.dtype.is_integral() or repeats.rank > 1:
+        raise problem(op, f"the repeats are integers of one axis, found {repeats.type}")
+    counts = broadcast_to(converted(repeats, DType.int64), [value.shape[axis]])
+    host = counts.to("cpu")
+    places = range(0, squeeze(sum(host), 0), 1, out_dim, device=value.device)
+    ends = cumsum(counts)
+    sources = squeeze(sum(converted(unsqueeze(ends, 0) <= unsqueeze(places, 1), DType.int64)), 1)
+    return gather(value, sources, axis)

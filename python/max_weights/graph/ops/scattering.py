@@ -1,0 +1,216 @@
+"""Elements and slices at positions that a tensor holds: taken, written, looked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dim import DimLike, StaticDim
+from max_weights.dtype import DType
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.operands import converted, like, operand, record, require_one_device
+from max_weights.graph.ops.shaping import broadcast_to, flatten, permute
+from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+
+def gather_nd(input: TensorValueLike, indices: TensorValueLike, batch_dims: int = 0) -> TensorValue:
+    """The elements or slices at positions of several axes.
+
+    Args:
+        input: `[batch..., n0, ..., nk, rest...]`, with `batch_dims` axes in front.
+        indices: Integers `[batch..., m..., k + 1]`, whose last axis, of a known size, is a position on the axes n0 to
+            nk.
+        batch_dims: How many axes in front the two have in common.
+
+    Returns:
+        `[batch..., m..., rest...]`.
+    """
+    op = "gather_nd"
+    value, positions = operand(op, input), _positions(op, indices)
+    require_one_device(op, [value, positions])
+    shape, where = value.shape, positions.shape
+    if not 0 <= batch_dims < max(len(where), 1):
+        raise problem(
+            op, f"batch_dims is {batch_dims}; the indices {listed(where)} allow 0 to {max(len(where) - 1, 0)}"
+        )
+    depth = _depth(op, where, len(shape) - batch_dims, shape)
+    if shape[:batch_dims] != where[:batch_dims]:
+        raise problem(
+            op, f"the shapes {listed(shape)} and {listed(where)} do not have their first {batch_dims} axes in common"
+        )
+    result = where[:-1] + shape[batch_dims + depth :]
+    return record(op, [value, positions], like(value, result), batch_dims=batch_dims)
+
+
+def scatter(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1) -> TensorValue:
+    """A tensor with other elements at some positions of an axis.
+
+    Args:
+        input: `[..., n, ...]`, the n being at `axis`.
+        updates: The elements, of the dtype of `input`, of as many axes, and no longer than it on the other ones.
+        indices: int32 or int64, of the shape of `updates`: where each element goes on `axis`, -n to n - 1; two that go
+            to one place give what one of them gives.
+        axis: The axis.
+
+    Returns:
+        `[..., n, ...]`.
+    """
+    return _scatter("scatter", input, updates, indices, axis, "none")
+
+
+def scatter_add(
+    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+) -> TensorValue:
+    """As `scatter`, but what is written is added to what is there."""
+    return _scatter("scatter_add", input, updates, indices, axis, "add")
+
+
+def scatter_max(
+    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+) -> TensorValue:
+    """As `scatter`, but the larger of what is written and what is there stays."""
+    return _scatter("scatter_max", input, updates, indices, axis, "max")
+
+
+def scatter_min(
+    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+) -> TensorValue:
+    """As `scatter`, but the smaller of what is written and what is there stays."""
+    return _scatter("scatter_min", input, updates, indices, axis, "min")
+
+
+def scatter_mul(
+    input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int = -1
+) -> TensorValue:
+    """As `scatter`, but what is there is multiplied by what is written."""
+    return _scatter("scatter_mul", input, updates, indices, axis, "mul")
+
+
+def scatter_nd(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+    """A tensor with other elements or slices at positions of several axes.
+
+    Args:
+        input: `[n0, ..., nk, rest...]`.
+        updates: `[m..., rest...]`, of the dtype of `input`.
+        indices: int32 or int64, `[m..., k + 1]`, whose last axis, of a known size, is a position on the axes n0 to nk.
+
+    Returns:
+        The shape of `input`.
+    """
+    return _scatter_nd("scatter_nd", input, updates, indices, "none")
+
+
+def scatter_nd_add(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+    """As `scatter_nd`, but what is written is added to what is there."""
+    return _scatter_nd("scatter_nd_add", input, updates, indices, "add")
+
+
+def scatter_nd_max(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+    """As `scatter_nd`, but the larger of what is written and what is there stays."""
+    return _scatter_nd("scatter_nd_max", input, updates, indices, "max")
+
+
+def scatter_nd_min(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+    """As `scatter_nd`, but the smaller of what is written and what is there stays."""
+    return _scatter_nd("scatter_nd_min", input, updates, indices, "min")
+
+
+def scatter_nd_mul(input: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> TensorValue:
+    """As `scatter_nd`, but what is there is multiplied by what is written."""
+    return _scatter_nd("scatter_nd_mul", input, updates, indices, "mul")
+
+
+def masked_scatter(
+    input: TensorValueLike, mask: TensorValueLike, updates: TensorValueLike, out_dim: DimLike
+) -> TensorValue:
+    """A tensor with other elements where a mask is true, in the order of its elements.
+
+    Args:
+        input: Any tensor with an axis.
+        mask: bool, broadcast to the shape of `input`.
+        updates: As many elements as the mask has true ones, of the dtype of `input`.
+        out_dim: How many that are, as a number or a name.
+    """
+    value = operand("masked_scatter", input)
+    chooser = operand("masked_scatter", mask)
+    if chooser.dtype is not DType.bool:
+        raise problem("masked_scatter", f"the mask is bool, found {chooser.type}; compare it, as in `x != 0`")
+    places = nonzero(broadcast_to(chooser, value.shape), out_dim)
+    written = flatten(operand("masked_scatter", updates))
+    if written.shape != [places.shape[0]]:
+        written = record("rebind", [written], like(written, [places.shape[0]]), message="")
+    return scatter_nd(value, written, places)
+
+
+def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
+    """The positions of the elements that are not 0, or true, in the order of the elements.
+
+    Args:
+        x: Any tensor with `r` axes, one at least.
+        out_dim: How many there are, as a number or a name: it is known only when the graph is run.
+
+    Returns:
+        int64, `[out_dim, r]`.
+    """
+    value = operand("nonzero", x)
+    if not value.rank:
+        raise problem("nonzero", f"a scalar has no positions, found {value.type}; compare it, as in `x != 0`")
+    columns = record("nonzero", [value], like(value, [value.rank, out_dim], DType.int64))
+    return permute(columns, [1, 0])
+
+
+def _scatter(
+    op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, axis: int, reduction: str
+) -> TensorValue:
+    value, written, positions = _three(op, x, updates, indices)
+    shape = value.shape
+    axis = infer.axis_of(op, axis, len(shape), shape)
+    infer.same(op, [written.shape, positions.shape], None)
+    if written.rank != value.rank:
+        raise problem(op, f"the shapes {listed(shape)} and {listed(written.shape)} have different ranks")
+    for other, (size, taken) in enumerate(zip(shape, written.shape, strict=True)):
+        if other != axis and isinstance(size, StaticDim) and isinstance(taken, StaticDim) and size < taken:
+            raise problem(
+                op, f"the updates {listed(written.shape)} are longer than {listed(shape)} on axis {other}: {taken}"
+            )
+    return record("scatter", [value, positions, written], value.type, axis=axis, reduction=reduction)
+
+
+def _scatter_nd(
+    op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike, reduction: str
+) -> TensorValue:
+    value, written, positions = _three(op, x, updates, indices)
+    shape, where = value.shape, positions.shape
+    depth = _depth(op, where, len(shape), shape)
+    infer.same(op, [where[:-1] + shape[depth:], written.shape], None)
+    return record("scatter_nd", [value, positions, written], value.type, reduction=reduction)
+
+
+def _three(op: str, x: TensorValueLike, updates: TensorValueLike, indices: TensorValueLike) -> list[TensorValue]:
+    """What is written to, what is written, and where."""
+    value, written, positions = operand(op, x), operand(op, updates), _positions(op, indices)
+    if value.dtype is not written.dtype:
+        raise problem(op, f"{value.dtype!r} and {written.dtype!r} are different dtypes; convert one with `.cast(...)`")
+    require_one_device(op, [value, written, positions])
+    return [value, written, positions]
+
+
+def _positions(op: str, indices: TensorValueLike) -> TensorValue:
+    value = operand(op, indices)
+    if not value.dtype.is_integral():
+        raise problem(op, f"the indices are integers, found {value.type}")
+    return value if value.dtype is DType.int32 else converted(value, DType.int64)
+
+
+def _depth(op: str, where: Shape, most: int, shape: Shape) -> int:
+    """How many axes one index is for."""
+    if not where or not isinstance(where[-1], StaticDim):
+        raise problem(op, f"the last axis of the indices has a known size, found {listed(where)}")
+    depth = where[-1].dim
+    if depth > most:
+        raise problem(op, f"an index of {depth} numbers is for more axes than the shape {listed(shape)} has: {most}")
+    return depth

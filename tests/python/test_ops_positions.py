@@ -1,0 +1,237 @@
+"""Operations that choose elements by position or size, pad and repeat: their shapes beside NumPy's, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from max_weights.dtype import DType
+from max_weights.errors import GraphError
+from max_weights.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, ops
+
+CPU = DeviceRef.CPU()
+N = Dim("n")
+
+
+def given(*types: tuple[str, list[Any]]) -> Graph:
+    return Graph("g", input_types=[TensorType(dtype, shape, CPU) for dtype, shape in types])
+
+
+def one(compute: Callable[..., Any], *types: tuple[str, list[Any]]) -> Any:
+    """What a function of tensors of these types gives."""
+    with given(*types) as graph:
+        return compute(*graph.inputs)
+
+
+FLOATS, PLACES = ("float32", ["n", 6, 4]), ("int64", ["k", 2])
+
+
+@pytest.mark.parametrize(
+    ("compute", "dtype", "shape"),
+    [
+        (lambda x: ops.top_k(x, 3)[0], "float32", ["n", 6, 3]),
+        (lambda x: ops.top_k(x, 3, axis=0)[1], "int64", [3, 6, 4]),
+        (lambda x: ops.bottom_k(x, 0, axis=1)[0], "float32", ["n", 0, 4]),
+        (lambda x: ops.top_k(x, Dim("m"), 0)[1], "int64", ["m", 6, 4]),
+        (lambda x: ops.top_k(x > 0, 2)[0], "bool", ["n", 6, 2]),
+        (lambda x: ops.argsort(x[:, 0, 0]), "int64", ["n"]),
+        (lambda x: ops.cumsum(x, axis=-2), "float32", ["n", 6, 4]),
+        (lambda x: ops.nonzero(x, "found"), "int64", ["found", 3]),
+        (lambda x: ops.nonzero(x != 0, 7), "int64", [7, 3]),
+        (lambda x: ops.pad(x, [0, 0, 1, 2, 0, 3]), "float32", ["n", 9, 7]),
+        (lambda x: ops.pad(x, [1, 2, 0, 0, 0, 0], mode="edge"), "float32", [N + 3, 6, 4]),
+        (lambda x: ops.pad(x, [0, 0, 5, 5, 0, 0], mode="reflect"), "float32", ["n", 16, 4]),
+        (lambda x: ops.pad(x > 0, [0] * 5 + [1], value=True), "bool", ["n", 6, 5]),
+        (lambda x: ops.pad(x, [0] * 5 + [1], value=x[0, 0, 0]), "float32", ["n", 6, 5]),
+        (lambda x: ops.chunk(x, 3, axis=1)[2], "float32", ["n", 2, 4]),
+        (lambda x: ops.chunk(x.reshape([-1, 3]), 4)[0], "float32", [N * 2, 3]),
+        (lambda x: ops.repeat_interleave(x, 3, axis=1), "float32", ["n", 18, 4]),
+        (lambda x: ops.repeat_interleave(x, 2), "float32", [N * 48]),
+        (lambda x: ops.repeat_interleave(x, 2, axis=0), "float32", [N * 2, 6, 4]),
+        (lambda x: ops.band_part(x, 1, 0), "float32", ["n", 6, 4]),
+        (lambda x: ops.band_part(x.transpose(0, 2) > 0, None, 3, exclude=True), "bool", [4, 6, "n"]),
+        (lambda x: ops.as_interleaved_complex(x), "float32", ["n", 6, 2, 2]),
+        (lambda x: ops.complex.mul(x[..., :2], x[..., 2:]), "float32", ["n", 6, 2]),
+        (lambda x: ops.shape_to_tensor(x.shape), "int64", [3]),
+        (lambda x: ops.prod(x), "float32", ["n", 6, 1]),
+        (lambda x: x.var(1), "float32", ["n", 1, 4]),
+        (lambda x: x.stdev(), "float32", ["n", 6, 1]),
+        (lambda x: x.max(0), "float32", [1, 6, 4]),
+        (lambda x: x.min(), "float32", ["n", 6, 1]),
+        (lambda x: x.mean(1), "float32", ["n", 1, 4]),
+        (lambda x: x.argmax(), "int64", ["n", 6, 1]),
+        (lambda x: divmod(x, 3)[1], "float32", ["n", 6, 4]),
+        (lambda x: divmod(1, x)[0], "float32", ["n", 6, 4]),
+        (lambda x: round(x), "float32", ["n", 6, 4]),
+        (lambda x: ops.is_nan(x), "bool", ["n", 6, 4]),
+        (lambda x: ops.is_inf(x), "bool", ["n", 6, 4]),
+    ],
+)
+def test_results_of_one_tensor(compute: Callable[[TensorValue], TensorValue], dtype: str, shape: list[Any]) -> None:
+    assert one(compute, FLOATS).type == TensorType(dtype, shape, CPU)
+
+
+@pytest.mark.parametrize("name", ["ceil", "round", "trunc", "atanh", "acos", "log1p"])
+def test_functions_of_floats_keep_the_type(name: str) -> None:
+    with given(("float16", ["n", 3]), ("int32", [3])) as graph:
+        half, whole = graph.inputs
+        assert getattr(ops, name)(half).type == half.type
+        with pytest.raises(ValueError, match=rf"{name}: needs a float"):
+            getattr(ops, name)(whole)
+
+
+def test_names_of_max_and_of_python_mean_one_function() -> None:
+    assert ops.floor_div is ops.floordiv
+    assert ops.negate is ops.neg
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_gather_nd_gives_the_shape_of_numpy(batch: int, depth: int) -> None:
+    shape, where = [2, 3, 4, 5], [*[2, 3][:batch], 7, 6, depth]
+    array, indices = np.zeros(shape[batch:]), np.zeros(where[batch:], np.int64)
+    taken = array[tuple(np.moveaxis(indices, -1, 0))] if depth else np.zeros((7, 6, *array.shape))
+    expected = [*shape[:batch], *taken.shape]
+    result = one(lambda x, i: ops.gather_nd(x, i, batch), ("float32", shape), ("int64", where))
+    assert result.shape == expected
+    assert result.node.attributes == {"batch_dims": batch}
+
+
+SCATTERS = ("scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul")
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatter_keeps_the_type_and_says_how(name: str) -> None:
+    types = FLOATS, ("float32", ["k", 6, 4]), ("int32", ["k", 6, 4]), ("uint8", ["k", 6, 4])
+    with given(*types) as graph:
+        x, updates, indices, small = graph.inputs
+        result = getattr(ops, name)(x, updates, indices, axis=0)
+        assert result.type == x.type
+        assert result.node.inputs == (x, indices, updates)
+        how = name.partition("_")[2] or "none"
+        assert dict(result.node.attributes) == {"axis": 0, "reduction": how}
+        assert getattr(ops, name)(x, updates, small, 0).node.inputs[1].dtype is DType.int64
+        whole = getattr(ops, name.replace("scatter", "scatter_nd"))(x, updates, indices[:, 0, :1])
+        assert whole.type == x.type
+        assert dict(whole.node.attributes) == {"reduction": how}
+
+
+def test_masked_scatter_writes_where_the_mask_is_true() -> None:
+    types = FLOATS, ("bool", [6, 1]), ("float32", ["m"])
+    with given(*types) as graph:
+        x, mask, updates = graph.inputs
+        assert ops.masked_scatter(x, mask, updates, "m").type == x.type
+        assert ops.masked_scatter(x, mask, updates, "other").type == x.type
+        with pytest.raises(ValueError, match="the mask is bool, found"):
+            ops.masked_scatter(x, x, updates, "m")
+
+
+def test_repeats_may_be_a_tensor_whose_result_has_a_stated_size() -> None:
+    types = FLOATS, ("int32", [6]), ("int64", []), ("int64", [1])
+    with given(*types) as graph:
+        x, each, scalar, single = graph.inputs
+        for repeats in (each, scalar, single):
+            assert ops.repeat_interleave(x, repeats, 1, out_dim="m").shape == ["n", "m", 4]
+        with pytest.raises(ValueError, match="state it as out_dim"):
+            ops.repeat_interleave(x, each, 1)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 8])
+def test_a_hann_window_is_that_of_torch(length: int, periodic: bool) -> None:
+    import torch
+
+    with Graph("g"):
+        window = ops.hann_window(length, CPU, periodic)
+        assert window.type == TensorType("float32", [length], CPU)
+        expected = torch.hann_window(length, periodic=periodic).numpy()
+        assert np.allclose(window.node.attributes["value"], expected, atol=1e-7)
+        assert ops.hann_window(4, CPU, dtype=DType.bfloat16).dtype is DType.bfloat16
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "top_k": (lambda x, _: ops.top_k(x, 5), r"top_k: 5 elements are asked for, and the shape \[n, 6, 4\] has 4"),
+    "argsort": (lambda x, _: ops.argsort(x), "argsort: takes a tensor of one axis"),
+    "cumsum": (lambda x, _: ops.cumsum(x > 0), "cumsum: needs numbers"),
+    "chunk": (lambda x, _: ops.chunk(x, 4, 1), r"chunk: the shape \[n, 6, 4\] has 6 on axis 1, no multiple of 4"),
+    "chunk of a symbol": (lambda x, _: ops.chunk(x, 2), r"chunk: .* has n on axis 0, no multiple of 2"),
+    "no chunks": (lambda x, _: ops.chunk(x, 0), "chunk: the number of pieces is positive, not 0"),
+    "gather_nd": (lambda x, _: ops.gather_nd(x, x), "gather_nd: the indices are integers"),
+    "gather_nd depth": (
+        lambda x, i: ops.gather_nd(x, i, 2),
+        r"gather_nd: batch_dims is 2; the indices \[k, 2\] allow 0 to 1",
+    ),
+    "gather_nd batch": (
+        lambda x, i: ops.gather_nd(x, i, 1),
+        r"\[n, 6, 4\] and \[k, 2\] do not have their first 1 axes",
+    ),
+    "scatter dtype": (lambda x, i: ops.scatter(x, i, i), "scatter: float32 and int64 are different dtypes"),
+    "scatter ranks": (lambda _, i: ops.scatter(i, i[0], i[0]), r"scatter: .* have different ranks"),
+    "scatter sizes": (
+        lambda _, i: ops.scatter(i[:1, :1], i[:1], i[:1], 0),
+        r"scatter: the updates \[1, 2\] are longer than \[1, 1\] on axis 1: 2",
+    ),
+    "scatter_nd": (
+        lambda x, i: ops.scatter_nd(x, x[0], i),
+        r"scatter_nd: the shapes \[k, 4\] and \[6, 4\] do not fit: on axis 0, k and 6 may differ",
+    ),
+    "scatter_nd depth": (
+        lambda _, i: ops.scatter_nd(i[:, 0], i[:, 0], i),
+        r"an index of 2 numbers is for more axes than the shape \[k\] has: 1",
+    ),
+    "nonzero": (lambda x, _: ops.nonzero(x[0, 0, 0], "m"), "nonzero: a scalar has no positions"),
+    "pad mode": (
+        lambda x, _: ops.pad(x, [0] * 6, "wrap"),
+        "pad: the mode is 'constant', 'reflect' or 'edge', not 'wrap'",
+    ),
+    "pad count": (lambda x, _: ops.pad(x, [0]), r"pad: the shape \[n, 6, 4\] needs 6 numbers, found \[0\]"),
+    "pad negative": (lambda x, _: ops.pad(x, [-1] * 6), "pad: the numbers are not negative"),
+    "pad reflect": (lambda x, _: ops.pad(x, [0, 0, 6, 0, 0, 0], "reflect"), "too few elements on axis 1 to reflect 6"),
+    "pad value": (lambda x, i: ops.pad(x, [1] * 6, value=i[0, 0]), "pad: the value is a scalar of float32, found"),
+    "repeat": (lambda x, _: ops.repeat_interleave(x, 0), "repeat_interleave: the number of repeats is positive, not 0"),
+    "band_part": (lambda x, _: ops.band_part(x, 6), r"band_part: num_lower is 6; of 6 diagonals .*, 0 to 5 count"),
+    "band_part rank": (lambda x, _: ops.band_part(x[0, 0]), r"band_part: takes matrices, \[..., m, n\], found \[4\]"),
+    "complex": (lambda x, _: ops.as_interleaved_complex(x[..., 0:3]), "is not known to be even"),
+    "complex.mul": (lambda x, _: ops.complex.mul(x, x), "complex.mul: the last axis holds the real and"),
+    "hann": (lambda *_: ops.hann_window(-1, CPU), "hann_window: the length is not negative, found -1"),
+    "hann dtype": (lambda *_: ops.hann_window(4, CPU, dtype=DType.int8), "a window is of floats, not int8"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_says_why_and_where(case: str) -> None:
+    compute, message = REFUSED[case]
+    with pytest.raises(GraphError, match=message) as caught:
+        one(compute, FLOATS, PLACES)
+    assert f"(at {__file__}:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: ops.top_k(x, 1, 3),
+        lambda x: ops.cumsum(x, 3),
+        lambda x: ops.chunk(x, 1, 3),
+        lambda x: ops.scatter(x, x, x.cast(DType.int64), -4),
+        lambda x: ops.repeat_interleave(x, 1, 3),
+        lambda x: ops.prod(x, 3),
+        lambda x: x.mean(-4),
+        lambda x: ops.concat([x, x], 3),
+        lambda x: x.transpose(0, 3),
+        lambda x: ops.softmax(x, 3),
+    ],
+)
+def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(compute: Callable[[Any], Any]) -> None:
+    for kind in (IndexError, ValueError):
+        with pytest.raises(kind, match=r"the shape \[n, 6, 4\] has no axis (3|-4) \(axes: -3 to 2\)"):
+            one(compute, FLOATS)
+
+
+def test_what_is_assumed_of_a_symbol_is_kept() -> None:
+    assert one(lambda x: ops.top_k(x, 3, 0)[0], FLOATS).node.attributes["at_least"] == ((N, Dim(3)),)
+    assert one(lambda x: ops.top_k(x, 3)[0], FLOATS).node.attributes["at_least"] == ()
+    assert one(lambda x: ops.argsort(x[:, 0, 0]), FLOATS).node.attributes["at_least"] == ()
+    assert one(lambda x: x, FLOATS).shape == Shape(["n", 6, 4])
