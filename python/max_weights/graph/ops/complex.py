@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import max_weights.graph.infer as infer
 from max_weights.dim import to_dim
 from max_weights.graph.call_site import problem
 from max_weights.graph.ops.joining import stack
@@ -29,7 +30,7 @@ def mul(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     """The product of two tensors of complex numbers, `[..., 2]` each, broadcast together."""
     left, right = operands("complex.mul", lhs, rhs)
     for value in (left, right):
-        if not value.rank or value.shape[-1] != 2:
+        if not value.rank or not infer.is_size(value.shape[-1], 2):
             raise problem("complex.mul", f"the last axis holds the real and the imaginary part, found {value.type}")
     a, b = left[..., 0], left[..., 1]
     c, d = right[..., 0], right[..., 1]
