@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +16,7 @@ from max_weights.shape import Shape, ShapeLike, listed
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["BufferType", "TensorType", "Type"]
+__all__ = ["BufferType", "ConvInputLayout", "FilterLayout", "TensorType", "Type"]
 
 
 class Type:
@@ -102,3 +103,22 @@ class BufferType(_TypeOfElements):
     def as_tensor(self) -> TensorType:
         """The type of the tensor that such a buffer holds."""
         return TensorType(self.dtype, self.shape, self.device)
+
+
+class FilterLayout(Enum):
+    """The order of axes of the filter of a convolution: its sizes (Q, R, S), channels of the input (C), of the output
+    (F). FCRS is torch's.
+    """
+
+    RSCF = "RSCF"
+    QRSCF = "QRSCF"
+    FCRS = "FCRS"
+    FCQRS = "FCQRS"
+    CFRS = "CFRS"
+
+
+class ConvInputLayout(Enum):
+    """The order of axes of the input of a convolution: batch (N), height, width, channels. NCHW is torch's."""
+
+    NHWC = "NHWC"
+    NCHW = "NCHW"

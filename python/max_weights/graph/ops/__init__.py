@@ -17,6 +17,7 @@ from max_weights.graph.ops.comparison import (
 from max_weights.graph.ops.complex import (
     as_interleaved_complex,
 )
+from max_weights.graph.ops.conv import conv2d
 from max_weights.graph.ops.creation import (
     constant,
     hann_window,
@@ -151,6 +152,7 @@ __all__ = [
     "complex",
     "concat",
     "constant",
+    "conv2d",
     "cos",
     "cumsum",
     "div",

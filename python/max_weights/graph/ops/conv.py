@@ -1,0 +1,119 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dim import Dim, StaticDim, to_dim
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.operands import like, operands, record, require_float
+from max_weights.graph.type import ConvInputLayout, FilterLayout
+from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+_OP = "conv2d"
+
+# Where batch, height, width and channels stand in an input.
+_INPUT = {ConvInputLayout.NHWC: (0, 1, 2, 3), ConvInputLayout.NCHW: (0, 2, 3, 1)}
+# Where height, width, channels of the input and channels of the output stand in a filter.
+_FILTER = {FilterLayout.RSCF: (0, 1, 2, 3), FilterLayout.FCRS: (2, 3, 1, 0)}
+
+
+def conv2d(
+    x: TensorValueLike,
+    filter: TensorValueLike,
+    stride: tuple[int, int] = (1, 1),
+    dilation: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    groups: int = 1,
+    bias: TensorValueLike | None = None,
+    input_layout: ConvInputLayout = ConvInputLayout.NHWC,
+    filter_layout: FilterLayout = FilterLayout.RSCF,
+) -> TensorValue:
+    """The sums of products of a filter with each window of an image.
+
+    Args:
+        x: `[batch, height, width, channels]`, floats; `[batch, channels, height, width]` by `input_layout` NCHW.
+        filter: `[height, width, channels / groups, out_channels]`; `[out_channels, channels / groups, height, width]`
+            by `filter_layout` FCRS, as torch has it.
+        stride: How far windows are apart, along height and width.
+        dilation: How far the elements of a window are apart.
+        padding: Zeros around the image: above, below, left, right.
+        groups: Into how many parts the channels are split, each with filters of its own.
+        bias: `[out_channels]`, added.
+        input_layout: NHWC or NCHW; the result has the same.
+        filter_layout: RSCF or FCRS.
+
+    Returns:
+        `[batch, out_height, out_width, out_channels]`, where the height is
+        `(height + above + below - dilation * (filter_height - 1) - 1) // stride + 1`, and the width alike.
+    """
+    given = [x, filter] if bias is None else [x, filter, bias]
+    values = operands(_OP, *given)
+    image, window = values[0].shape, values[1].shape
+    require_float(_OP, values[0])
+    if len(image) != 4 or len(window) != 4:
+        raise problem(_OP, f"takes an input and a filter of 4 axes each, found {listed(image)} and {listed(window)}")
+    layouts = ConvInputLayout(input_layout), FilterLayout(filter_layout)
+    if layouts[1] not in _FILTER:
+        raise problem(_OP, f"the filter_layout of a convolution of 2 axes is RSCF or FCRS, not {layouts[1].value}")
+    strides, dilations = (_numbers(name, value, 2, 1) for name, value in (("stride", stride), ("dilation", dilation)))
+    pads = _numbers("padding", padding, 4, 0)
+    (groups,) = _numbers("groups", [groups], 1, 1)
+    batch, *spatial, channels = (image[axis] for axis in _INPUT[layouts[0]])
+    *sizes, per_group, out_channels = (window[axis] for axis in _FILTER[layouts[1]])
+    if channels != per_group * groups:
+        raise problem(
+            _OP,
+            f"the shapes {listed(image)} and {listed(window)} do not fit: {infer.differ(channels, per_group * groups)} "
+            f"channels ({layouts[0].value}, {layouts[1].value}, groups={groups})",
+        )
+    if isinstance(out_channels, StaticDim) and out_channels.dim % groups:
+        raise problem(_OP, f"the {out_channels} channels of the output are not split into {groups} groups")
+    if len(values) == 3 and values[2].shape != Shape([out_channels]):
+        raise problem(_OP, f"the bias is [{out_channels}], found {listed(values[2].shape)}")
+    out: list[Dim] = [batch, batch, batch, batch]
+    named = zip(spatial, sizes, strides, dilations, (pads[:2], pads[2:]), strict=True)
+    made = [batch, *(_windows(*row, image, window) for row in named), out_channels]
+    for axis, dim in zip(_INPUT[layouts[0]], made, strict=True):
+        out[axis] = dim
+    return record(
+        _OP,
+        values,
+        like(values[0], out),
+        stride=strides,
+        dilation=dilations,
+        padding=pads,
+        groups=groups,
+        input_layout=layouts[0].value,
+        filter_layout=layouts[1].value,
+    )
+
+
+def _windows(
+    size: Dim, window: Dim, stride: int, dilation: int, pads: tuple[int, ...], image: Shape, filter: Shape
+) -> Dim:
+    """How many windows there are along an axis."""
+    reach = (window - 1) * dilation + 1
+    room = size + sum(pads) - reach
+    if isinstance(room, StaticDim) and room.dim < 0:
+        raise problem(
+            _OP,
+            f"the shapes {listed(image)} and {listed(filter)} do not fit: a window of {reach} is larger than "
+            f"{size + sum(pads)}, the padding included",
+        )
+    return room // stride + 1
+
+
+def _numbers(name: str, value: Iterable[int], count: int, least: int) -> tuple[int, ...]:
+    numbers = tuple(to_dim(number) for number in value)
+    found = tuple(number.dim for number in numbers if isinstance(number, StaticDim))
+    if len(found) != count or min(found) < least:
+        what = "numbers" if count > 1 else "number"
+        raise problem(_OP, f"{name} is {count} {what} of at least {least}, found {listed(numbers)}")
+    return found
