@@ -1,21 +1,148 @@
-"""Models: `Module`, `Layer`, `LayerList`, hooks, and state dicts."""
+"""Models: `Module`, `Layer`, `LayerList`, hooks, state dicts; and the layers that models are made of."""
 
+import sys
+
+from max_weights.absent import absent
 from max_weights.nn.hooks import Layer, PrintHook, add_layer_hook, clear_hooks
 from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
 from max_weights.nn.load_state import LoadReport
 from max_weights.nn.module import LayerV2, Module, Shardable, recursive_named_layers
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from max_weights.nn.activation import activation_function_from_name, clamp
+    from max_weights.nn.attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
+    from max_weights.nn.conv import Conv1D, Conv2d
+    from max_weights.nn.embedding import Embedding
+    from max_weights.nn.linear import MLP, Linear
+    from max_weights.nn.norm import LayerNorm, RMSNorm
+    from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
+
 __all__ = [
+    "MLP",
+    "Attention",
+    "Conv1D",
+    "Conv2d",
+    "Embedding",
     "Layer",
     "LayerList",
+    "LayerNorm",
     "LayerV2",
+    "Linear",
+    "Llama3RopeScalingParams",
+    "Llama3RotaryEmbedding",
     "LoadReport",
+    "MHAMaskVariant",
     "MissingLayer",
     "Module",
+    "MultiheadAttention",
     "PrintHook",
+    "RMSNorm",
+    "RotaryEmbedding",
     "Sequential",
     "Shardable",
+    "activation_function_from_name",
     "add_layer_hook",
+    "clamp",
     "clear_hooks",
     "recursive_named_layers",
+    "scaled_dot_product_attention",
 ]
+
+# Where each layer lives: it is imported when it is first used. The imports above say the same to type checkers.
+_HOMES = {
+    "Attention": "max_weights.nn.attention",
+    "Conv1D": "max_weights.nn.conv",
+    "Conv2d": "max_weights.nn.conv",
+    "Embedding": "max_weights.nn.embedding",
+    "LayerNorm": "max_weights.nn.norm",
+    "Linear": "max_weights.nn.linear",
+    "Llama3RopeScalingParams": "max_weights.nn.rotary_embedding",
+    "Llama3RotaryEmbedding": "max_weights.nn.rotary_embedding",
+    "MHAMaskVariant": "max_weights.nn.attention",
+    "MLP": "max_weights.nn.linear",
+    "MultiheadAttention": "max_weights.nn.attention",
+    "RMSNorm": "max_weights.nn.norm",
+    "RotaryEmbedding": "max_weights.nn.rotary_embedding",
+    "activation_function_from_name": "max_weights.nn.activation",
+    "clamp": "max_weights.nn.activation",
+    "scaled_dot_product_attention": "max_weights.nn.attention",
+}
+
+# Layers of MAX that are not here, by what to do instead.
+_INSTEAD = {
+    "it reads keys and values from the cache of MAX's serving. Attention computes the same over a whole sequence, "
+    "with grouped heads, rotary positions and a mask": (
+        "AttentionWithRope",
+        "GGUFQAttentionWithRope",
+        "GPTQAttentionWithRope",
+        "KVCacheInputs",
+        "KVCacheMetrics",
+        "KVCacheParams",
+        "LatentAttentionWithRope",
+        "RaggedAttention",
+        "Transformer",
+        "TransformerBlock",
+        "build_max_lengths_tensors",
+    ),
+    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, whose "
+    "outputs are added or joined": (
+        "Allreduce",
+        "ColumnParallelLinear",
+        "DistributedAttentionImpl",
+        "DistributedTransformer",
+        "DistributedTransformerBlock",
+        "Signals",
+        "TensorParallelAttentionWithRope",
+        "TensorParallelLatentAttentionWithRope",
+        "VocabParallelEmbedding",
+        "forward_moe_sharded_layers",
+        "split_batch",
+        "split_batch_replicated",
+    ),
+    "it needs kernels of MAX's compiler. Load the weights as floats, and use Linear or MLP": (
+        "GPTQLinear",
+        "InputScaleSpec",
+        "MoE",
+        "MoEGate",
+        "MoEQuantized",
+        "QuantConfig",
+        "QuantFormat",
+        "ScaleGranularity",
+        "ScaleOrigin",
+        "WeightScaleSpec",
+    ),
+    "it belongs to MAX's serving. A model here is called with whole sequences and returns tensors": (
+        "MinPSampler",
+        "RejectionSampler",
+        "RejectionSamplerWithResiduals",
+        "ReturnHiddenStates",
+        "ReturnLogits",
+    ),
+    "RotaryEmbedding takes a table of your own as _freqs_cis, and a class of your own can define freqs_cis_base": (
+        "DynamicRotaryEmbedding",
+        "LinearScalingParams",
+        "LongRoPERotaryEmbedding",
+        "LongRoPEScalingParams",
+        "YarnRotaryEmbedding",
+        "YarnScalingParams",
+    ),
+    "use MLP, whose two first weights are apart": ("FusedMLP",),
+    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, ops.split cuts what a "
+    "Linear returns": ("StackedLinear",),
+}
+_absent = absent(__name__, **{name: advice for advice, names in _INSTEAD.items() for name in names})
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        return _absent(name)
+    __import__(home)
+    value: object = getattr(sys.modules[home], name)
+    globals()[name] = value  # found directly from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*_HOMES, *globals()})

@@ -1,0 +1,336 @@
+"""`Attention`, with grouped heads and rotary positions, `MultiheadAttention`, and what both compute.
+
+All of it is written in plain operations over whole sequences. MAX's own layers of this kind read keys and values from
+the cache of its serving; this package has no such cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import max_weights.graph.infer as infer
+from max_weights.devices import DeviceRef
+from max_weights.dim import StaticDim
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, UnsupportedError
+from max_weights.graph import ops
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.operands import operand
+from max_weights.graph.value import TensorValue
+from max_weights.nn.linear import Linear
+from max_weights.nn.norm import RMSNorm
+from max_weights.nn.shardable import ShardableLayer
+from max_weights.shape import listed
+from max_weights.sharding.strategies import Segment, ShardingStrategy
+
+if TYPE_CHECKING:
+    from max_weights.dtype import DTypeLike
+    from max_weights.graph.value import TensorValueLike
+    from max_weights.nn.rotary_embedding import RotaryEmbedding
+    from max_weights.quantization import QuantizationEncoding
+
+__all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "scaled_dot_product_attention"]
+
+
+class MHAMaskVariant(Enum):
+    """Which positions a position sees."""
+
+    CAUSAL_MASK = 0
+    """Itself and those before it."""
+    NULL_MASK = 2
+    """All."""
+
+
+def scaled_dot_product_attention(
+    query: TensorValueLike,
+    key: TensorValueLike,
+    value: TensorValueLike,
+    mask: TensorValueLike | None = None,
+    *,
+    mask_variant: MHAMaskVariant = MHAMaskVariant.NULL_MASK,
+    scale: float | None = None,
+) -> TensorValue:
+    """The values, weighted by the softmax of the products of queries and keys.
+
+    Args:
+        query: `[..., heads, positions, head_dim]`, floats.
+        key: `[..., kv_heads, kv_positions, head_dim]`, where `heads / kv_heads` queries in a row share a head.
+        value: `[..., kv_heads, kv_positions, value_dim]`.
+        mask: Broadcast to `[..., heads, positions, kv_positions]`, of two axes at least: bool, true where a position
+            is seen, or floats that are added to the scaled products. A position that sees nothing gives NaN.
+        mask_variant: With `CAUSAL_MASK`, position i sees positions 0 to i.
+        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+
+    Returns:
+        `[..., heads, positions, value_dim]`.
+    """
+    op = "scaled_dot_product_attention"
+    q, k, v = operand(op, query), operand(op, key), operand(op, value)
+    shape = q.shape
+    if min(q.rank, k.rank, v.rank) < 3:
+        shapes = ", ".join(listed(part.shape) for part in (q, k, v))
+        raise problem(op, f"queries, keys and values are [..., heads, positions, size], found {shapes}")
+    heads, kv_heads = (_known(op, part, -3, "number of heads") for part in (q, k))
+    if kv_heads == 0 or heads % kv_heads:
+        raise problem(op, f"{heads} heads of queries cannot share {kv_heads} of keys equally")
+    seen = None if mask is None else operand(op, mask)
+    if seen is not None and seen.rank < 2:
+        raise problem(op, f"a mask is [..., positions, kv_positions], found {listed(seen.shape)}")
+    grouped = heads != kv_heads
+    if grouped:  # one more axis, over which the keys and values of a group are broadcast
+        q = _by_group(q, kv_heads)
+        k, v = ops.unsqueeze(k, -3), ops.unsqueeze(v, -3)
+        seen = None if seen is None else _by_group(seen, kv_heads)
+    factor = 1.0 / math.sqrt(_known(op, q, -1, "size of a head")) if scale is None else scale
+    scores = (q * factor) @ k.T
+    if mask_variant is MHAMaskVariant.CAUSAL_MASK:
+        rows = ops.unsqueeze(ops.range(0, scores.shape[-2], device=scores.device), 1)
+        columns = ops.range(0, scores.shape[-1], device=scores.device)
+        scores = ops.where(columns <= rows, scores, -math.inf)
+    if seen is not None:
+        is_choice = seen.dtype is DType.bool
+        scores = ops.where(seen, scores, -math.inf) if is_choice else scores + seen.cast(scores.dtype)
+    out = ops.softmax(scores) @ v
+    return out.reshape([*shape[:-1], out.shape[-1]]) if grouped else out
+
+
+def _known(op: str, value: TensorValue, axis: int, what: str) -> int:
+    dim = value.shape[axis]
+    if not isinstance(dim, StaticDim):
+        raise problem(op, f"the {what} has to be known, found {dim} in {listed(value.shape)}")
+    return dim.dim
+
+
+def _by_group(value: TensorValue, kv_heads: int) -> TensorValue:
+    """`[..., heads, a, b]` as `[..., kv_heads, group, a, b]`; one head for all stays one."""
+    shape = value.shape
+    if value.rank < 3:
+        return value
+    if infer.is_size(shape[-3], 1):
+        return ops.unsqueeze(value, -3)
+    return value.reshape([*shape[:-3], kv_heads, int(shape[-3]) // kv_heads, *shape[-2:]])
+
+
+class Attention(ShardableLayer):
+    """Attention over whole sequences: `[..., positions, hidden_size]` stays what it is.
+
+    The weights are `q_proj`, `k_proj`, `v_proj` (or `qkv_proj`) and `o_proj`, and `q_norm` and `k_norm` with
+    `use_qk_norm`. By `tensor_parallel` each shard has some of the heads of keys, with the queries that share them, and
+    the outputs are added.
+
+    The keywords are those of MAX's `AttentionWithRope`, less its `kv_params` and `quant_config`, and with `head_dim`,
+    `o_proj_has_bias` and `quantization_encoding`; `rope` may be left out.
+
+    Args:
+        num_attention_heads: Heads of queries.
+        num_key_value_heads: Heads of keys, and of values; a divisor of `num_attention_heads`.
+        hidden_size: The size of the last axis of input and output.
+        rope: What turns queries and keys by their positions; default: nothing.
+        head_dim: The size of a head; default: `hidden_size // num_attention_heads`.
+        devices: Where the weights are wanted: on the first; default: the CPU.
+        dtype: Of the weights.
+        linear_cls: What the projections are made by, called by keyword as `Linear`.
+        stacked_qkv: Whether the file has queries, keys and values as one weight, one below the other.
+        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+        has_bias: Whether queries, keys and values have a bias.
+        o_proj_has_bias: Whether the output has.
+        clip_qkv: `clip_weight` of the projections to queries, keys and values.
+        use_qk_norm: Whether each head of queries and keys goes through an `RMSNorm`.
+        rms_norm_eps: Its `eps`.
+        mask_variant: Which positions a position sees, where the mask of a call does not take more away.
+        quantization_encoding: How the elements of the weights are packed.
+        sharding_strategy: How the layer is split over devices.
+    """
+
+    q_proj: Linear
+    """`[num_attention_heads * head_dim, hidden_size]`."""
+    k_proj: Linear
+    """`[num_key_value_heads * head_dim, hidden_size]`."""
+    v_proj: Linear
+    """The same."""
+    qkv_proj: Linear
+    """The three, one below the other; there instead of them with `stacked_qkv`."""
+    o_proj: Linear
+    """`[hidden_size, num_attention_heads * head_dim]`."""
+
+    def __init__(
+        self,
+        *,
+        num_attention_heads: int,
+        num_key_value_heads: int,
+        hidden_size: int,
+        rope: RotaryEmbedding | None = None,
+        head_dim: int | None = None,
+        devices: Iterable[DeviceRef | str] | None = None,
+        dtype: DTypeLike = DType.float32,
+        linear_cls: Callable[..., Linear] = Linear,
+        stacked_qkv: bool = False,
+        scale: float | None = None,
+        has_bias: bool = False,
+        o_proj_has_bias: bool = False,
+        clip_qkv: float | None = None,
+        use_qk_norm: bool = False,
+        rms_norm_eps: float = 1e-6,
+        mask_variant: MHAMaskVariant = MHAMaskVariant.CAUSAL_MASK,
+        quantization_encoding: QuantizationEncoding | str | None = None,
+        sharding_strategy: ShardingStrategy | None = None,
+    ) -> None:
+        if num_key_value_heads < 1 or num_attention_heads % num_key_value_heads:
+            raise ArgumentError(
+                f"{num_attention_heads} heads of queries cannot share {num_key_value_heads} of keys equally"
+            )
+        if head_dim is None and hidden_size % num_attention_heads:
+            raise ArgumentError(
+                f"the hidden_size {hidden_size} is not divided by {num_attention_heads} heads; state the head_dim"
+            )
+        self.n_heads = num_attention_heads
+        self.num_key_value_heads = num_key_value_heads
+        self.hidden_size = hidden_size
+        self.head_dim = hidden_size // num_attention_heads if head_dim is None else head_dim
+        self.devices = [DeviceRef.from_device(device) for device in devices or ["cpu"]]
+        self.scale = 1.0 / math.sqrt(self.head_dim) if scale is None else scale
+        self.mask_variant = mask_variant
+        self.stacked_qkv = stacked_qkv
+        self.use_qk_norm = use_qk_norm
+        self.rope = rope
+        queries, keys = num_attention_heads * self.head_dim, num_key_value_heads * self.head_dim
+        common: dict[str, Any] = {
+            "dtype": dtype,
+            "device": self.devices[0],
+            "quantization_encoding": quantization_encoding,
+        }
+        rows = {"qkv_proj": queries + 2 * keys} if stacked_qkv else {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        for name, size in rows.items():
+            projection = linear_cls(in_dim=hidden_size, out_dim=size, has_bias=has_bias, clip_weight=clip_qkv, **common)
+            setattr(self, name, projection)
+        self.o_proj = linear_cls(in_dim=queries, out_dim=hidden_size, has_bias=o_proj_has_bias, **common)
+        if use_qk_norm:
+            self.q_norm = RMSNorm(self.head_dim, dtype, rms_norm_eps)
+            self.k_norm = RMSNorm(self.head_dim, dtype, rms_norm_eps)
+        if sharding_strategy is not None:
+            self.sharding_strategy = sharding_strategy
+
+    def __call__(
+        self,
+        x: TensorValueLike,
+        mask: TensorValueLike | None = None,
+        *,
+        mask_variant: MHAMaskVariant | None = None,
+    ) -> TensorValue:
+        """The output of the layer.
+
+        Args:
+            x: `[..., positions, hidden_size]`.
+            mask: What of the positions is seen, beside `mask_variant`; see `scaled_dot_product_attention`.
+            mask_variant: Which positions a position sees; default: that of the layer.
+
+        Returns:
+            `[..., positions, hidden_size]`.
+        """
+        hidden = operand(type(self).__name__, x)
+        if hidden.rank < 2:
+            raise problem(type(self).__name__, f"takes [..., positions, hidden_size], found {listed(hidden.shape)}")
+        q, k, v = self._projected(hidden)
+        if self.use_qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.rope is not None:
+            q, k = self.rope(q), self.rope(k)
+        q, k, v = (part.transpose(-3, -2) for part in (q, k, v))
+        variant = self.mask_variant if mask_variant is None else mask_variant
+        out = scaled_dot_product_attention(q, k, v, mask, mask_variant=variant, scale=self.scale)
+        return self.o_proj(out.transpose(-3, -2).flatten(-2))
+
+    def _projected(self, hidden: TensorValue) -> list[TensorValue]:
+        """Queries, keys and values: `[..., positions, heads, head_dim]`."""
+        counts = [self.n_heads, self.num_key_value_heads, self.num_key_value_heads]
+        if self.stacked_qkv:
+            parts = ops.split(self.qkv_proj(hidden), [count * self.head_dim for count in counts], axis=-1)
+        else:
+            parts = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
+        return [
+            part.reshape([*part.shape[:-1], count, self.head_dim]) for part, count in zip(parts, counts, strict=True)
+        ]
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        number, kv_heads = strategy.num_devices, self.num_key_value_heads
+        replicated = ShardingStrategy.replicate(number)
+        if strategy.is_replicate:
+            rows = stacked = shared = columns = strategy
+        elif strategy.is_tensor_parallel:
+            if kv_heads < number:
+                raise ArgumentError(
+                    f"{kv_heads} heads of keys cannot be split over {number} devices; replicate the layer instead"
+                )
+            group = self.n_heads // kv_heads * self.head_dim  # the queries that share a head stay together
+            rows = ShardingStrategy.segmented(number, 0, [Segment.head_aware(kv_heads, group)])
+            shared = ShardingStrategy.segmented(number, 0, [Segment.head_aware(kv_heads, self.head_dim)])
+            stacked = ShardingStrategy.stacked_qkv(number, self.n_heads, self.head_dim, num_kv_heads=kv_heads)
+            columns = ShardingStrategy.head_aware_columnwise(number, kv_heads, group)
+        else:
+            raise self._refuse(strategy, "tensor_parallel and replicate")
+        return {
+            "qkv_proj": stacked,
+            "q_proj": rows,
+            "k_proj": shared,
+            "v_proj": shared,
+            "o_proj": columns,
+            "q_norm": replicated,
+            "k_norm": replicated,
+        }
+
+    def _become_shard(self, index: int, device: DeviceRef) -> None:
+        super()._become_shard(index, device)
+        strategy = self._sharding_strategy
+        if strategy is not None and strategy.is_tensor_parallel:
+            group = self.n_heads // self.num_key_value_heads
+            begin, end = Segment.head_aware(self.num_key_value_heads, 1).shard_range(index, strategy.num_devices)
+            self.num_key_value_heads = end - begin
+            self.n_heads = group * self.num_key_value_heads
+
+
+class MultiheadAttention(Attention):
+    """`Attention` with as many heads of keys as of queries, without positions of its own; every position sees all.
+
+    Args:
+        num_attention_heads: How many heads there are.
+        hidden_size: The size of the last axis of input and output.
+        devices: Where the weights are wanted; default: the CPU. UnsupportedError for several: see `shard`.
+        dtype: Of the weights.
+        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+        qkv_has_bias: Whether queries, keys and values have a bias.
+        o_proj_has_bias: Whether the output has.
+        stacked_qkv: Whether the file has queries, keys and values as one weight, one below the other.
+    """
+
+    def __init__(
+        self,
+        num_attention_heads: int,
+        hidden_size: int,
+        devices: Iterable[DeviceRef | str] | None = None,
+        dtype: DTypeLike = DType.float32,
+        scale: float | None = None,
+        qkv_has_bias: bool = False,
+        o_proj_has_bias: bool = False,
+        stacked_qkv: bool = False,
+    ) -> None:
+        places = None if devices is None else list(devices)
+        if places is not None and len(places) != 1:
+            raise UnsupportedError(
+                f"MultiheadAttention on {len(places)} devices needs MAX's collectives, which are not here: make it on "
+                "one, set sharding_strategy = ShardingStrategy.tensor_parallel(n), and add the outputs of its shards"
+            )
+        super().__init__(
+            num_attention_heads=num_attention_heads,
+            num_key_value_heads=num_attention_heads,
+            hidden_size=hidden_size,
+            devices=places,
+            dtype=dtype,
+            stacked_qkv=stacked_qkv,
+            scale=scale,
+            has_bias=qkv_has_bias,
+            o_proj_has_bias=o_proj_has_bias,
+            mask_variant=MHAMaskVariant.NULL_MASK,
+        )

@@ -1,0 +1,74 @@
+"""`Embedding`: a row of a table for each number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from max_weights.devices import DeviceRef
+from max_weights.errors import UnsupportedError
+from max_weights.graph import ops
+from max_weights.graph.ops.operands import operand
+from max_weights.graph.value import TensorValue
+from max_weights.graph.weight import Weight
+from max_weights.nn.shardable import ShardableLayer
+
+if TYPE_CHECKING:
+    from max_weights.dtype import DTypeLike
+    from max_weights.graph.value import TensorValueLike
+    from max_weights.quantization import QuantizationEncoding
+    from max_weights.sharding.strategies import ShardingStrategy
+
+__all__ = ["Embedding"]
+
+
+class Embedding(ShardableLayer):
+    """A row for each number: `[...]` becomes `[..., hidden_dim]`.
+
+    By `columnwise` the shards have some of the columns, and their outputs are joined along the last axis. A table that
+    is split by rows needs the collectives of MAX's `VocabParallelEmbedding`, which are not here.
+
+    Args:
+        vocab_size: How many rows there are.
+        hidden_dim: The size of a row.
+        dtype: Of the table.
+        device: Where the table is wanted.
+        quantization_encoding: How the elements of the table are packed.
+        name: The name of the weight; default: `weight`.
+    """
+
+    weight: Weight
+    """`[vocab_size, hidden_dim]`."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_dim: int,
+        dtype: DTypeLike,
+        device: DeviceRef | str,
+        quantization_encoding: QuantizationEncoding | str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.device = DeviceRef.from_device(device)
+        self.weight = Weight(name or "weight", dtype, (vocab_size, hidden_dim), self.device, quantization_encoding)
+
+    def __call__(self, indices: TensorValueLike) -> TensorValue:
+        """The rows of these numbers.
+
+        Args:
+            indices: Integers of any shape, 0 to `vocab_size - 1`.
+
+        Returns:
+            `[..., hidden_dim]`, on the device of the table.
+        """
+        if self.weight.quantization_encoding is not None:
+            raise UnsupportedError(
+                f"{self.weight!r} is packed, and this version takes no rows of a packed table: load it decoded, by "
+                "Module.load(path, dtype='float32')"
+            )
+        return ops.gather(self.weight, operand(type(self).__name__, indices).to(self.weight.device), axis=0)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        if not strategy.is_replicate and strategy.sharded_axis not in (1, -1):
+            raise self._refuse(strategy, "columnwise and replicate")
+        return {"weight": strategy}

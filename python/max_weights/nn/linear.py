@@ -1,0 +1,194 @@
+"""`Linear`, a product with a matrix, and `MLP`, the gated block of three that Llama models have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from max_weights.devices import DeviceRef
+from max_weights.errors import UnsupportedError
+from max_weights.graph.ops.operands import operand
+from max_weights.graph.value import TensorValue
+from max_weights.graph.weight import Weight
+from max_weights.nn.activation import activation_function_from_name, clamp
+from max_weights.nn.shardable import ShardableLayer
+from max_weights.sharding.strategies import ShardingStrategy
+
+if TYPE_CHECKING:
+    from max_weights.dtype import DTypeLike
+    from max_weights.graph.value import TensorValueLike
+    from max_weights.quantization import QuantizationEncoding
+
+__all__ = ["MLP", "Linear", "require_no_quant_config"]
+
+
+def require_no_quant_config(layer: str, quant_config: object) -> None:
+    """Refuse a `QuantConfig` of MAX.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    if quant_config is not None:
+        raise UnsupportedError(
+            f"a {layer} with a quant_config is computed by kernels of MAX's compiler (fp8, fp4, int8 with scales), "
+            "which are not here: load the weights as floats (Module.load(path, dtype='float32')), without quant_config"
+        )
+
+
+class Linear(ShardableLayer):
+    """`x @ weight.T + bias`: `[..., in_dim]` becomes `[..., out_dim]`.
+
+    `weight` is `[out_dim, in_dim]`, `bias` `[out_dim]`, as files have them. By `rowwise` the shards have some of the
+    outputs, which are joined; by `columnwise` and `head_aware_columnwise` they take some of the inputs, and their
+    outputs are added: there the first one alone has the bias.
+
+    Args:
+        in_dim: The size of the last axis of what it is called with.
+        out_dim: The size of the last axis of what it returns.
+        dtype: Of the weights.
+        device: Where they are wanted.
+        has_bias: Whether something is added.
+        quantization_encoding: How the elements of `weight` are packed.
+        quant_config: UnsupportedError for any.
+        name: What the names of the weights begin with: `name.weight`, `name.bias`.
+        clip_weight: Elements of the weight are brought into `-clip_weight` to `clip_weight` first.
+    """
+
+    weight: Weight
+    """`[out_dim, in_dim]`."""
+    bias: Weight | None = None
+    """`[out_dim]`; none without `has_bias`, and in all shards but the first of a layer that is split by columns."""
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        dtype: DTypeLike,
+        device: DeviceRef | str,
+        has_bias: bool = False,
+        quantization_encoding: QuantizationEncoding | str | None = None,
+        quant_config: None = None,
+        name: str | None = None,
+        clip_weight: float | None = None,
+    ) -> None:
+        require_no_quant_config(type(self).__name__, quant_config)
+        self.device = DeviceRef.from_device(device)
+        self.clip_weight = clip_weight
+        stem = f"{name}." if name else ""
+        self.weight = Weight(f"{stem}weight", dtype, (out_dim, in_dim), self.device, quantization_encoding)
+        if has_bias:
+            self.bias = Weight(f"{stem}bias", dtype, (out_dim,), self.device)
+
+    def __call__(self, x: TensorValueLike) -> TensorValue:
+        """The product.
+
+        Args:
+            x: `[..., in_dim]`, of the dtype of the weight.
+
+        Returns:
+            `[..., out_dim]`, on the device of `x`.
+        """
+        value = operand(type(self).__name__, x)
+        if self.weight.quantization_encoding is not None:
+            raise UnsupportedError(
+                f"{self.weight!r} is packed, and this version multiplies no packed weights: load it decoded, by "
+                "Module.load(path, dtype='float32')"
+            )
+        weight = self.weight.to(value.device)
+        if self.clip_weight:
+            weight = clamp(weight, -self.clip_weight, self.clip_weight)
+        product = value @ weight.T
+        return product if self.bias is None else product + self.bias.to(value.device)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        if self.bias is not None and strategy.is_custom:
+            raise self._refuse(strategy, "with a bias, strategies that are no function of one's own")
+        follows = strategy.sharded_axis == 0  # the rows of the weight are the elements of the bias
+        return {"weight": strategy, "bias": strategy if follows else ShardingStrategy.replicate(strategy.num_devices)}
+
+    def _become_shard(self, index: int, device: DeviceRef) -> None:
+        super()._become_shard(index, device)
+        strategy = self._sharding_strategy
+        if index > 0 and strategy is not None and strategy.sharded_axis in (1, -1):
+            self.bias = None
+
+
+class MLP(ShardableLayer):
+    """`down_proj(activation(gate_proj(x)) * up_proj(x))`: `[..., hidden_dim]` stays `[..., hidden_dim]`.
+
+    By `tensor_parallel` each shard has some of the features between, and their outputs are added.
+
+    Args:
+        dtype: Of the weights.
+        quantization_encoding: How the elements of the weights are packed.
+        hidden_dim: The size of the last axis of input and output.
+        feed_forward_length: How many features there are between.
+        devices: Where the weights are wanted: on the first.
+        linear_cls: What the three are made by, called by keyword as `Linear`.
+        has_bias: Whether the three add something.
+        activation_function: See `activation_function_from_name`.
+        quant_config: UnsupportedError for any.
+        swiglu_limit: If not 0, the gate is at most this, and the other factor between `-swiglu_limit` and this.
+    """
+
+    gate_proj: Linear
+    """`[feed_forward_length, hidden_dim]`."""
+    down_proj: Linear
+    """`[hidden_dim, feed_forward_length]`."""
+    up_proj: Linear
+    """`[feed_forward_length, hidden_dim]`."""
+
+    def __init__(
+        self,
+        dtype: DTypeLike,
+        quantization_encoding: QuantizationEncoding | str | None,
+        hidden_dim: int,
+        feed_forward_length: int,
+        devices: Iterable[DeviceRef | str],
+        linear_cls: Callable[..., Linear] = Linear,
+        has_bias: bool = False,
+        activation_function: str = "silu",
+        quant_config: None = None,
+        swiglu_limit: float = 0.0,
+    ) -> None:
+        require_no_quant_config(type(self).__name__, quant_config)
+        self.devices = [DeviceRef.from_device(device) for device in devices]
+        self.hidden_dim = hidden_dim
+        self.feed_forward_length = feed_forward_length
+        self.quantization_encoding = quantization_encoding
+        self.swiglu_limit = swiglu_limit
+        self.activation_function = activation_function_from_name(activation_function)
+        common: dict[str, Any] = {
+            "dtype": dtype,
+            "device": self.devices[0],
+            "quantization_encoding": quantization_encoding,
+            "has_bias": has_bias,
+        }
+        self.gate_proj = linear_cls(in_dim=hidden_dim, out_dim=feed_forward_length, **common)
+        self.down_proj = linear_cls(in_dim=feed_forward_length, out_dim=hidden_dim, **common)
+        self.up_proj = linear_cls(in_dim=hidden_dim, out_dim=feed_forward_length, **common)
+
+    def __call__(self, x: TensorValueLike) -> TensorValue:
+        """The output of the block.
+
+        Args:
+            x: `[..., hidden_dim]`.
+
+        Returns:
+            `[..., hidden_dim]`.
+        """
+        value = operand(type(self).__name__, x)
+        gate, up = self.activation_function(self.gate_proj(value)), self.up_proj(value)
+        if self.swiglu_limit > 0:
+            gate, up = clamp(gate, max=self.swiglu_limit), clamp(up, -self.swiglu_limit, self.swiglu_limit)
+        return self.down_proj(gate * up)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        number = strategy.num_devices
+        if strategy.is_replicate:
+            rows = columns = strategy
+        elif strategy.is_tensor_parallel:
+            rows, columns = ShardingStrategy.rowwise(number), ShardingStrategy.columnwise(number)
+        else:
+            raise self._refuse(strategy, "tensor_parallel and replicate")
+        return {"gate_proj": rows, "up_proj": rows, "down_proj": columns}

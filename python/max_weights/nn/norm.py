@@ -1,0 +1,129 @@
+"""`LayerNorm` and `RMSNorm`: layers that scale what they are called with by its last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from max_weights.devices import DeviceRef
+from max_weights.dtype import DType
+from max_weights.graph import ops
+from max_weights.graph.ops.operands import operand
+from max_weights.graph.value import TensorValue
+from max_weights.graph.weight import Weight
+from max_weights.nn.shardable import ShardableLayer
+
+if TYPE_CHECKING:
+    from max_weights.dtype import DTypeLike
+    from max_weights.graph.value import TensorValueLike
+    from max_weights.sharding.strategies import ShardingStrategy
+
+__all__ = ["LayerNorm", "RMSNorm"]
+
+
+class LayerNorm(ShardableLayer):
+    """`(x - mean) / sqrt(variance + eps) * weight + bias`, over the last axis; see `ops.layer_norm`.
+
+    It is computed in float32, or in float64 for an input of that. All shards are the whole layer.
+
+    Args:
+        dims: The size of the last axis.
+        devices: Where the weights are wanted: on the first.
+        dtype: Of the weights.
+        eps: Positive.
+        use_bias: Whether something is added.
+    """
+
+    weight: Weight
+    """`[dims]`."""
+    bias: Weight | None
+    """`[dims]`; none without `use_bias`."""
+
+    def __init__(
+        self,
+        dims: int,
+        devices: Iterable[DeviceRef | str],
+        dtype: DTypeLike,
+        eps: float = 1e-5,
+        use_bias: bool = True,
+    ) -> None:
+        self.devices = [DeviceRef.from_device(device) for device in devices]
+        self.weight = Weight("weight", dtype, (dims,), self.devices[0])
+        self.bias = Weight("bias", dtype, (dims,), self.devices[0]) if use_bias else None
+        self.eps = eps
+        self.dim = dims
+        self.dtype = DType(dtype)
+
+    def __call__(self, input: TensorValueLike) -> TensorValue:
+        """The normalised input.
+
+        Args:
+            input: `[..., dims]`, of floats.
+
+        Returns:
+            The same shape, dtype and device.
+        """
+        value = operand(type(self).__name__, input)
+        wide = DType.float64 if value.dtype is DType.float64 else DType.float32
+        scale = self.weight.to(value.device).cast(wide)
+        if self.bias is None:
+            shift = ops.constant(0.0, wide, value.device).broadcast_to([self.dim])
+        else:
+            shift = self.bias.to(value.device).cast(wide)
+        return ops.layer_norm(value.cast(wide), scale, shift, self.eps).cast(value.dtype)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        if not strategy.is_replicate:
+            raise self._refuse(strategy, "replicate")
+        return {"weight": strategy, "bias": strategy}
+
+
+class RMSNorm(ShardableLayer):
+    """`x / sqrt(mean(x * x) + eps) * (weight + weight_offset)`, over the last axis; see `ops.rms_norm`.
+
+    All shards are the whole layer.
+
+    Args:
+        dim: The size of the last axis.
+        dtype: Of the weight.
+        eps: Positive.
+        weight_offset: Added to the weight: 1.0 for Gemma, whose files have the weight less one.
+        multiply_before_cast: Whether the product is rounded to the input's dtype, as Gemma does, or the normalised
+            input before it, as Llama does; the same for float32.
+    """
+
+    weight: Weight
+    """`[dim]`."""
+
+    def __init__(
+        self,
+        dim: int,
+        dtype: DTypeLike,
+        eps: float = 1e-6,
+        weight_offset: float = 0.0,
+        multiply_before_cast: bool = True,
+    ) -> None:
+        self.weight = Weight("weight", dtype, (dim,), DeviceRef.CPU())
+        self.dim = dim
+        self.dtype = DType(dtype)
+        self.eps = eps
+        self.weight_offset = weight_offset
+        self.multiply_before_cast = multiply_before_cast
+
+    def __call__(self, x: TensorValueLike) -> TensorValue:
+        """The normalised input.
+
+        Args:
+            x: `[..., dim]`, of floats.
+
+        Returns:
+            The same shape, dtype and device.
+        """
+        value = operand(type(self).__name__, x)
+        weight = self.weight.cast(value.dtype).to(value.device)
+        return ops.rms_norm(value, weight, self.eps, self.weight_offset, self.multiply_before_cast)
+
+    def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
+        if not strategy.is_replicate:
+            raise self._refuse(strategy, "replicate")
+        return {"weight": strategy}
