@@ -19,6 +19,7 @@ _LOWERINGS: dict[str, Lowering] = {}
 _FILES = (
     "arithmetic",
     "choice",
+    "conv",
     "creation",
     "joining",
     "linear",

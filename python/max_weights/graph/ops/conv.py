@@ -77,37 +77,37 @@ def conv2d(
         raise problem(_OP, f"the {out_channels} channels of the output are not split into {groups} groups")
     if len(values) == 3 and values[2].shape != Shape([out_channels]):
         raise problem(_OP, f"the bias is [{out_channels}], found {listed(values[2].shape)}")
-    out: list[Dim] = [batch, batch, batch, batch]
-    named = zip(spatial, sizes, strides, dilations, (pads[:2], pads[2:]), strict=True)
-    made = [batch, *(_windows(*row, image, window) for row in named), out_channels]
-    for axis, dim in zip(_INPUT[layouts[0]], made, strict=True):
-        out[axis] = dim
+    both = [_reach(*row, image, window) for row in zip(spatial, sizes, dilations, (pads[:2], pads[2:]), strict=True)]
+    made = [(padded - reach) // step + 1 for (padded, reach), step in zip(both, strides, strict=True)]
+    out = dict(zip(_INPUT[layouts[0]], [batch, *made, out_channels], strict=True))
     return record(
         _OP,
         values,
-        like(values[0], out),
+        like(values[0], [out[axis] for axis in range(4)]),
         stride=strides,
         dilation=dilations,
         padding=pads,
         groups=groups,
         input_layout=layouts[0].value,
         filter_layout=layouts[1].value,
+        at_least=tuple(pair for pair in both if not all(isinstance(dim, StaticDim) for dim in pair)),
     )
 
 
-def _windows(
-    size: Dim, window: Dim, stride: int, dilation: int, pads: tuple[int, ...], image: Shape, filter: Shape
-) -> Dim:
-    """How many windows there are along an axis."""
-    reach = (window - 1) * dilation + 1
-    room = size + sum(pads) - reach
-    if isinstance(room, StaticDim) and room.dim < 0:
+def _reach(
+    size: Dim, window: Dim, dilation: int, pads: tuple[int, ...], image: Shape, filter: Shape
+) -> tuple[Dim, Dim]:
+    """The padded size of an axis, and how much of it a window takes, which is no more."""
+    if infer.is_size(window, 0):
+        raise problem(_OP, f"the filter {listed(filter)} has no elements")
+    padded, reach = size + sum(pads), (window - 1) * dilation + 1
+    if isinstance(padded, StaticDim) and isinstance(reach, StaticDim) and padded.dim < reach.dim:
         raise problem(
             _OP,
-            f"the shapes {listed(image)} and {listed(filter)} do not fit: a window of {reach} is larger than "
-            f"{size + sum(pads)}, the padding included",
+            f"the shapes {listed(image)} and {listed(filter)} do not fit: a window of {reach} is larger than {padded}, "
+            "the padding included",
         )
-    return room // stride + 1
+    return padded, reach
 
 
 def _numbers(name: str, value: Iterable[int], count: int, least: int) -> tuple[int, ...]:
