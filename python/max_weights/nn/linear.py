@@ -30,7 +30,7 @@ def require_no_quant_config(layer: str, quant_config: object) -> None:
     """
     if quant_config is not None:
         raise UnsupportedError(
-            f"a {layer} with a quant_config is computed by kernels of MAX's compiler (fp8, fp4, int8 with scales), "
+            f"{layer} with a quant_config is computed by kernels of MAX's compiler (fp8, fp4, int8 with scales), "
             "which are not here: load the weights as floats (Module.load(path, dtype='float32')), without quant_config"
         )
 

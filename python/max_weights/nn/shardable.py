@@ -82,4 +82,4 @@ class ShardableLayer(Module):
 
     def _refuse(self, strategy: ShardingStrategy, takes: str) -> ArgumentError:
         """The error of a strategy that a layer cannot be split by."""
-        return ArgumentError(f"a {type(self).__name__} cannot be split by {strategy!r}; it takes {takes}")
+        return ArgumentError(f"this {type(self).__name__} cannot be split by {strategy!r}; it takes {takes}")
