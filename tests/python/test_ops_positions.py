@@ -230,6 +230,24 @@ def test_an_axis_that_is_not_there_is_an_index_error_and_a_value_error(compute: 
             one(compute, FLOATS)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("allgather", "graphs run here on one device"),
+        ("allreduce", "Weight.shard"),
+        ("buffer_store", "values of a graph here never change"),
+        ("custom", "compose it of other ops"),
+        ("while_loop", "repeat the operations in Python"),
+        ("random", "give them to the graph as an input"),
+    ],
+)
+def test_an_operation_of_max_that_is_not_here_says_what_to_do_instead(name: str, sentence: str) -> None:
+    with pytest.raises(ImportError, match=rf"ops\.{name} of MAX is not in max_weights: .*{sentence}"):
+        getattr(ops, name)
+    with pytest.raises(AttributeError, match="no_such_operation"):
+        ops.no_such_operation  # noqa: B018
+
+
 def test_what_is_assumed_of_a_symbol_is_kept() -> None:
     assert one(lambda x: ops.top_k(x, 3, 0)[0], FLOATS).node.attributes["at_least"] == ((N, Dim(3)),)
     assert one(lambda x: ops.top_k(x, 3)[0], FLOATS).node.attributes["at_least"] == ()

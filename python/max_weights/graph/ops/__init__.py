@@ -1,5 +1,6 @@
 """The operations of a graph: each takes values, records itself in the current graph, and gives its results."""
 
+from max_weights.absent import absent
 from max_weights.graph.ops import complex, elementwise, reduction
 from max_weights.graph.ops.comparison import (
     equal,
@@ -89,6 +90,7 @@ from max_weights.graph.ops.normalization import (
     rms_norm,
     softmax,
 )
+from max_weights.graph.ops.quantized import dequantize, qmatmul
 from max_weights.graph.ops.reduction import (
     argmax,
     argmin,
@@ -155,6 +157,7 @@ __all__ = [
     "conv2d",
     "cos",
     "cumsum",
+    "dequantize",
     "div",
     "elementwise",
     "equal",
@@ -199,6 +202,7 @@ __all__ = [
     "pow",
     "print",
     "prod",
+    "qmatmul",
     "range",
     "rebind",
     "reduction",
@@ -239,3 +243,48 @@ __all__ = [
     "unsqueeze",
     "where",
 ]
+
+_ONE_DEVICE = (
+    "it moves tensors between devices of one model, and graphs run here on one device. Shards and their data are there "
+    "without it: Weight.shard"
+)
+_IN_PLACE = (
+    "it changes memory in place, and values of a graph here never change: give the new value back as an output, and "
+    "in as an input of the next run"
+)
+_COMPILER = (
+    "it calls a kernel that MAX's compiler has compiled, and graphs run here on ONNX Runtime: compose it of other ops"
+)
+_BRANCHES = "a graph here has no branches: compute both sides and choose with ops.where, or decide in Python"
+_ORDER = "the order in which a graph is computed is for ONNX Runtime to choose: record the operations one after another"
+
+__getattr__ = absent(
+    __name__,
+    **dict.fromkeys(
+        (
+            "allgather",
+            "allgather_rms_norm",
+            "allgather_rms_norm_quant_mxfp6",
+            "allgather_rms_norm_quant_mxfp8",
+            "allreduce",
+            "bundled_allreduce",
+            "distributed_broadcast",
+            "distributed_ep",
+            "distributed_scatter",
+            "reduce_scatter_rms_norm",
+            "reducescatter",
+            "shard_and_stack",
+        ),
+        _ONE_DEVICE,
+    ),
+    **dict.fromkeys(("buffer_create", "buffer_load", "buffer_store", "buffer_store_slice"), _IN_PLACE),
+    **dict.fromkeys(("custom", "inplace_custom"), _COMPILER),
+    cond=_BRANCHES,
+    while_loop="a graph here has no loops: repeat the operations in Python, as often as is known when it is built",
+    **dict.fromkeys(("parallel", "side_stream"), _ORDER),
+    constant_external="it names data from outside: make a Weight of that name, and use it in the graph",
+    irfft="MAX computes it on GPUs alone: multiply by a matrix of cosines, or transform with NumPy",
+    random="the numbers would differ from run to run: draw them with NumPy and give them to the graph as an input",
+    conv2d_transpose="only convolutions are here: fold and a matrix product are the same",
+    conv3d="only convolutions of two axes are here: conv2d",
+)

@@ -1,0 +1,116 @@
+"""Matrices in packed blocks: products with them, and their elements as floats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dim import Dim, StaticDim
+from max_weights.dtype import DType
+from max_weights.errors import UnsupportedError
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.operands import converted, like, operand, record, require_float, require_one_device
+from max_weights.graph.value import TensorValue
+from max_weights.quantization import QuantizationConfig, QuantizationEncoding
+from max_weights.shape import listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+_NAMES = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+
+
+def qmatmul(
+    encoding: QuantizationEncoding | str,
+    config: QuantizationConfig | None,
+    lhs: TensorValueLike,
+    *rhs: TensorValueLike,
+) -> TensorValue:
+    """`lhs @ m.T`, where `m` is a matrix of floats in packed blocks.
+
+    Args:
+        encoding: How they are packed: Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K.
+        config: None; MAX has it for GPTQ.
+        lhs: `[..., k]`, floats, which are taken as float32.
+        *rhs: The matrix `[n, k]` as `[n, bytes]` of uint8, each row so many blocks.
+
+    Returns:
+        `[..., n]`, of the dtype of `lhs`.
+
+    Raises:
+        UnsupportedError: a NotImplementedError; GPTQ.
+        TypeError: `rhs` is no matrix of uint8, or a row has no known size.
+        GraphError: a ValueError; another encoding, or shapes that do not fit.
+    """
+    del config
+    kind = _kind("qmatmul", encoding)
+    value, matrices = operand("qmatmul", lhs), [operand("qmatmul", matrix) for matrix in rhs]
+    if len(matrices) != 1:
+        raise problem("qmatmul", f"a matrix of {kind.value} is one tensor, found {len(matrices)}")
+    (matrix,) = matrices
+    require_float("qmatmul", value)
+    require_one_device("qmatmul", [value, matrix])
+    if matrix.rank != 2:
+        raise TypeError(f"qmatmul: the matrix is [n, bytes], found {matrix.type}")
+    columns, shape = _elements("qmatmul", kind, matrix), value.shape
+    if not shape or shape[-1] != columns:
+        inner = infer.differ(shape[-1], columns) if shape else "a scalar has no axis to sum over"
+        raise problem(
+            "qmatmul",
+            f"the shapes {listed(shape)} and {listed(matrix.shape)} do not multiply: a row of {matrix.shape[-1]} bytes "
+            f"of {kind.value} is {columns} elements, and {inner}",
+        )
+    wide = converted(value, DType.float32)
+    product = record("qmatmul", [wide, matrix], like(wide, [*shape[:-1], matrix.shape[0]]), encoding=kind.value)
+    return converted(product, value.dtype)
+
+
+def dequantize(encoding: QuantizationEncoding | str, quantized: TensorValueLike) -> TensorValue:
+    """The elements of packed blocks.
+
+    Args:
+        encoding: How they are packed: Q4_0, Q4_1, Q8_0, Q4_K, Q5_K or Q6_K.
+        quantized: `[..., bytes]` of uint8, each row so many blocks.
+
+    Returns:
+        float32, `[..., bytes / bytes of a block * elements of a block]`.
+
+    Raises:
+        UnsupportedError: a NotImplementedError; GPTQ.
+        TypeError: the blocks are not uint8, or a row has no known size.
+        GraphError: a ValueError; another encoding, or a row that ends within a block.
+    """
+    kind, value = _kind("dequantize", encoding), operand("dequantize", quantized)
+    shape = [*value.shape[:-1], _elements("dequantize", kind, value)]
+    return record("dequantize", [value], like(value, shape, DType.float32), encoding=kind.value)
+
+
+def _kind(op: str, encoding: QuantizationEncoding | str) -> QuantizationEncoding:
+    kind = QuantizationEncoding(encoding)
+    if kind is QuantizationEncoding.GPTQ:
+        raise UnsupportedError(
+            f"{op}: GPTQ has scales and zero points as tensors of their own, which this version does not compute with; "
+            f"convert the weights to one of {', '.join(_NAMES)}"
+        )
+    if kind.value not in _NAMES:
+        raise problem(
+            op,
+            f"blocks of {kind.value} cannot be computed with, those of {', '.join(_NAMES)} can; make floats of them "
+            "when they are loaded, by `quantization.dequantize`",
+        )
+    return kind
+
+
+def _elements(op: str, kind: QuantizationEncoding, blocks: TensorValue) -> Dim:
+    """How many elements a row of bytes has."""
+    if blocks.dtype is not DType.uint8 or not blocks.rank:
+        raise TypeError(f"{op}: packed blocks are bytes of uint8, found {blocks.type}")
+    size = blocks.shape[-1]
+    if not isinstance(size, StaticDim):
+        raise TypeError(f"{op}: a row of packed blocks has a known size, found {listed(blocks.shape)}")
+    if size.dim % kind.block_size:
+        raise problem(
+            op,
+            f"a block of {kind.value} has {kind.block_size} bytes, and {size} in {listed(blocks.shape)} is no multiple",
+        )
+    return size // kind.block_size * kind.elements_per_block
