@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import minilm
 import numpy as np
 import pytest
+import smollm
 import torch
 
 from conftest import ROOT
@@ -79,3 +81,51 @@ def test_minilm_takes_batches_and_lengths_of_any_size(models: Path, batch: int) 
         tokens[:, 0] = 101
         found = model(tokens, np.ones_like(tokens))[0].to_numpy()
         np.testing.assert_allclose(found, bert_embeddings(models, tokens, np.ones_like(tokens)), rtol=0, atol=1e-5)
+
+
+PROMPTS = {
+    "a story": "Once upon a time, in 1987, there was a",
+    "a question": "<|im_start|>user\nHow do I make bread, step by step?<|im_end|>\n<|im_start|>assistant\n",
+}
+
+
+@pytest.fixture(scope="module")
+def llama(models: Path) -> Any:
+    """The model of ours, its metadata, and transformers' model and tokenizer of the same file."""
+    import transformers
+
+    file = {"gguf_file": "smollm2-135m.Q4_1.gguf"}
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(models, dtype=torch.float32, **file).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(models, **file)
+    ours, metadata = smollm.load(models / file["gguf_file"])
+    return ours, metadata, theirs, tokenizer
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_smollm_writes_what_transformers_writes(llama: Any, prompt: str) -> None:
+    ours, metadata, theirs, tokenizer = llama
+    tokens = smollm.tokenizer_of(metadata).encode(PROMPTS[prompt]).ids
+    assert tokens == tokenizer(PROMPTS[prompt])["input_ids"]
+    with torch.no_grad():
+        out = theirs.generate(
+            torch.tensor([tokens]), max_new_tokens=20, do_sample=False, pad_token_id=2, repetition_penalty=1.0
+        )
+    expected = out[0, len(tokens) :].tolist()
+    assert len(expected) == 20
+    made = list(smollm.continued(ours, tokens, 20))
+    assert made == expected
+    assert smollm.tokenizer_of(metadata).decode(made) == tokenizer.decode(expected)
+
+
+def test_smollms_logits_are_those_of_transformers(llama: Any) -> None:
+    ours, _, theirs, _ = llama
+    tokens = torch.randint(0, 49152, (2, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = theirs(tokens).logits[:, -1]
+    found = ours(tokens)[0].to_numpy()
+    assert found.shape == (2, 49152)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+def test_the_smollm_example_answers(models: Path) -> None:
+    assert "The capital of France is Paris." in run("smollm.py", models / "smollm2-135m.Q4_1.gguf")
