@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from max_weights.dtype import DType
-from max_weights.graph.lowering.dtypes import computed_as
+from max_weights.graph.lowering.division import quotient, remainder
+from max_weights.graph.lowering.dtypes import wider
 from max_weights.graph.lowering.scope import CONTRIB
 from max_weights.graph.lowering.table import lowers
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from max_weights.graph.lowering.scope import Scope
-    from max_weights.graph.value import Node
+    from max_weights.graph.value import Node, TensorValue
 
 _SAME = {
     "add": "Add",
@@ -21,7 +24,6 @@ _SAME = {
     "div": "Div",
     "neg": "Neg",
     "abs": "Abs",
-    "relu": "Relu",
     "sqrt": "Sqrt",
     "exp": "Exp",
     "log": "Log",
@@ -42,80 +44,87 @@ def same(scope: Scope, node: Node) -> str:
     return scope.compute(_SAME[node.op], scope.inputs(node), node.outputs[0].dtype)
 
 
+@lowers("relu")
+def relu(scope: Scope, node: Node) -> str:
+    """Of integers by Max, as Relu has no kernels for them."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    if dtype.is_float():
+        return scope.compute("Relu", [x], dtype)
+    return scope.compute("Max", [x, scope.constant(0, dtype)], dtype)
+
+
 @lowers("pow")
 def power(scope: Scope, node: Node) -> str:
-    """ONNX Runtime's Pow of integers goes through double; that is exact up to 2**53."""
-    return scope.compute("Pow", scope.inputs(node), node.outputs[0].dtype)
-
-
-@lowers("mod")
-def mod(scope: Scope, node: Node) -> str:
-    """Of integers, Mod has the sign of the divisor, as Python has it; of floats, fmod has that of the dividend."""
-    dtype = node.outputs[0].dtype
-    left, right = scope.inputs(node)
-    if dtype.is_integral():
-        return scope.compute("Mod", [left, right], dtype)
-    rest = scope.compute("Mod", [left, right], dtype, fmod=1)
-    zero = scope.constant(0, dtype)
-    negative = [scope.compute("Less", [name, zero], dtype, made=DType.bool) for name in (rest, right)]
-    differ = scope.add("Xor", negative)
-    some = scope.add("Not", [scope.compute("Equal", [rest, zero], dtype, made=DType.bool)])
-    moved = scope.compute("Add", [rest, right], dtype)
-    return choose(scope, scope.add("And", [differ, some]), moved, rest, dtype)
-
-
-@lowers("floordiv")
-def floordiv(scope: Scope, node: Node) -> str:
-    """ONNX divides integers toward zero: one less where there is a rest and the signs differ."""
-    dtype = node.outputs[0].dtype
-    left, right = scope.inputs(node)
-    quotient = scope.compute("Div", [left, right], dtype)
+    """Integers to a constant power are multiplied, which is exact. Pow goes through double, exact up to 2**53."""
+    dtype, (x, exponent) = node.outputs[0].dtype, scope.inputs(node)
     if dtype.is_float():
-        return scope.compute("Floor", [quotient], dtype)
-    if dtype.is_unsigned_integral():
-        return quotient
-    zero, one = scope.constant(0, dtype), scope.constant(1, dtype)
-    rest = scope.compute("Mod", [left, right], dtype)
-    whole = scope.compute("Equal", [rest, zero], dtype, made=DType.bool)
-    signs = [scope.compute("Less", [name, zero], dtype, made=DType.bool) for name in (left, right)]
-    down = scope.add("And", [scope.add("Not", [whole]), scope.add("Xor", signs)])
-    return choose(scope, down, scope.compute("Sub", [quotient, one], dtype), quotient, dtype)
+        return scope.compute("Pow", [x, exponent], dtype)
+    number = constant_of(node.inputs[1])
+    if number is not None and number.size == 1 and number.item() > 0:
+        made, rest = None, int(number.item())
+        while True:
+            if rest % 2:
+                made = x if made is None else scope.compute("Mul", [made, x], dtype)
+            rest //= 2
+            if not rest:
+                assert made is not None
+                return made
+            x = scope.compute("Mul", [x, x], dtype)
+    wide = [scope.cast(name, dtype, DType.int64) for name in (x, exponent)]
+    return scope.cast(scope.add("Pow", wide), DType.int64, dtype)
 
 
-def choose(scope: Scope, condition: str, left: str, right: str, dtype: DType) -> str:
-    """The elements of `left` where the condition is true, else those of `right`."""
-    wide = computed_as("Where", dtype)
-    made = scope.add("Where", [condition, scope.cast(left, dtype, wide), scope.cast(right, dtype, wide)])
+def constant_of(value: TensorValue) -> np.ndarray[Any, Any] | None:
+    """The elements of a constant."""
+    import numpy as np
+
+    return np.asarray(value.node.attributes["value"]) if value.node.op == "constant" else None
+
+
+@lowers("mod", "floordiv")
+def divide(scope: Scope, node: Node) -> str:
+    """By the rules of Python."""
+    dtype = node.outputs[0].dtype
+    wide = wider(dtype)
+    left, right = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    divisor = constant_of(node.inputs[1])
+    safe = divisor is not None and not ((divisor == 0) | (divisor == -1)).any()
+    return scope.cast((remainder if node.op == "mod" else quotient)(scope, left, right, wide, safe=safe), wide, dtype)
+
+
+@lowers("rsqrt", "silu", "gelu")
+def composed(scope: Scope, node: Node) -> str:
+    """Operations that several operators make; computed as float32 at least, and rounded at the end."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    wide = wider(dtype)
+    x = scope.cast(x, dtype, wide)
+    if node.op == "rsqrt":
+        made = scope.add("Reciprocal", [scope.add("Sqrt", [x])])
+    elif node.op == "silu":
+        made = scope.add("Mul", [x, scope.add("Sigmoid", [x])])
+    else:
+        made = _gelu(scope, x, wide, node.attributes["approximate"])
     return scope.cast(made, wide, dtype)
 
 
-@lowers("rsqrt")
-def rsqrt(scope: Scope, node: Node) -> str:
-    """`1 / sqrt(x)`."""
-    dtype = node.outputs[0].dtype
-    return scope.compute("Reciprocal", [scope.compute("Sqrt", scope.inputs(node), dtype)], dtype)
+def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:
+    """By the error function, by tanh, or by the logistic function. The kernels are for float32."""
 
+    def times(left: str, right: str | float) -> str:
+        return scope.add("Mul", [left, right if isinstance(right, str) else scope.constant(right, dtype)])
 
-@lowers("silu")
-def silu(scope: Scope, node: Node) -> str:
-    """`x * sigmoid(x)`."""
-    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
-    return scope.compute("Mul", [x, scope.compute("Sigmoid", [x], dtype)], dtype)
-
-
-@lowers("gelu")
-def gelu(scope: Scope, node: Node) -> str:
-    """By the error function, by tanh, or by the logistic function."""
-    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
-    approximate = node.attributes["approximate"]
+    if dtype is DType.float32:
+        if approximate == "quick":
+            return scope.add("QuickGelu", [x], domain=CONTRIB, alpha=1.702)
+        return scope.add("Gelu", [x], approximate=approximate)
     if approximate == "quick":
-        return scope.compute("QuickGelu", [x], dtype, domain=CONTRIB, alpha=1.702)
-    if dtype is DType.float64:  # the kernel is for float32
-        scale = scope.constant(1 / math.sqrt(2), dtype)
-        inner = scope.add("Erf", [scope.compute("Mul", [x, scale], dtype)])
-        half = scope.compute("Mul", [x, scope.constant(0.5, dtype)], dtype)
-        return scope.compute("Mul", [half, scope.compute("Add", [inner, scope.constant(1, dtype)], dtype)], dtype)
-    return scope.compute("Gelu", [x], dtype, approximate=approximate)
+        return times(x, scope.add("Sigmoid", [times(x, 1.702)]))
+    if approximate == "tanh":
+        inner = scope.add("Add", [x, times(times(x, times(x, x)), 0.044715)])
+        inner = scope.add("Tanh", [times(inner, math.sqrt(2 / math.pi))])
+    else:
+        inner = scope.compute("Erf", [times(x, math.sqrt(0.5))], dtype)
+    return times(times(x, 0.5), scope.add("Add", [inner, scope.constant(1, dtype)]))
 
 
 @lowers("cast")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from max_weights.dtype import DType
-from max_weights.graph.lowering.arithmetic import choose
+from max_weights.graph.lowering.division import choose
 from max_weights.graph.lowering.table import lowers
 
 if TYPE_CHECKING:

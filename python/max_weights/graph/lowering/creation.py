@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.dtypes import computed_as
 from max_weights.graph.lowering.table import lowers
@@ -34,8 +35,14 @@ def shape(scope: Scope, node: Node) -> str:
 
 @lowers("range")
 def count(scope: Scope, node: Node) -> str:
-    """From start to stop by step."""
-    dtype = node.outputs[0].dtype
+    """From start to stop by step. Of floats as many as the graph says, as rounding decides how many Range makes."""
+    (made,) = node.outputs
+    dtype, (size,) = made.dtype, made.shape
     wide = computed_as("Range", dtype)
-    ends = [scope.cast(name, dtype, wide) for name in scope.inputs(node)]
-    return scope.cast(scope.add("Range", ends), wide, dtype)
+    start, stop, step = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    if not dtype.is_float() or not isinstance(size, StaticDim):
+        return scope.stated(scope.cast(scope.add("Range", [start, stop, step]), wide, dtype), made)
+    counted = scope.add("Range", [scope.constant(number) for number in (0, int(size), 1)])
+    start, step = (scope.cast(name, wide, DType.float64) for name in (start, step))
+    steps = scope.add("Mul", [scope.cast(counted, DType.int64, DType.float64), step])
+    return scope.cast(scope.add("Add", [steps, start]), DType.float64, dtype)

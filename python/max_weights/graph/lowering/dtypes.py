@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from max_weights.dtype import DType
 
-__all__ = ["ONNX_TYPES", "computed_as"]
+__all__ = ["ONNX_TYPES", "computed_as", "wider"]
 
 ONNX_TYPES = {
     DType.float32: 1,
@@ -27,33 +27,40 @@ ONNX_TYPES = {
 }
 """The number of each dtype in `onnx.TensorProto.DataType`; those that are missing, ONNX Runtime does not take."""
 
-_NUMBERS = {DType.float32, DType.float64, DType.int32, DType.int64}
+_ALL = set(ONNX_TYPES)
+_SINGLE = {DType.float32}
 _BOOL = {DType.bool}
 _FLOATS = {DType.float32, DType.float64}
-_MOVED = set(ONNX_TYPES)
+_SOME = _FLOATS | {DType.int32, DType.int64}
+_INTEGERS = {dtype for dtype in ONNX_TYPES if dtype.is_integral()}
+_NUMBERS = _FLOATS | _INTEGERS
+_MOVED = {dtype for dtype in ONNX_TYPES if not dtype.is_float8()}
 
-# The dtypes for which ONNX Runtime has a kernel on the CPU, by operator; every other has those of `_NUMBERS`.
+# The dtypes for which ONNX Runtime has a kernel on the CPU, by operator; every other has those of `_SOME`.
 _KERNELS = {
-    **dict.fromkeys(("Sigmoid", "Erf", "Gelu", "QuickGelu", "Sin", "Cos", "Tanh", "LayerNormalization"), _FLOATS),
-    **dict.fromkeys(("Exp", "Log", "Sqrt", "Floor", "Ceil", "Round", "Softmax", "LogSoftmax", "Atanh"), _FLOATS),
-    **dict.fromkeys(("RMSNormalization", "Reciprocal", "Conv", "Resize", "AveragePool", "MaxPool"), _FLOATS),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Abs", "Sign"), _NUMBERS),
+    **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _NUMBERS),
+    **dict.fromkeys(("Exp", "Log", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Relu"), _FLOATS),
+    **dict.fromkeys(("Sin", "Cos", "Tanh", "Sigmoid", "IsNaN", "IsInf", "Gemm"), _FLOATS),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _FLOATS),
+    **dict.fromkeys(("Erf", "Gelu", "QuickGelu", "Atanh", "Conv", "ConvTranspose"), _SINGLE),
+    **dict.fromkeys(("AveragePool", "MaxPool", "Resize"), _SINGLE),
     **dict.fromkeys(("And", "Or", "Xor", "Not"), _BOOL),
-    **dict.fromkeys(("Reshape", "Transpose", "Concat", "Split", "Slice", "Expand", "Identity", "Cast"), _MOVED),
-    **dict.fromkeys(("Gather", "GatherND", "GatherElements", "Squeeze", "Unsqueeze", "Tile"), _MOVED),
-    "Equal": _NUMBERS | {DType.bool},
-    "Where": _NUMBERS | {DType.uint8},
-    "Neg": _NUMBERS | {DType.int8},
-    "Erf": {DType.float32},
-    "Gelu": {DType.float32},
-    "QuickGelu": {DType.float32},
-    "Relu": {DType.float32, DType.float64},
-    "Range": _NUMBERS | {DType.int16},
-    "Abs": _NUMBERS | {DType.int8, DType.int16, DType.uint8, DType.uint16, DType.uint32, DType.uint64},
-    "Sign": _NUMBERS | {DType.int8, DType.int16, DType.uint8, DType.uint16, DType.uint32, DType.uint64},
-    "Mod": _NUMBERS | {DType.int8, DType.int16, DType.uint8, DType.uint16, DType.uint32, DType.uint64},
-    "TopK": _NUMBERS,
+    **dict.fromkeys(("Reshape", "Transpose", "Identity", "Cast"), _ALL),
+    **dict.fromkeys(("Gather", "GatherND", "GatherElements", "ScatterElements", "ScatterND"), _MOVED),
+    **dict.fromkeys(("Concat", "Split", "Slice", "Squeeze", "Unsqueeze"), _MOVED),
+    "Expand": _MOVED - {DType.bfloat16},
+    "Tile": _MOVED - {DType.bfloat16, DType.float16},
+    "Pad": _SOME | _BOOL | {DType.int8, DType.uint8, DType.uint32, DType.uint64},
+    "Equal": _NUMBERS | _BOOL,
+    "Max": _NUMBERS - {DType.int16, DType.uint16},
+    "Min": _NUMBERS - {DType.int16, DType.uint16},
+    "Neg": _SOME | {DType.int8},
+    "Where": _SOME | {DType.uint8},
+    "Range": _SOME | {DType.int16},
+    "Trilu": _SOME | _BOOL,
+    "NonZero": {DType.bool, DType.float32, DType.int32, DType.int64, DType.uint8},
 }
-_KERNELS["Conv"] = _KERNELS["AveragePool"] = _KERNELS["Resize"] = {DType.float32}
 _WIDER_FLOATS = (DType.float32, DType.float64)
 _WIDER_INTEGERS = (DType.int32, DType.int64)
 
@@ -62,12 +69,19 @@ def computed_as(operator: str, dtype: DType) -> DType:
     """The dtype that an operator of ONNX computes tensors of `dtype` as: itself, or a wider one that there is a kernel
     for.
     """
-    kernels = _KERNELS.get(operator, _NUMBERS)
+    kernels = _KERNELS.get(operator, _SOME)
     if dtype in kernels:
         return dtype
     if dtype.is_float():
-        return next((wider for wider in _WIDER_FLOATS if wider in kernels and wider.size_in_bits > 8), dtype)
+        return next((wider for wider in _WIDER_FLOATS if wider in kernels), dtype)
     if dtype is DType.bool:
         return next((wider for wider in (DType.uint8, *_WIDER_INTEGERS) if wider in kernels), dtype)
     large = dtype in (DType.uint32, DType.uint64, DType.int64)
     return next((wider for wider in _WIDER_INTEGERS[large:] if wider in kernels), dtype)
+
+
+def wider(dtype: DType) -> DType:
+    """The dtype that an operation of several operators computes with throughout, so that its result is rounded once:
+    float32 for narrower floats, else `dtype` itself.
+    """
+    return DType.float32 if dtype.is_float() and dtype is not DType.float64 else dtype

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from max_weights.dim import Dim, to_dim
 from max_weights.dtype import DType
+from max_weights.graph.lowering.dtypes import computed_as
 from max_weights.graph.lowering.table import lowers
 
 if TYPE_CHECKING:
@@ -19,23 +20,28 @@ _END = 2**63 - 1
 @lowers("concat")
 def concat(scope: Scope, node: Node) -> str:
     """One after the other."""
-    return scope.add("Concat", scope.inputs(node), axis=node.attributes["axis"])
+    return scope.compute("Concat", scope.inputs(node), node.outputs[0].dtype, axis=node.attributes["axis"])
 
 
 @lowers("stack")
 def stack(scope: Scope, node: Node) -> str:
     """One after the other along a new axis."""
-    axis = scope.constant([node.attributes["axis"]])
-    parts = [scope.add("Unsqueeze", [name, axis]) for name in scope.inputs(node)]
-    return scope.add("Concat", parts, axis=node.attributes["axis"])
+    dtype, axis = node.outputs[0].dtype, node.attributes["axis"]
+    places = [scope.constant([axis])]
+    parts = [scope.compute("Unsqueeze", [name], dtype, beside=places) for name in scope.inputs(node)]
+    return scope.compute("Concat", parts, dtype, axis=axis)
 
 
 @lowers("split")
 def split(scope: Scope, node: Node) -> Sequence[str]:
     """Pieces along an axis."""
     sizes = scope.dims(node.attributes["sizes"])
-    (x,) = scope.inputs(node)
-    return scope.add_several("Split", [x, sizes], len(node.outputs), axis=node.attributes["axis"])
+    dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
+    wide = computed_as("Split", dtype)
+    made = scope.add_several(
+        "Split", [scope.cast(x, dtype, wide), sizes], len(node.outputs), axis=node.attributes["axis"]
+    )
+    return [scope.cast(name, wide, dtype) for name in made]
 
 
 @lowers("gather")
@@ -45,7 +51,7 @@ def gather(scope: Scope, node: Node) -> str:
     dtype = node.inputs[1].dtype
     if dtype not in (DType.int32, DType.int64):
         positions = scope.cast(positions, dtype, DType.int64)
-    return scope.add("Gather", [x, positions], axis=node.attributes["axis"])
+    return scope.compute("Gather", [x], node.outputs[0].dtype, beside=[positions], axis=node.attributes["axis"])
 
 
 @lowers("slice_tensor")
@@ -76,9 +82,8 @@ def slice_tensor(scope: Scope, node: Node) -> str:
             steps.append(1)
         axis += 1
     if axes:
-        x = scope.add(
-            "Slice", [x, _bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
-        )
+        bounds = [_bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
+        x = scope.compute("Slice", [x], node.outputs[0].dtype, beside=bounds)
     return scope.reshape(x, node.outputs[0].shape) if reshaped else x
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from max_weights.dim import StaticDim
 from max_weights.dtype import DType
+from max_weights.graph.lowering.division import choose
 from max_weights.graph.lowering.dtypes import computed_as
 from max_weights.graph.lowering.table import lowers
 
@@ -12,22 +15,70 @@ if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node
 
-_REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin"}
+_EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}
 _POSITIONS = {"argmax": "ArgMax", "argmin": "ArgMin"}
+_LOWEST = -(2**63)
 
 
-@lowers(*_REDUCTIONS)
-def reduce(scope: Scope, node: Node) -> str:
-    """A number for each row."""
-    operator, dtype, (x,) = _REDUCTIONS[node.op], node.outputs[0].dtype, scope.inputs(node)
-    wide = computed_as(operator, dtype)
-    made = scope.add(operator, [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
-    return scope.cast(made, wide, dtype)
+@lowers("sum")
+def sum_(scope: Scope, node: Node) -> str:
+    """The sum of each row."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    wide = computed_as("ReduceSum", dtype)
+    axes = scope.constant([node.attributes["axis"]])
+    return scope.cast(scope.add("ReduceSum", [scope.cast(x, dtype, wide), axes]), wide, dtype)
+
+
+@lowers("mean")
+def mean(scope: Scope, node: Node) -> str:
+    """The sum through the size; ReduceMean says 0 where there are no elements."""
+    dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
+    wide = computed_as("ReduceMean", dtype)
+    x, axes = scope.cast(x, dtype, wide), scope.constant([axis])
+    size = node.inputs[0].shape[axis]
+    if isinstance(size, StaticDim) and int(size):
+        return scope.cast(scope.add("ReduceMean", [x, axes]), wide, dtype)
+    number = scope.cast(scope.add("Shape", [x], start=axis, end=axis + 1), DType.int64, wide)
+    return scope.cast(scope.add("Div", [scope.add("ReduceSum", [x, axes]), number]), wide, dtype)
+
+
+@lowers(*_EXTREMES)
+def extreme(scope: Scope, node: Node) -> str:
+    """The extreme element of each row; NaN where there is one, as in NumPy, which the operator does not see to."""
+    dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
+    x, wide = ordered(scope, x, dtype, _EXTREMES[node.op])
+    axes = scope.constant([node.attributes["axis"]])
+    made = scope.add(_EXTREMES[node.op], [x, axes])
+    if wide.is_float():
+        unordered = scope.add("ReduceMax", [scope.add("IsNaN", [x]), axes])
+        made = choose(scope, unordered, scope.constant(math.nan, wide), made, wide)
+    return restored(scope, made, dtype, wide)
 
 
 @lowers(*_POSITIONS)
 def position(scope: Scope, node: Node) -> str:
-    """Where the extreme element of each row is."""
-    return scope.compute(
-        _POSITIONS[node.op], scope.inputs(node), node.inputs[0].dtype, made=DType.int64, axis=node.attributes["axis"]
-    )
+    """Where the extreme element of each row is, or the first NaN."""
+    axis, (x,) = node.attributes["axis"], scope.inputs(node)
+    x, wide = ordered(scope, x, node.inputs[0].dtype, _POSITIONS[node.op])
+    made = scope.add(_POSITIONS[node.op], [x], axis=axis)
+    if wide.is_float():
+        unordered = scope.add("IsNaN", [x])
+        first = scope.add("ArgMax", [scope.cast(unordered, DType.bool, DType.int32)], axis=axis)
+        made = choose(scope, scope.add("ReduceMax", [unordered, scope.constant([axis])]), first, made, DType.int64)
+    return made
+
+
+def ordered(scope: Scope, x: str, dtype: DType, operator: str) -> tuple[str, DType]:
+    """A tensor as a dtype that an operator has a kernel for, in the same order: uint64 as int64, less 2**63."""
+    wide = computed_as(operator, dtype)
+    x = scope.cast(x, dtype, wide)
+    if dtype is DType.uint64:
+        x = scope.add("Add", [x, scope.constant(_LOWEST)])
+    return x, wide
+
+
+def restored(scope: Scope, x: str, dtype: DType, wide: DType) -> str:
+    """Back from what `ordered` made."""
+    if dtype is DType.uint64:
+        x = scope.add("Add", [x, scope.constant(_LOWEST)])
+    return scope.cast(x, wide, dtype)

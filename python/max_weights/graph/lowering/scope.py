@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim, terms_of
 from max_weights.dtype import DType
 from max_weights.errors import UnsupportedError
+from max_weights.graph.lowering.division import quotient
 from max_weights.graph.lowering.dtypes import ONNX_TYPES, computed_as
 from max_weights.graph.lowering.table import lowering_of
 from max_weights.graph.value import Node, TensorValue
@@ -123,7 +125,14 @@ class Scope:
         return names
 
     def compute(
-        self, operator: str, inputs: Iterable[str], dtype: DType, *, made: DType | None = None, **attributes: Any
+        self,
+        operator: str,
+        inputs: Iterable[str],
+        dtype: DType,
+        *,
+        beside: Iterable[str] = (),
+        made: DType | None = None,
+        **attributes: Any,
     ) -> str:
         """Write a node whose operands are all of one dtype, converted where there is no kernel for that.
 
@@ -131,11 +140,12 @@ class Scope:
             operator: Of ONNX.
             inputs: The operands.
             dtype: Their dtype.
+            beside: Further operands, of dtypes of their own.
             made: The dtype of the result, where it does not follow from that of the operands; by default it is theirs.
             **attributes: Of the node.
         """
         wide = computed_as(operator, dtype)
-        result = self.add(operator, [self.cast(name, dtype, wide) for name in inputs], **attributes)
+        result = self.add(operator, [*(self.cast(name, dtype, wide) for name in inputs), *beside], **attributes)
         return self.cast(result, wide, dtype) if made is None else result
 
     def cast(self, name: str, dtype: DType, to: DType) -> str:
@@ -153,7 +163,11 @@ class Scope:
         from onnx import helper
 
         number = onnx_type(dtype, "a constant")
-        array = np.asarray(value, dtype=dtype.to_numpy())
+        if (dtype is DType.bfloat16 or dtype.is_float8()) and not isinstance(value, np.ndarray):
+            bits = Buffer.from_numpy(np.asarray(value, np.float32)).astype(dtype)  # needs no dtype of NumPy's for it
+            array = bits.view(DType.uint16 if dtype is DType.bfloat16 else DType.uint8).to_numpy()
+        else:
+            array = np.asarray(value, dtype=dtype.to_numpy())
         key = (dtype, array.shape, array.tobytes()) if array.size <= 64 else None
         known = self._constants.get(key) if key else None
         if known is None:
@@ -185,14 +199,18 @@ class Scope:
         for product, coefficient in terms_of(dim).items():
             term = None if product and coefficient == 1 else self.constant([coefficient])
             for atom in product:
-                if isinstance(atom, Dim):
-                    factor = self.dim(atom)
-                else:
-                    factor = self.add("Div", [self.dim(atom[0]), self.dim(atom[1])])
+                factor = self.dim(atom) if isinstance(atom, Dim) else self._quotient(*atom)
                 term = factor if term is None else self.add("Mul", [term, factor])
             assert term is not None
             total = term if total is None else self.add("Add", [total, term])
         return self.constant([0]) if total is None else total
+
+    def _quotient(self, left: Dim, right: Dim) -> str:
+        """A floor division; a plain one where both sides are certain to be positive."""
+        above, below, safe = self.dim(left), self.dim(right), isinstance(right, StaticDim)
+        if safe and all(coefficient > 0 for coefficient in terms_of(left).values()):
+            return self.add("Div", [above, below])
+        return quotient(self, above, below, DType.int64, safe=safe)
 
     def dims(self, dims: Sequence[Dim]) -> str:
         """Several dimensions, as int64 `[n]`."""
@@ -200,9 +218,15 @@ class Scope:
             return self.constant([int(dim) for dim in dims])
         return self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
 
+    def stated(self, name: str, value: TensorValue) -> str:
+        """A result whose shape the user states; that fails here if it is another, where the sizes are known before."""
+        known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
+        return self.reshape(name, value.shape) if known else name
+
     def reshape(self, name: str, dims: Sequence[Dim]) -> str:
         """Write a reshape to these dimensions."""
         unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
+        # Beside a 0, -1 could be anything.
         empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)
         if len(unknown) == 1 and not empty:
             shape = self.constant([-1 if axis in unknown else int(dim) for axis, dim in enumerate(dims)])

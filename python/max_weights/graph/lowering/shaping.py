@@ -32,10 +32,12 @@ def permute(scope: Scope, node: Node) -> str:
 @lowers("broadcast_to")
 def broadcast_to(scope: Scope, node: Node) -> str:
     """Repeated to a shape."""
-    return scope.add("Expand", [*scope.inputs(node), scope.dims(node.outputs[0].shape)])
+    to = node.outputs[0]
+    return scope.compute("Expand", scope.inputs(node), to.dtype, beside=[scope.dims(to.shape)])
 
 
 @lowers("tile")
 def tile(scope: Scope, node: Node) -> str:
     """Repeated as a whole."""
-    return scope.add("Tile", [*scope.inputs(node), scope.dims(node.attributes["repeats"])])
+    repeats = scope.dims(node.attributes["repeats"])
+    return scope.compute("Tile", scope.inputs(node), node.outputs[0].dtype, beside=[repeats])
