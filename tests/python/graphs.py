@@ -18,6 +18,16 @@ CPU = DeviceRef.CPU()
 INTEGERS = tuple(DType[f"{sign}int{bits}"] for sign in ("", "u") for bits in (8, 16, 32, 64))
 FLOATS = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
 
+EVERY = (*INTEGERS, *FLOATS, DType.bool)
+# What a result may differ by: of the narrow floats, which are computed as float32, one step.
+STEP = {DType.float16: 2**-10, DType.bfloat16: 2**-7, DType.float32: 2e-6, DType.float64: 1e-12}
+
+
+def counted(*shape: int, dtype: DType = DType.float32) -> Array:
+    """0, 1, 2 and so on, exact in every dtype; of bool, false and true in turn."""
+    made = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    return (made % 2 if dtype is DType.bool else made).astype(dtype.to_numpy())
+
 
 def recorded(function: Callable[..., Any], *arrays: Array, shapes: Sequence[Sequence[Any] | None] = ()) -> Graph:
     """The graph of a function of inputs like these arrays; `shapes` gives theirs as symbols, where one is not None."""

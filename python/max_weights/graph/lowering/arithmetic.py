@@ -32,6 +32,9 @@ _SAME = {
     "tanh": "Tanh",
     "erf": "Erf",
     "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "acos": "Acos",
     "sigmoid": "Sigmoid",
     "maximum": "Max",
     "minimum": "Min",
@@ -92,7 +95,14 @@ def divide(scope: Scope, node: Node) -> str:
     return scope.cast((remainder if node.op == "mod" else quotient)(scope, left, right, wide, safe=safe), wide, dtype)
 
 
-@lowers("rsqrt", "silu", "gelu")
+@lowers("is_nan", "is_inf")
+def question(scope: Scope, node: Node) -> str:
+    """Whether elements are such."""
+    operator = "IsNaN" if node.op == "is_nan" else "IsInf"
+    return scope.compute(operator, scope.inputs(node), node.inputs[0].dtype, made=DType.bool)
+
+
+@lowers("rsqrt", "silu", "gelu", "atanh")
 def composed(scope: Scope, node: Node) -> str:
     """Operations that several operators make; computed as float32 at least, and rounded at the end."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
@@ -100,11 +110,22 @@ def composed(scope: Scope, node: Node) -> str:
     x = scope.cast(x, dtype, wide)
     if node.op == "rsqrt":
         made = scope.add("Reciprocal", [scope.add("Sqrt", [x])])
+    elif node.op == "atanh":
+        made = _atanh(scope, x, wide)
     elif node.op == "silu":
         made = scope.add("Mul", [x, scope.add("Sigmoid", [x])])
     else:
         made = _gelu(scope, x, wide, node.attributes["approximate"])
     return scope.cast(made, wide, dtype)
+
+
+def _atanh(scope: Scope, x: str, dtype: DType) -> str:
+    """The operator is for float32."""
+    if dtype is DType.float32:
+        return scope.add("Atanh", [x])
+    one = scope.constant(1, dtype)
+    ratio = scope.add("Div", [scope.add("Add", [one, x]), scope.add("Sub", [one, x])])
+    return scope.add("Mul", [scope.add("Log", [ratio]), scope.constant(0.5, dtype)])
 
 
 def _gelu(scope: Scope, x: str, dtype: DType, approximate: str) -> str:

@@ -43,7 +43,7 @@ _KERNELS = {
     **dict.fromkeys(("Exp", "Log", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Relu"), _FLOATS),
     **dict.fromkeys(("Sin", "Cos", "Tanh", "Sigmoid", "IsNaN", "IsInf", "Gemm"), _FLOATS),
     **dict.fromkeys(("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _FLOATS),
-    **dict.fromkeys(("Erf", "Gelu", "QuickGelu", "Atanh", "Conv", "ConvTranspose"), _SINGLE),
+    **dict.fromkeys(("Erf", "Gelu", "QuickGelu", "Acos", "Conv", "ConvTranspose"), _SINGLE),
     **dict.fromkeys(("AveragePool", "MaxPool", "Resize"), _SINGLE),
     **dict.fromkeys(("And", "Or", "Xor", "Not"), _BOOL),
     **dict.fromkeys(("Reshape", "Transpose", "Identity", "Cast"), _ALL),

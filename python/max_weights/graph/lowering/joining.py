@@ -9,6 +9,7 @@ from max_weights.dim import Dim, to_dim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.dtypes import computed_as
 from max_weights.graph.lowering.table import lowers
+from max_weights.graph.ops.indexing import size_of_slice
 
 if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
@@ -56,24 +57,30 @@ def gather(scope: Scope, node: Node) -> str:
 
 @lowers("slice_tensor")
 def slice_tensor(scope: Scope, node: Node) -> str:
-    """Slices by Slice, then the axes of ints go and new ones come by Reshape."""
-    (x,) = scope.inputs(node)
+    """Slices by Slice, then the axes of ints go and new ones come by Reshape; so does a size that is stated, which
+    fails where it is another.
+    """
+    (x,), shape = scope.inputs(node), node.inputs[0].shape
+    (made,) = node.outputs
     starts: list[int | Dim] = []
     ends: list[int | Dim] = []
     axes, steps = [], []
-    axis, reshaped = 0, False
+    axis, place = 0, 0  # of the operand, of the result
+    reshaped = stated = False
     for entry in node.attributes["index"]:
         if entry is None:
-            reshaped = True
+            reshaped, place = True, place + 1
             continue
         if isinstance(entry, tuple):
             start, stop, step = entry
+            stated = stated or size_of_slice(entry, shape[axis], shape) != made.shape[place]
             if (start, stop, step) != (None, None, 1):
                 forward = step > 0
                 starts.append((0 if forward else _END) if start is None else start)
                 ends.append((_END if forward else -_END) if stop is None else stop)
                 axes.append(axis)
                 steps.append(step)
+            place += 1
         else:
             reshaped = True
             starts.append(entry)
@@ -83,8 +90,10 @@ def slice_tensor(scope: Scope, node: Node) -> str:
         axis += 1
     if axes:
         bounds = [_bounds(scope, starts), _bounds(scope, ends), scope.constant(axes), scope.constant(steps)]
-        x = scope.compute("Slice", [x], node.outputs[0].dtype, beside=bounds)
-    return scope.reshape(x, node.outputs[0].shape) if reshaped else x
+        x = scope.compute("Slice", [x], made.dtype, beside=bounds)
+    if reshaped:
+        x = scope.reshape(x, made.shape)
+    return scope.stated(x, made) if stated else x
 
 
 def _bounds(scope: Scope, bounds: Sequence[int | Dim]) -> str:

@@ -22,17 +22,51 @@ _LOWEST = -(2**63)
 
 @lowers("sum")
 def sum_(scope: Scope, node: Node) -> str:
-    """The sum of each row."""
+    """The sum of each row. ReduceSum adds integers as float64, which is exact for those of 32 bits."""
+    dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
+    wide = DType.int64 if dtype.is_integral() else computed_as("ReduceSum", dtype)
+    x = scope.cast(x, dtype, wide)
+    if dtype.size_in_bits == 64 and dtype.is_integral():
+        return scope.cast(_sum_of_integers(scope, x, axis, node.inputs[0].rank), wide, dtype)
+    return scope.cast(scope.add("ReduceSum", [x, scope.constant([axis])]), wide, dtype)
+
+
+def _sum_of_integers(scope: Scope, x: str, axis: int, rank: int) -> str:
+    """The product with a column of ones, which wraps as integers do."""
+    order = [*range(axis), *range(axis + 1, rank), axis]
+    back = [order.index(number) for number in range(rank)]
+    size = scope.add("Shape", [x], start=axis, end=axis + 1)
+    column = scope.add("Expand", [scope.constant([[1]]), scope.add("Concat", [size, scope.constant([1])], axis=0)])
+    made = scope.add("MatMul", [scope.add("Transpose", [x], perm=order), column])
+    return scope.add("Transpose", [made], perm=back)
+
+
+@lowers("prod")
+def prod(scope: Scope, node: Node) -> str:
+    """The product of each row; integers as float64, exact up to 2**53."""
     dtype, (x,) = node.outputs[0].dtype, scope.inputs(node)
-    wide = computed_as("ReduceSum", dtype)
-    axes = scope.constant([node.attributes["axis"]])
-    return scope.cast(scope.add("ReduceSum", [scope.cast(x, dtype, wide), axes]), wide, dtype)
+    wide = DType.int64 if dtype.is_integral() else computed_as("ReduceProd", dtype)
+    made = scope.add("ReduceProd", [scope.cast(x, dtype, wide), scope.constant([node.attributes["axis"]])])
+    return scope.cast(made, wide, dtype)
+
+
+@lowers("cumsum")
+def cumsum(scope: Scope, node: Node) -> str:
+    """Sums up to each element."""
+    dtype, options = node.outputs[0].dtype, node.attributes
+    exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
+    return scope.compute("CumSum", scope.inputs(node), dtype, beside=[axis], exclusive=exclusive, reverse=reverse)
 
 
 @lowers("mean")
 def mean(scope: Scope, node: Node) -> str:
-    """The sum through the size; ReduceMean says 0 where there are no elements."""
+    """The sum through the size; ReduceMean says 0 where there are no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
+    if dtype.is_integral():
+        x = scope.cast(x, dtype, DType.int64)
+        number = scope.add("Max", [scope.add("Shape", [x], start=axis, end=axis + 1), scope.constant([1])])
+        total = _sum_of_integers(scope, x, axis, node.inputs[0].rank)
+        return scope.cast(scope.add("Div", [total, number]), DType.int64, dtype)
     wide = computed_as("ReduceMean", dtype)
     x, axes = scope.cast(x, dtype, wide), scope.constant([axis])
     size = node.inputs[0].shape[axis]

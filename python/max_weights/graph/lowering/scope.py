@@ -221,7 +221,7 @@ class Scope:
     def stated(self, name: str, value: TensorValue) -> str:
         """A result whose shape the user states; that fails here if it is another, where the sizes are known before."""
         known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
-        return self.reshape(name, value.shape) if known else name
+        return self.add("Reshape", [name, self.dims(value.shape)], allowzero=1) if known else name
 
     def reshape(self, name: str, dims: Sequence[Dim]) -> str:
         """Write a reshape to these dimensions."""

@@ -24,6 +24,7 @@ _FILES = (
     "joining",
     "linear",
     "normalization",
+    "positions",
     "reductions",
     "shaping",
     "subgraphs",

@@ -206,6 +206,14 @@ def _sliced(entry: slice | tuple[Any, ...], dim: Dim, shape: Shape) -> tuple[_Sl
     return bounds, (size + (step - 1)) // step if step > 1 else size, needs
 
 
+def size_of_slice(bounds: _Slice, dim: Dim, shape: Shape) -> Dim | None:
+    """The size of a slice; none where it has to be stated."""
+    try:
+        return _sliced(slice(*bounds), dim, shape)[1]
+    except GraphError:
+        return None
+
+
 def _distance(start: int | Dim | None, stop: int | Dim | None, dim: Dim, shape: Shape) -> tuple[Dim, _Needs]:
     """How far apart two bounds are, where a symbol is among them and the dimension, and what that assumes."""
     if isinstance(dim, StaticDim):  # so that a bound that counts from the back counts from the front

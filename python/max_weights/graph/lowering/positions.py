@@ -1,0 +1,91 @@
+"""Lowering of operations by positions: elements that tensors point at, the order of elements, more of them around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from max_weights.dtype import DType
+from max_weights.graph.lowering.dtypes import computed_as
+from max_weights.graph.lowering.reductions import ordered, restored
+from max_weights.graph.lowering.table import lowers
+
+if TYPE_CHECKING:
+    from max_weights.graph.lowering.scope import Scope
+    from max_weights.graph.value import Node
+
+
+@lowers("gather_nd")
+def gather_nd(scope: Scope, node: Node) -> str:
+    """Elements and slices, by positions as int64."""
+    x, places = scope.inputs(node)
+    places = scope.cast(places, node.inputs[1].dtype, DType.int64)
+    dtype, axes = node.outputs[0].dtype, node.attributes["batch_dims"]
+    return scope.compute("GatherND", [x], dtype, beside=[places], batch_dims=axes)
+
+
+@lowers("scatter")
+def scatter(scope: Scope, node: Node) -> str:
+    """Elements along an axis."""
+    return _written(scope, node, "ScatterElements", scope.inputs(node)[1], axis=node.attributes["axis"])
+
+
+@lowers("scatter_nd")
+def scatter_nd(scope: Scope, node: Node) -> str:
+    """Elements and slices, by positions as int64."""
+    places = scope.cast(scope.inputs(node)[1], node.inputs[1].dtype, DType.int64)
+    return _written(scope, node, "ScatterND", places)
+
+
+def _written(scope: Scope, node: Node, operator: str, places: str, **attributes: Any) -> str:
+    dtype, reduction = node.outputs[0].dtype, node.attributes["reduction"]
+    if reduction == "none":
+        wide = computed_as(operator, dtype)
+        x, _, updates = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    elif reduction in ("max", "min"):
+        x, _, updates = scope.inputs(node)
+        (x, wide), (updates, _) = (ordered(scope, name, dtype, reduction) for name in (x, updates))
+    else:
+        wide = computed_as(reduction, dtype)
+        x, _, updates = scope.inputs(node)
+        x, updates = scope.cast(x, dtype, wide), scope.cast(updates, dtype, wide)
+    made = scope.add(operator, [x, places, updates], reduction=reduction, **attributes)
+    return restored(scope, made, dtype, wide) if reduction in ("max", "min") else scope.cast(made, wide, dtype)
+
+
+@lowers("nonzero")
+def nonzero(scope: Scope, node: Node) -> str:
+    """The positions, one row for each axis."""
+    made = scope.compute("NonZero", scope.inputs(node), node.inputs[0].dtype, made=DType.int64)
+    return scope.stated(made, node.outputs[0])
+
+
+@lowers("top_k")
+def top_k(scope: Scope, node: Node) -> Sequence[str]:
+    """The elements in order, and where they were."""
+    dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
+    x, wide = ordered(scope, x, dtype, "TopK")
+    operands = [x, scope.dim(node.attributes["k"])]
+    largest = int(node.attributes["largest"])
+    made, places = scope.add_several("TopK", operands, 2, axis=node.attributes["axis"], largest=largest)
+    return [restored(scope, made, dtype, wide), places]
+
+
+@lowers("pad")
+def pad(scope: Scope, node: Node) -> str:
+    """More elements before and behind each axis."""
+    dtype, pairs = node.outputs[0].dtype, node.attributes["paddings"]
+    wide = computed_as("Pad", dtype)
+    x, *fill = (scope.cast(name, dtype, wide) for name in scope.inputs(node))
+    counts = scope.constant([*pairs[::2], *pairs[1::2]])
+    return scope.cast(scope.add("Pad", [x, counts, *fill], mode=node.attributes["mode"]), wide, dtype)
+
+
+@lowers("slice_between")
+def slice_between(scope: Scope, node: Node) -> str:
+    """A slice whose bounds are scalars."""
+    x, *bounds = scope.inputs(node)
+    rows = [scope.add("Unsqueeze", [bound, scope.constant([0])]) for bound in bounds]
+    others = [scope.constant([node.attributes[name]]) for name in ("axis", "step")]
+    (made,) = node.outputs
+    return scope.stated(scope.compute("Slice", [x], made.dtype, beside=[*rows, *others]), made)

@@ -1,0 +1,393 @@
+"""Each operation that moves, joins, reduces, multiplies or makes tensors, run by NumPy's rules, with symbolic sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from graphs import CPU, EVERY, FLOATS, INTEGERS, STEP, Array, close, counted, run
+from max_weights.dim import Dim
+from max_weights.dtype import DType
+from max_weights.engine import InferenceSession
+from max_weights.errors import GraphError
+from max_weights.graph import Graph, TensorType, TensorValue, ops
+
+SYMBOLS = [("n", "m")]
+
+MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Any]]] = {
+    "reshape": (lambda x: ops.reshape(x, [-1, 2]), lambda x: x.reshape(-1, 2)),
+    "flatten": (lambda x: ops.flatten(x), lambda x: x.reshape(-1)),
+    "transpose": (lambda x: ops.transpose(x, 0, -1), lambda x: x.T),
+    "permute": (lambda x: ops.permute(x[None], [-1, 0, 1]), lambda x: x[None].transpose(2, 0, 1)),
+    "squeeze": (lambda x: ops.squeeze(ops.unsqueeze(x, -1), 2), lambda x: x),
+    "unsqueeze": (lambda x: ops.unsqueeze(x, 1), lambda x: x[:, None]),
+    "tile": (lambda x: ops.tile(x, [2, 3]), lambda x: np.tile(x, (2, 3))),
+    "broadcast_to": (lambda x: ops.broadcast_to(x, [2, *x.shape]), lambda x: np.stack([x, x])),
+    "concat": (lambda x: ops.concat([x, x, x], -1), lambda x: np.concatenate([x, x, x], -1)),
+    "stack": (lambda x: ops.stack([x, x], -1), lambda x: np.stack([x, x], -1)),
+    "gather": (
+        lambda x: ops.gather(x, np.array([[0, -1], [1, 1]], np.int32), -1),
+        lambda x: x[:, [[0, -1], [1, 1]]],
+    ),
+    "rebind": (lambda x: ops.rebind(x, ["a", "b"]), lambda x: x),
+    "transfer_to": (lambda x: ops.transfer_to(x, CPU), lambda x: x),
+    "cast": (lambda x: ops.cast(x, x.dtype), lambda x: x),
+    "x[1]": (lambda x: x[1], lambda x: x[1]),
+    "x[-2]": (lambda x: x[-2], lambda x: x[-2]),
+    "x[:, -1]": (lambda x: x[:, -1], lambda x: x[:, -1]),
+    "x[1:]": (lambda x: x[1:], lambda x: x[1:]),
+    "x[:-1, 1:]": (lambda x: x[:-1, 1:], lambda x: x[:-1, 1:]),
+    "x[-2:]": (lambda x: x[-2:], lambda x: x[-2:]),
+    "x[::2]": (lambda x: x[::2], lambda x: x[::2]),
+    "x[::-1, ::-2]": (lambda x: x[::-1, ::-2], lambda x: x[::-1, ::-2]),
+    "x[None, ..., 0]": (lambda x: x[None, ..., 0], lambda x: x[None, ..., 0]),
+    "x[0:0]": (lambda x: x[0:0], lambda x: x[0:0]),
+    "x[tensor]": (lambda x: x[np.array([1, 0, 1])], lambda x: x[[1, 0, 1]]),
+    "where": (lambda x: ops.where(x == x[0], x, x[::-1]), lambda x: np.where(x == x[0], x, x[::-1])),
+}
+
+
+@pytest.mark.parametrize("dtype", EVERY, ids=str)
+@pytest.mark.parametrize("move", MOVES)
+def test_moves(move: str, dtype: DType) -> None:
+    """Every dtype, with sizes that are known and with symbols."""
+    ours, theirs = MOVES[move]
+    x = counted(3, 4, dtype=dtype)
+    close(run(ours, x), theirs(x))
+    if move not in ("reshape",):  # that an unknown number divides by 2 has to be stated
+        close(run(ours, x, shapes=SYMBOLS), theirs(x))
+
+
+@pytest.mark.parametrize("dtype", EVERY, ids=str)
+def test_split(dtype: DType) -> None:
+    x = counted(5, 4, dtype=dtype)
+    for sizes, axis in (([1, 3, 0, 1], 0), ([1, 3], -1), ([5], 0)):
+        found = run(lambda x, s=sizes, a=axis: ops.split(x, s, a), x)
+        wanted = np.split(x, np.cumsum(sizes)[:-1], axis)
+        for result, part in zip([found] if len(sizes) == 1 else found, wanted, strict=True):
+            close(result, part)
+
+
+def test_split_by_symbols() -> None:
+    x, y, z = counted(5, 2), counted(2), counted(3)
+
+    def function(joined: Any, first: Any, second: Any) -> list[Any]:
+        return ops.split(joined, [first.shape[0], second.shape[0]])
+
+    first, second = run(function, x, y, z, shapes=[(Dim("a") + "b", 2), ("a",), ("b",)])
+    close(first, x[:2])
+    close(second, x[2:])
+
+
+@pytest.mark.parametrize("empty", [(0, 4), (3, 0), (0, 0)])
+@pytest.mark.parametrize("move", [move for move in MOVES if "[" not in move and move not in ("gather", "where")])
+def test_moves_of_no_elements(move: str, empty: tuple[int, int]) -> None:
+    ours, theirs = MOVES[move]
+    x = counted(*empty)
+    if move != "reshape":
+        close(run(ours, x, shapes=SYMBOLS), theirs(x))
+    if move != "gather":
+        close(run(ours, x), theirs(x))
+
+
+def test_scalars() -> None:
+    x = np.array(3.0, np.float32)
+    found = run(
+        lambda x: (x + 1, x * x, ops.reshape(x, [1]), ops.stack([x, x]), x[None], ops.broadcast_to(x, [2, 2]), x > 2), x
+    )
+    wanted = (x + 1, x * x, x.reshape(1), np.stack([x, x]), x[None], np.broadcast_to(x, (2, 2)), np.asarray(x > 2))
+    for result, expected in zip(found, wanted, strict=True):
+        close(result, np.asarray(expected))
+
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sum": (lambda x, axis: ops.sum(x, axis), lambda x, axis: x.sum(axis, keepdims=True, dtype=x.dtype)),
+    "mean": (lambda x, axis: ops.mean(x, axis), lambda x, axis: x.mean(axis, keepdims=True)),
+    "max": (lambda x, axis: ops.max(x, axis=axis), lambda x, axis: x.max(axis, keepdims=True)),
+    "min": (lambda x, axis: ops.min(x, axis=axis), lambda x, axis: x.min(axis, keepdims=True)),
+    "argmax": (lambda x, axis: ops.argmax(x, axis), lambda x, axis: x.argmax(axis, keepdims=True)),
+    "argmin": (lambda x, axis: ops.argmin(x, axis), lambda x, axis: x.argmin(axis, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions(op: str, dtype: DType) -> None:
+    ours, theirs = REDUCTIONS[op]
+    random = np.random.default_rng(0)
+    if dtype.is_integral():
+        limits = np.iinfo(dtype.to_numpy())
+        x = random.integers(limits.min, limits.max, (3, 4, 5), dtype=dtype.to_numpy(), endpoint=True)
+        x[0, 0, :3], x[0, 0, 3:] = limits.max, limits.min
+        if op == "mean" and dtype.size_in_bits == 64:
+            x //= 8  # the sum of 64 bits may wrap
+    else:
+        x = random.standard_normal((3, 4, 5)).astype(dtype.to_numpy())
+    single = x if dtype.is_integral() or dtype is DType.float64 else x.astype(np.float32)
+    for axis in (0, 1, -1):
+        for shapes in ((), [("n", "m", "k")]):
+            found = run(lambda x, axis=axis: ours(x, axis), x, shapes=shapes)
+            if op == "mean" and dtype.is_integral():
+                close(found.astype(np.float64), np.trunc(theirs(single.astype(np.float64), axis)), 1e-12)
+                continue
+            wanted = theirs(single, axis)
+            exact = dtype.is_integral() or op not in ("sum", "mean")
+            close(found, wanted if wanted.dtype == np.int64 else wanted.astype(x.dtype), 0 if exact else STEP[dtype])
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions_with_nan_and_infinities(op: str, dtype: DType) -> None:
+    """A row with NaN gives NaN, and its position is the first NaN's, as in NumPy."""
+    ours, theirs = REDUCTIONS[op]
+    nan, infinite = np.nan, np.inf
+    rows = [[1, nan, nan, 3], [nan, 2, 1, 0], [3, 2, 1, nan], [-infinite, infinite, 0, infinite]]
+    x = np.array([*rows, [-infinite] * 4, [infinite] * 4, [2, 5, 5, 1]]).astype(dtype.to_numpy())
+    for axis in (-1, 0):
+        with np.errstate(invalid="ignore"):
+            wanted = theirs(x.astype(np.float64), axis)
+        close(run(lambda x, axis=axis: ours(x, axis), x), wanted if "arg" in op else wanted.astype(x.dtype))
+
+
+def test_reductions_of_no_elements() -> None:
+    x = counted(3, 0)
+    close(run(lambda x: ops.sum(x), x, shapes=SYMBOLS), np.zeros((3, 1), np.float32))
+    close(run(lambda x: ops.mean(x), x, shapes=SYMBOLS), np.full((3, 1), np.nan, np.float32))
+    for op, (ours, _) in REDUCTIONS.items():
+        close(run(lambda x, ours=ours: ours(x, -1), x.T, shapes=SYMBOLS)[:0], run(lambda x, o=ours: o(x, -1), x.T))
+        if op not in ("sum", "mean"):
+            with pytest.raises(GraphError, match=f"{op} of graph 'g' \\(at .*test_lowering_shapes.py:"):
+                run(lambda x, ours=ours: ours(x, -1), x, shapes=SYMBOLS)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_products(dtype: DType) -> None:
+    """Matrices, vectors and batches of both; transposed too, which is another operator."""
+    shapes = [
+        ((3, 4), (4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((4,), (4,)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 3, 4), (2, 4, 5)),
+    ]
+    for left, right in [*shapes, ((2, 1, 3, 4), (5, 4, 2)), ((3, 0), (0, 5)), ((0, 4), (4, 2)), ((2, 3, 0), (0, 2))]:
+        x, y = counted(*left, dtype=dtype), counted(*right, dtype=dtype)
+        wide = np.float32 if dtype in (DType.float16, DType.bfloat16) else x.dtype
+        wanted = np.asarray(np.matmul(x.astype(wide), y.astype(wide))).astype(x.dtype)
+        close(run(ops.matmul, x, y), wanted, STEP.get(dtype, 0))
+        if len(right) > 1:
+            turned = np.ascontiguousarray(np.swapaxes(y, -1, -2))
+            close(run(lambda x, y: x @ y.T, x, turned), wanted, STEP.get(dtype, 0))
+            if len(right) == 2:
+                unknown = [[*[f"d{axis}" for axis in range(len(left) - 1)], left[-1]], None]
+                close(run(lambda x, y: x @ y.T, x, turned, shapes=unknown), wanted, STEP.get(dtype, 0))
+
+
+def test_products_with_symbols_inside() -> None:
+    x, y = counted(2, 3, 4), counted(5, 4)
+    for inner in ("k", Dim("k") * 2, Dim("h") // 2):
+        shapes: list[Any] = [("b", "s", "k"), ("o", "k")]
+        if inner != "k":
+            x, y = counted(2, 3, 4), counted(5, 4)
+            shapes = [("b", "s", inner), ("o", inner)]
+        close(run(lambda x, y: x @ y.T, x, y, shapes=shapes), x @ y.T, 1e-6)
+
+
+def test_a_product_with_a_matrix_of_another_dtype() -> None:
+    """The matrix is converted, and not turned around."""
+    x, y = counted(3, 4), counted(5, 4, dtype=DType.bfloat16)
+    close(run(lambda x, y: x @ y.T, x, y), x @ y.T.astype(np.float32), 1e-6)
+    graph = Graph(
+        "g", lambda x, y: x @ y.T, [TensorType("float32", x.shape, CPU), TensorType("bfloat16", y.shape, CPU)]
+    )
+    from max_weights.graph.lowering.model import lowered
+
+    assert {node.op_type for node in lowered(graph, {}, initializers=False).model.graph.node} == {
+        *("Cast", "Gemm", "Identity")
+    }
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_outer(dtype: DType) -> None:
+    x, y = counted(3, dtype=dtype), counted(4, dtype=dtype)
+    close(run(ops.outer, x, y), np.outer(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_normalization(dtype: DType) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 3, 8)).astype(dtype.to_numpy())
+    gamma, beta = (random.standard_normal(8).astype(dtype.to_numpy()) for _ in range(2))
+    wide = torch.float64 if dtype is DType.float64 else torch.float32
+
+    def as_torch(array: Array) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.float64)).to(wide)
+
+    def back(tensor: torch.Tensor) -> Array:
+        made: Array = tensor.numpy().astype(x.dtype)
+        return made
+
+    # ONNX has epsilon in float32.
+    tolerance = max(STEP[dtype], 1e-8)
+    wanted = torch.nn.functional.layer_norm(as_torch(x), (8,), as_torch(gamma), as_torch(beta), 1e-3)
+    for shapes in ((), [("n", "m", 8)]):
+        close(
+            run(lambda x, g, b: ops.layer_norm(x, g, b, 1e-3), x, gamma, beta, shapes=shapes), back(wanted), tolerance
+        )
+    scaled = torch.nn.functional.rms_norm(as_torch(x), (8,), as_torch(gamma) + 1, 1e-3)
+    found = run(lambda x, g: ops.rms_norm(x, g, 1e-3, 1.0, True), x, gamma)
+    close(found, back(scaled), tolerance)
+    rounded = back(torch.nn.functional.rms_norm(as_torch(x), (8,), None, 1e-3))
+    found = run(lambda x, g: ops.rms_norm(x, g, 1e-3), x, gamma)
+    close(found, back(as_torch(rounded) * as_torch(gamma)), tolerance * 2)
+    wide_gamma = gamma.astype(np.float32)
+    assert run(lambda x, g: ops.rms_norm(x, g, 1e-3), x, wide_gamma).dtype == x.dtype
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("op", ["softmax", "logsoftmax"])
+def test_softmax_along_an_axis(op: str, axis: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4, 5), np.float32)
+    theirs = torch.softmax if op == "softmax" else torch.log_softmax
+    for shapes in ((), [("n", "m", "k")]):
+        close(
+            run(lambda x: getattr(ops, op)(x, axis), x, shapes=shapes), theirs(torch.from_numpy(x), axis).numpy(), 1e-6
+        )
+
+
+def test_softmax_of_masked_rows() -> None:
+    x = np.array([[0, -np.inf, 1], [-np.inf, -np.inf, -np.inf]], np.float32)
+    close(run(lambda x: ops.softmax(x), x), torch.softmax(torch.from_numpy(x), -1).numpy(), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [*EVERY, DType.float8_e4m3fn, DType.float8_e5m2], ids=str)
+def test_constants(dtype: DType) -> None:
+    value = counted(2, 3, dtype=dtype)
+    close(run(lambda x: (ops.constant(value), x)[0], value), value)
+    assert run(lambda: ops.constant(1, dtype) if dtype is not DType.bool else ops.constant(True)).tolist() == 1
+    large = counted(5, 30, dtype=DType.int32)
+    close(run(lambda: ops.constant(large)), large)
+
+
+def test_a_constant_of_bfloat16_needs_no_dtype_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    graph = Graph("g", lambda x: (x * 0.3).cast("float32"), [TensorType("float32", [2], CPU)])
+    narrow = Graph("g", lambda x: (x.cast("bfloat16") * 0.3).cast("float32"), [TensorType("float32", [2], CPU)])
+    x = np.ones(2, np.float32)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ml_dtypes", None)
+        found = [InferenceSession().load(g).execute(x)[0].to_numpy() for g in (graph, narrow)]
+    close(found[0], np.full(2, 0.3, np.float32))
+    close(found[1], np.full(2, ml_dtypes.bfloat16(0.3), ml_dtypes.bfloat16).astype(np.float32))
+
+
+FORMULAS = (
+    "n",
+    "n + 1",
+    "n * m",
+    "n // 2",
+    "n // m",
+    "n * m * 2 + n // 3 + 5",
+    "(n + m) // 2 * 2 - m",
+    "(n + 7) // 4 // 2",
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_dimensions_as_values(formula: str) -> None:
+    """Python computes the same formula of the sizes."""
+    function = eval(f"lambda n, m: {formula}")
+    for n, m in ((5, 2), (1, 1), (8, 3), (0, 4)):
+        scalar, row, scaled = run(
+            lambda x: (
+                TensorValue(function(*x.shape)),
+                TensorValue(ops.reshape(x, [x.shape[0] * x.shape[1]]).shape),
+                x * function(*x.shape),
+            ),
+            counted(n, m),
+            shapes=SYMBOLS,
+        )
+        close(scalar, np.array(function(n, m)))
+        close(row, np.array([n * m]))
+        close(scaled, counted(n, m) * np.float32(function(n, m)))
+
+
+def test_a_floor_division_of_less_than_nothing_rounds_down() -> None:
+    for n in range(8):
+        found = run(lambda x: TensorValue((x.shape[0] - 5) // 2 + 10), counted(n), shapes=[("n",)])
+        assert found == (n - 5) // 2 + 10
+
+
+def test_shapes_from_formulas() -> None:
+    for n in (0, 1, 4):
+        x = counted(n, 6)
+        found = run(
+            lambda x: (
+                ops.reshape(x, [x.shape[0] * 2, 3]),
+                ops.reshape(x, [x.shape[0], 2, -1]),
+                ops.broadcast_to(x, [x.shape[0], x.shape[0], 6]),
+                ops.concat([x, x]),
+                ops.tile(x, [2, 2]),
+                x[: x.shape[0] // 2],
+                x[x.shape[0] // 2 :, 1:-1],
+                ops.range(0, x.shape[0], 1),
+            ),
+            x,
+            shapes=[("n", 6)],
+        )
+        wanted = (
+            *(x.reshape(-1, 3), x.reshape(n, 2, 3), np.broadcast_to(x, (n, n, 6)), np.concatenate([x, x])),
+            *(np.tile(x, (2, 2)), x[: n // 2], x[n // 2 :, 1:-1], np.arange(n)),
+        )
+        for result, expected in zip(found, wanted, strict=True):
+            close(result, expected)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_ranges(dtype: DType) -> None:
+    for start, stop, step in ((0, 5, 1), (2, 11, 3), (5, 0, -2), (5, 0, 2), (0, 0, 1)):
+        if step > 0 or not dtype.is_unsigned_integral():
+            close(
+                run(lambda a=(start, stop, step): ops.range(*a, dtype=dtype)),
+                np.arange(start, stop, step).astype(dtype.to_numpy()),
+            )
+
+
+def test_ranges_of_fractions_have_the_size_that_the_graph_says() -> None:
+    """In float32, three steps of 0.1 are less than 0.3, and Range would make a fourth."""
+    close(run(lambda: ops.range(0, 0.3, 0.1)), np.arange(0, 0.3, 0.1, np.float32)[:3], 1e-7)
+    close(run(lambda: ops.range(0, 1, 0.1)), np.arange(0, 1, 0.1).astype(np.float32), 1e-7)
+    close(run(lambda: ops.range(1.0, -1.0, -0.25)), np.arange(1, -1, -0.25, np.float32))
+
+
+def test_a_range_to_a_tensor_has_the_size_that_is_stated() -> None:
+    x, stop = counted(4), np.array(4)
+    close(run(lambda x, stop: ops.range(0, stop, 1, x.shape[0]), x, stop, shapes=[("n",)]), np.arange(4))
+    close(run(lambda stop: ops.range(0, stop, 1, "k"), np.array(3)), np.arange(3))
+    with pytest.raises(GraphError, match=r"range of graph 'g' \(at .*test_lowering_shapes.py:"):
+        run(lambda x, stop: ops.range(0, stop, 1, x.shape[0]), x, np.array(3), shapes=[("n",)])
+
+
+def test_positions_out_of_range_name_the_line() -> None:
+    x = counted(3, 4)
+    for dtype in (np.int32, np.int64, np.uint8):
+        with pytest.raises(
+            GraphError, match=r"gather of graph 'g' \(at .*test_lowering_shapes.py:\d+\): .*out of"
+        ) as e:
+            run(lambda x, i: ops.gather(x, i, 0), x, np.array([0, 3], dtype))
+        assert e.value.op == "gather"
+        assert re.search(r"test_lowering_shapes.py:\d+$", e.value.place)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_positions_of_every_dtype(dtype: DType) -> None:
+    x, places = counted(5, 2), np.array([[0, 4], [2, 2]]).astype(dtype.to_numpy())
+    close(run(lambda x, i: ops.gather(x, i, 0), x, places), x[places.astype(int)])
