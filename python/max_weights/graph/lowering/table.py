@@ -28,6 +28,7 @@ _FILES = (
     "reductions",
     "shaping",
     "subgraphs",
+    "windows",
 )
 
 

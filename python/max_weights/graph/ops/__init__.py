@@ -69,6 +69,14 @@ from max_weights.graph.ops.extremes import (
     max,
     min,
 )
+from max_weights.graph.ops.images import (
+    InterpolationMode,
+    non_maximum_suppression,
+    resize,
+    resize_bicubic,
+    resize_linear,
+    resize_nearest,
+)
 from max_weights.graph.ops.indexing import (
     gather,
     slice_tensor,
@@ -134,8 +142,10 @@ from max_weights.graph.ops.shaping import (
     transpose,
     unsqueeze,
 )
+from max_weights.graph.ops.windows import avg_pool2d, fold, max_pool2d
 
 __all__ = [
+    "InterpolationMode",
     "abs",
     "acos",
     "add",
@@ -144,6 +154,7 @@ __all__ = [
     "argsort",
     "as_interleaved_complex",
     "atanh",
+    "avg_pool2d",
     "band_part",
     "bottom_k",
     "broadcast_to",
@@ -167,6 +178,7 @@ __all__ = [
     "floor",
     "floor_div",
     "floordiv",
+    "fold",
     "gather",
     "gather_nd",
     "gelu",
@@ -188,12 +200,14 @@ __all__ = [
     "masked_scatter",
     "matmul",
     "max",
+    "max_pool2d",
     "mean",
     "min",
     "mod",
     "mul",
     "neg",
     "negate",
+    "non_maximum_suppression",
     "nonzero",
     "not_equal",
     "outer",
@@ -209,6 +223,10 @@ __all__ = [
     "relu",
     "repeat_interleave",
     "reshape",
+    "resize",
+    "resize_bicubic",
+    "resize_linear",
+    "resize_nearest",
     "rms_norm",
     "round",
     "rsqrt",
@@ -285,6 +303,7 @@ __getattr__ = absent(
     constant_external="it names data from outside: make a Weight of that name, and use it in the graph",
     irfft="MAX computes it on GPUs alone: multiply by a matrix of cosines, or transform with NumPy",
     random="the numbers would differ from run to run: draw them with NumPy and give them to the graph as an input",
+    roi_align="ONNX Runtime has no kernel for it on CPUs: cut the regions out by slices, and ops.resize them",
     conv2d_transpose="only convolutions are here: fold and a matrix product are the same",
     conv3d="only convolutions of two axes are here: conv2d",
 )

@@ -211,6 +211,8 @@ def _depth(op: str, where: Shape, most: int, shape: Shape) -> int:
     if not where or not isinstance(where[-1], StaticDim):
         raise problem(op, f"the last axis of the indices has a known size, found {listed(where)}")
     depth = where[-1].dim
+    if not depth:
+        raise problem(op, f"an index has one number at least, found {listed(where)}")
     if depth > most:
         raise problem(op, f"an index of {depth} numbers is for more axes than the shape {listed(shape)} has: {most}")
     return depth

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.dim import DimLike, StaticDim, to_dim
+from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_scalar
 from max_weights.graph.ops.operands import like, operand, record, scalar
@@ -156,6 +157,8 @@ def pad(
     result = like(tensor, [dim + (before + behind) for dim, (before, behind) in zip(shape, pairs, strict=True)])
     inputs = [tensor]
     if mode == "constant":
+        if tensor.dtype is DType.bool and is_scalar(value):
+            value = bool(value)
         fill = scalar("pad", value, tensor.dtype, tensor.device) if is_scalar(value) else operand("pad", value)
         if fill.rank or fill.dtype is not tensor.dtype:
             raise problem("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")

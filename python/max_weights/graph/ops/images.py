@@ -1,0 +1,189 @@
+"""Images at another size, and the choice among overlapping boxes."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import max_weights.graph.infer as infer
+from max_weights.dim import DimLike
+from max_weights.dtype import DType
+from max_weights.graph.call_site import problem
+from max_weights.graph.operators import is_scalar
+from max_weights.graph.ops.operands import (
+    CPU,
+    converted,
+    like,
+    operand,
+    record,
+    require_float,
+    require_one_device,
+    scalar,
+)
+from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, ShapeLike, listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+_COORDINATES = ("half_pixel", "align_corners", "asymmetric", "half_pixel_1d")
+_ROUNDINGS = ("half_down", "half_up", "floor", "ceil")
+
+
+class InterpolationMode(enum.Enum):
+    """How elements between those of an image are found."""
+
+    NEAREST = "nearest"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def resize(
+    input: TensorValueLike, shape: ShapeLike, interpolation: InterpolationMode = InterpolationMode.BILINEAR
+) -> TensorValue:
+    """An image at another size.
+
+    Args:
+        input: `[batch, channels, height, width]`, floats.
+        shape: The shape of the result, four sizes.
+        interpolation: How elements between those of the image are found.
+
+    Returns:
+        `shape`.
+    """
+    value, mode = _image("resize", input), InterpolationMode(interpolation)
+    if mode is InterpolationMode.BICUBIC:
+        return resize_bicubic(value, shape)
+    return resize_nearest(value, shape) if mode is InterpolationMode.NEAREST else resize_linear(value, shape)
+
+
+def resize_linear(
+    input: TensorValueLike, size: ShapeLike, coordinate_transform_mode: int = 0, antialias: bool = False
+) -> TensorValue:
+    """A tensor at another size, by lines between neighbours along each axis.
+
+    Args:
+        input: Any tensor of floats.
+        size: The shape of the result, as many sizes as there are axes.
+        coordinate_transform_mode: Where an element of the result lies among those of the input, with `s` for the size
+            of the result by that of the input: 0 for `(i + 0.5) / s - 0.5`; 1 for the first and the last at the first
+            and the last; 2 for `i / s`; 3 as 0, but 0 where the result has size 1.
+        antialias: Whether more than two neighbours count where the result is smaller.
+
+    Returns:
+        `size`.
+    """
+    coordinates = _choice("resize_linear", "coordinate_transform_mode", coordinate_transform_mode, _COORDINATES)
+    return _resize("resize_linear", input, size, "linear", coordinates, antialias=bool(antialias))
+
+
+def resize_nearest(
+    input: TensorValueLike, size: ShapeLike, coordinate_transform_mode: int = 0, round_mode: int = 0
+) -> TensorValue:
+    """A tensor at another size, by the nearest element.
+
+    Args:
+        input: Any tensor of floats.
+        size: The shape of the result, as many sizes as there are axes.
+        coordinate_transform_mode: As in `resize_linear`.
+        round_mode: Which element is the nearest: 0 the lower one of two, 1 the upper one; 2 always the one below, 3 the
+            one above.
+
+    Returns:
+        `size`.
+    """
+    coordinates = _choice("resize_nearest", "coordinate_transform_mode", coordinate_transform_mode, _COORDINATES)
+    rounding = _choice("resize_nearest", "round_mode", round_mode, _ROUNDINGS)
+    return _resize("resize_nearest", input, size, "nearest", coordinates, rounding=rounding)
+
+
+def resize_bicubic(input: TensorValueLike, size: ShapeLike) -> TensorValue:
+    """An image at another size, by cubic curves through four neighbours along height and width, as torch has it.
+
+    Args:
+        input: `[batch, channels, height, width]`, floats.
+        size: The shape of the result, four sizes.
+
+    Returns:
+        `size`.
+    """
+    value = _image("resize_bicubic", input)
+    return _resize("resize_bicubic", value, size, "cubic", "half_pixel")
+
+
+def non_maximum_suppression(
+    boxes: TensorValueLike,
+    scores: TensorValueLike,
+    max_output_boxes_per_class: TensorValueLike,
+    iou_threshold: TensorValueLike,
+    score_threshold: TensorValueLike,
+    out_dim: DimLike = "num_selected",
+) -> TensorValue:
+    """The best boxes of each class that do not overlap better ones by too much.
+
+    Args:
+        boxes: `[batch, boxes, 4]`, floats: y and x of one corner, then of the opposite one.
+        scores: `[batch, classes, boxes]`, of the same dtype.
+        max_output_boxes_per_class: How many boxes a class of an image has at most: a number, or a scalar.
+        iou_threshold: Boxes overlap too much where what they share is more than this part of what they cover.
+        score_threshold: The score that a box has at least.
+        out_dim: How many boxes are left, as a number or a name: it is known only when the graph is run.
+
+    Returns:
+        int64, `[out_dim, 3]`: the numbers of the image, of the class and of the box.
+    """
+    op = "non_maximum_suppression"
+    value, ratings = operand(op, boxes), operand(op, scores)
+    require_float(op, value)
+    require_one_device(op, [value, ratings])
+    if value.dtype is not ratings.dtype:
+        raise problem(op, f"{value.dtype!r} and {ratings.dtype!r} are different dtypes; convert one with `.cast(...)`")
+    shapes = value.shape, ratings.shape
+    if [len(shape) for shape in shapes] != [3, 3] or not infer.is_size(shapes[0][2], 4):
+        both = " and ".join(map(listed, shapes))
+        raise problem(op, f"takes [batch, boxes, 4] and [batch, classes, boxes], found {both}")
+    infer.same(op, [Shape([shapes[0][0], shapes[0][1]]), Shape([shapes[1][0], shapes[1][2]])], None)
+    limits = [
+        _limit(op, name, given, kind)
+        for name, given, kind in (
+            ("max_output_boxes_per_class", max_output_boxes_per_class, DType.int64),
+            ("iou_threshold", iou_threshold, DType.float32),
+            ("score_threshold", score_threshold, DType.float32),
+        )
+    ]
+    return record(op, [value, ratings, *limits], like(value, [out_dim, 3], DType.int64))
+
+
+def _limit(op: str, name: str, given: TensorValueLike, kind: DType) -> TensorValue:
+    if is_scalar(given):
+        return scalar(op, given, kind, CPU)
+    value = operand(op, given)
+    if value.rank or value.dtype.is_float() is not kind.is_float():
+        raise problem(op, f"{name} is a number or a scalar of {kind!r}, found {value.type}")
+    return converted(value, kind)
+
+
+def _resize(
+    op: str, x: TensorValueLike, size: ShapeLike, mode: str, coordinates: str, **attributes: bool | str
+) -> TensorValue:
+    value, shape = operand(op, x), Shape(size)
+    require_float(op, value)
+    if len(shape) != value.rank:
+        raise problem(op, f"a size has as many axes as the tensor, found {listed(shape)} for {listed(value.shape)}")
+    return record("resize", [value], like(value, shape), mode=mode, coordinates=coordinates, **attributes)
+
+
+def _image(op: str, x: TensorValueLike) -> TensorValue:
+    value = operand(op, x)
+    if value.rank != 4:
+        raise problem(op, f"takes an image [batch, channels, height, width], found {listed(value.shape)}")
+    return value
+
+
+def _choice(op: str, name: str, number: int, choices: tuple[str, ...]) -> str:
+    if isinstance(number, bool) or number not in range(len(choices)):
+        raise problem(op, f"{name} is 0 to {len(choices) - 1}, not {number!r}")
+    return choices[number]

@@ -1,0 +1,184 @@
+"""Operations on windows of images: pooling, and images from overlapping windows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+from max_weights.dim import Dim, DimLike, StaticDim, to_dim
+from max_weights.graph.call_site import problem
+from max_weights.graph.ops.creation import constant
+from max_weights.graph.ops.operands import like, operand, record, require_float
+from max_weights.graph.ops.shaping import broadcast_to, pad, permute
+from max_weights.graph.value import TensorValue
+from max_weights.shape import Shape, listed
+
+if TYPE_CHECKING:
+    from max_weights.graph.value import TensorValueLike
+
+_Pair: TypeAlias = int | tuple[int, int]
+
+
+def avg_pool2d(
+    input: TensorValueLike,
+    kernel_size: tuple[DimLike, DimLike],
+    stride: _Pair = 1,
+    dilation: _Pair = 1,
+    padding: _Pair = 0,
+    ceil_mode: bool = False,
+    count_boundary: bool = True,
+) -> TensorValue:
+    """The mean of each window of an image.
+
+    Args:
+        input: `[batch, height, width, channels]`, floats.
+        kernel_size: Height and width of a window.
+        stride: How far windows are apart, one number or one for each axis.
+        dilation: How far the elements of a window are apart, the same.
+        padding: Zeros on both sides of height and of width, the same.
+        ceil_mode: Whether a last window that reaches beyond the padding counts.
+        count_boundary: Whether a mean is over all elements of the window, or over those inside the image.
+
+    Returns:
+        `[batch, out_height, out_width, channels]`, where the height is
+        `(height + 2 * padding - dilation * (window_height - 1) - 1) // stride + 1`, one more where `ceil_mode` finds a
+        window more, and the width alike.
+    """
+    pool = _Pool("avg_pool2d", input, kernel_size, stride, dilation, padding, ceil_mode)
+    mean = pool.over(pool.planes, 0)
+    if pool.is_padded and not count_boundary:
+        shape = pool.planes.shape
+        ones = broadcast_to(constant(1, mean.dtype, mean.device), [1, 1, *shape[2:]])
+        mean = mean / pool.over(ones, 0)
+    return permute(mean, [0, 2, 3, 1])
+
+
+def max_pool2d(
+    input: TensorValueLike,
+    kernel_size: tuple[DimLike, DimLike],
+    stride: _Pair = 1,
+    dilation: _Pair = 1,
+    padding: _Pair = 0,
+    ceil_mode: bool = False,
+) -> TensorValue:
+    """The largest element of each window of an image; the padding is no element. See `avg_pool2d`."""
+    pool = _Pool("max_pool2d", input, kernel_size, stride, dilation, padding, ceil_mode)
+    return permute(pool.over(pool.planes, -math.inf), [0, 2, 3, 1])
+
+
+def fold(
+    input: TensorValueLike,
+    output_size: tuple[DimLike, DimLike],
+    kernel_size: tuple[DimLike, DimLike],
+    stride: _Pair = 1,
+    dilation: _Pair = 1,
+    padding: _Pair = 0,
+) -> TensorValue:
+    """An image as the sum of overlapping windows.
+
+    Args:
+        input: `[batch, channels * window_height * window_width, windows]`, floats: the columns are windows, row by row.
+        output_size: Height and width of the image.
+        kernel_size: Height and width of a window.
+        stride: How far windows are apart, one number or one for each axis.
+        dilation: How far the elements of a window are apart, the same.
+        padding: What is cut off on both sides of height and of width, the same.
+
+    Returns:
+        `[batch, channels, height, width]`.
+    """
+    op = "fold"
+    value = operand(op, input)
+    require_float(op, value)
+    shape = value.shape
+    if len(shape) != 3:
+        raise problem(op, f"takes [batch, channels * window, windows], found {listed(shape)}")
+    window = _pair(op, "kernel_size", kernel_size, 1)
+    steps, apart, pads = _numbers(op, stride, dilation, padding)
+    size = Shape(output_size)
+    if len(size) != 2:
+        raise problem(op, f"output_size is height and width, found {listed(size)}")
+    channels = shape[1] // (window[0] * window[1])
+    if channels * (window[0] * window[1]) != shape[1]:
+        raise problem(
+            op, f"the {shape[1]} rows of {listed(shape)} are no multiple of a window of {window[0]} by {window[1]}"
+        )
+    counts = [(_room(op, size, axis, window, apart, pads) + steps[axis]) // steps[axis] for axis in range(2)]
+    windows = counts[0] * counts[1]
+    if isinstance(windows, StaticDim) and isinstance(shape[2], StaticDim) and windows != shape[2]:
+        raise problem(op, f"an image {listed(size)} has {windows} windows, and {listed(shape)} has {shape[2]}")
+    return record(
+        op,
+        [value],
+        like(value, [shape[0], channels, *size]),
+        kernel_size=window,
+        stride=steps,
+        dilation=apart,
+        padding=pads,
+    )
+
+
+class _Pool:
+    """What both kinds of pooling have in common: channels go before height and width, where ONNX has them.
+
+    What is padded is padded by an operation of its own, and a last window that only `ceil_mode` counts by padding that
+    it reaches into.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        x: TensorValueLike,
+        kernel_size: tuple[DimLike, DimLike],
+        stride: _Pair,
+        dilation: _Pair,
+        padding: _Pair,
+        ceil_mode: bool,
+    ) -> None:
+        value = operand(op, x)
+        require_float(op, value)
+        if value.rank != 4:
+            raise problem(op, f"takes an image [batch, height, width, channels], found {listed(value.shape)}")
+        self.op, self.window = op, _pair(op, "kernel_size", kernel_size, 1)
+        self.steps, self.apart, pads = _numbers(op, stride, dilation, padding)
+        more = [step - 1 if ceil_mode else 0 for step in self.steps]
+        self.paddings = [0, 0, 0, 0, pads[0], pads[0] + more[0], pads[1], pads[1] + more[1]]
+        self.is_padded = any(self.paddings)
+        _, height, width, _ = value.shape
+        room = [_room(op, Shape([height, width]), axis, self.window, self.apart, pads) for axis in range(2)]
+        self.counts = [(room[axis] + (self.steps[axis] + more[axis])) // self.steps[axis] for axis in range(2)]
+        self.planes = permute(value, [0, 3, 1, 2])
+
+    def over(self, planes: TensorValue, outside: float) -> TensorValue:
+        """One number for each window, `outside` being what is found beyond the image."""
+        shape = [*planes.shape[:2], *self.counts]
+        if self.is_padded:
+            planes = pad(planes, self.paddings, value=outside)
+        return record(
+            self.op, [planes], like(planes, shape), kernel_size=self.window, stride=self.steps, dilation=self.apart
+        )
+
+
+def _room(
+    op: str, size: Shape, axis: int, window: tuple[int, int], apart: tuple[int, int], pads: tuple[int, int]
+) -> Dim:
+    """How far a window can go along an axis."""
+    reach = apart[axis] * (window[axis] - 1) + 1
+    padded = size[axis] + 2 * pads[axis]
+    if isinstance(padded, StaticDim) and padded < reach:
+        raise problem(
+            op, f"a window of {reach} is larger than {padded}, the padding included, in an image {listed(size)}"
+        )
+    return padded - reach
+
+
+def _numbers(op: str, stride: _Pair, dilation: _Pair, padding: _Pair) -> tuple[tuple[int, int], ...]:
+    return _pair(op, "stride", stride, 1), _pair(op, "dilation", dilation, 1), _pair(op, "padding", padding, 0)
+
+
+def _pair(op: str, name: str, value: object, least: int) -> tuple[int, int]:
+    given = value if isinstance(value, tuple | list) else (value, value)
+    numbers = tuple(number for number in map(to_dim, given) if isinstance(number, StaticDim))
+    if len(numbers) != 2 or len(given) != 2 or any(number < least for number in numbers):
+        raise problem(op, f"{name} is one number or two, of {least} at least, found {value!r}")
+    return numbers[0].dim, numbers[1].dim
