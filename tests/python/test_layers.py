@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from max_weights import nn
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, Weight
 from max_weights.nn.activation import activation_function_from_name
+from max_weights.weights import load_weights
 
 
 @pytest.mark.parametrize("shape", [(16,), (5, 16), (2, 5, 16), (2, 3, 5, 16)])
@@ -251,3 +253,35 @@ def test_what_a_layer_is_made_with_can_be_read_off_it() -> None:
     assert (conv.kernel_size, conv.stride, conv.padding, conv.device) == ((3, 3), (1, 1), (1, 1, 2, 2), None)
     assert nn.Conv1D(3, 4, 8, "float32", padding=2).padding == (2, 2)
     assert isinstance(nn.Linear(4, 3, "float32", "cpu").weight, Weight)
+
+
+def packed(layer: Any, weight: Any) -> Any:
+    """The layer with a weight of a GGUF file, which says how it is packed."""
+    layer.load_state_dict({"weight": weight})
+    return layer
+
+
+def test_packed_layers_record_products_with_their_blocks(models: Path) -> None:
+    weights = load_weights(models / "smollm2-135m.Q4_1.gguf")
+    linear = packed(nn.Linear(576, 192, "float32", CPU, quantization_encoding="Q4_1"), weights.blk[0].attn_k.weight)
+    table = packed(nn.Embedding(49152, 576, "float32", CPU, "Q8_0"), weights.token_embd.weight)
+    types = [TensorType("float32", ["b", "n", 576], CPU), TensorType("int64", ["b", "n"], CPU)]
+    with Graph("g", input_types=types) as graph:
+        made = linear(graph.inputs[0])
+        table.weight.name = "table"  # both are parts of no model
+        rows = table(graph.inputs[1])
+    assert [node.op for node in graph.nodes[2:]] == ["weight", "qmatmul", "weight", "gather", "dequantize"]
+    assert [str(dim) for dim in made.shape] == ["b", "n", "192"]
+    assert [str(dim) for dim in rows.shape] == ["b", "n", "576"]
+    assert rows.dtype.name == "float32"
+
+
+def test_a_packed_weight_without_a_value_says_what_it_is_not() -> None:
+    layer = nn.Linear(64, 4, "float32", CPU, quantization_encoding="Q4_0")
+    with (
+        Graph("g", input_types=[TensorType("float32", [2, 64], CPU)]) as graph,
+        pytest.raises(TypeError, match=r"packed blocks are bytes of uint8, found .*float32, shape"),
+    ):
+        layer(graph.inputs[0])
+    with pytest.raises(ValueError, match="clip_weight is for weights of floats"):
+        nn.Linear(64, 4, "float32", CPU, quantization_encoding="Q4_0", clip_weight=1.0)

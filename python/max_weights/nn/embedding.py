@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from max_weights.devices import DeviceRef
-from max_weights.errors import UnsupportedError
 from max_weights.graph import ops
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
@@ -33,7 +32,7 @@ class Embedding(ShardableLayer):
         hidden_dim: The size of a row.
         dtype: Of the table.
         device: Where the table is wanted.
-        quantization_encoding: How the elements of the table are packed.
+        quantization_encoding: How the elements of the table are packed; see `ops.dequantize`.
         name: The name of the weight; default: `weight`.
     """
 
@@ -59,14 +58,11 @@ class Embedding(ShardableLayer):
             indices: Integers of any shape, 0 to `vocab_size - 1`.
 
         Returns:
-            `[..., hidden_dim]`, on the device of the table.
+            `[..., hidden_dim]`, on the device of the table; float32 if the table is packed.
         """
-        if self.weight.quantization_encoding is not None:
-            raise UnsupportedError(
-                f"{self.weight!r} is packed, and this version takes no rows of a packed table: load it decoded, by "
-                "Module.load(path, dtype='float32')"
-            )
-        return ops.gather(self.weight, operand(type(self).__name__, indices).to(self.weight.device), axis=0)
+        numbers = operand(type(self).__name__, indices).to(self.weight.device)
+        rows, encoding = ops.gather(self.weight, numbers, axis=0), self.weight.quantization_encoding
+        return rows if encoding is None else ops.dequantize(encoding, rows)
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
         if not strategy.is_replicate and strategy.sharded_axis not in (1, -1):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from max_weights.devices import DeviceRef
-from max_weights.errors import UnsupportedError
+from max_weights.errors import ArgumentError, UnsupportedError
+from max_weights.graph import ops
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
@@ -48,7 +49,7 @@ class Linear(ShardableLayer):
         dtype: Of the weights.
         device: Where they are wanted.
         has_bias: Whether something is added.
-        quantization_encoding: How the elements of `weight` are packed.
+        quantization_encoding: How the elements of `weight` are packed; see `ops.qmatmul`.
         quant_config: UnsupportedError for any.
         name: What the names of the weights begin with: `name.weight`, `name.bias`.
         clip_weight: Elements of the weight are brought into `-clip_weight` to `clip_weight` first.
@@ -72,6 +73,8 @@ class Linear(ShardableLayer):
         clip_weight: float | None = None,
     ) -> None:
         require_no_quant_config(type(self).__name__, quant_config)
+        if clip_weight and quantization_encoding is not None:
+            raise ArgumentError("clip_weight is for weights of floats, and not for packed ones")
         self.device = DeviceRef.from_device(device)
         self.clip_weight = clip_weight
         stem = f"{name}." if name else ""
@@ -83,21 +86,24 @@ class Linear(ShardableLayer):
         """The product.
 
         Args:
-            x: `[..., in_dim]`, of the dtype of the weight.
+            x: `[..., in_dim]`, of the dtype of the weight, or any floats beside packed blocks.
 
         Returns:
             `[..., out_dim]`, on the device of `x`.
+
+        Raises:
+            ValueError: another size than `in_dim`, or packed blocks that `ops.qmatmul` does not take.
+            TypeError: a packed weight that has no value yet, and so no shape in bytes.
         """
         value = operand(type(self).__name__, x)
-        if self.weight.quantization_encoding is not None:
-            raise UnsupportedError(
-                f"{self.weight!r} is packed, and this version multiplies no packed weights: load it decoded, by "
-                "Module.load(path, dtype='float32')"
-            )
         weight = self.weight.to(value.device)
-        if self.clip_weight:
-            weight = clamp(weight, -self.clip_weight, self.clip_weight)
-        product = value @ weight.T
+        encoding = self.weight.quantization_encoding
+        if encoding is not None:
+            product = ops.qmatmul(encoding, None, value, weight)
+        else:
+            if self.clip_weight:
+                weight = clamp(weight, -self.clip_weight, self.clip_weight)
+            product = value @ weight.T
         return product if self.bias is None else product + self.bias.to(value.device)
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
