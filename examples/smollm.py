@@ -97,7 +97,7 @@ class Llama(Module):
 def load(path: str | Path) -> tuple[Model, Mapping[str, Any]]:
     """Return the model of a file, ready to run, and the file's metadata."""
     with max_weights.load_weights(path) as weights:
-        metadata = weights.metadata
+        metadata: Any = weights.metadata
     model = Llama(metadata)
     model.load(path, dtype="float32", rename=renamed)
     return model.compile(TensorType("int64", ["batch", "tokens"], CPU)), metadata
