@@ -325,7 +325,7 @@ def test_every_operation_is_lowered() -> None:
                 ):
                     recorded.add(call.args[0].value)
     assert len(recorded) > 70
-    assert recorded - set(lowerings()) == {"dequantize", "qmatmul"}
+    assert not recorded - set(lowerings())
 
 
 def test_there_are_the_kernels_that_the_table_says() -> None:

@@ -24,6 +24,7 @@ _FILES = (
     "joining",
     "linear",
     "normalization",
+    "packed",
     "positions",
     "reductions",
     "shaping",

@@ -1,0 +1,146 @@
+"""Packed blocks in graphs: elements are those of `dequantize` bit for bit, products those of NumPy in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from graphs import CPU, Array, close, run
+from max_weights import dequantize, load_weights
+from max_weights.engine import InferenceSession
+from max_weights.graph import Graph, TensorType, TensorValue, Weight, ops
+from max_weights.quantization import QuantizationEncoding
+
+ENCODINGS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+# The sums are of another order than NumPy's; nothing is rounded to fewer bits than those of float32.
+TOLERANCE = 2e-6
+
+
+def blocks_of(encoding: str, rows: int, columns: int, seed: int = 0) -> Array:
+    """Random blocks: every pattern of bits but for scales that are not finite, or would overflow in a sum."""
+    kind = QuantizationEncoding(encoding)
+    random = np.random.default_rng(seed)
+    made = random.integers(0, 256, (rows, columns // kind.elements_per_block, kind.block_size), dtype=np.uint8)
+    scales = {"Q4_0": (1,), "Q4_1": (1, 3), "Q8_0": (1,), "Q4_K": (1, 3), "Q5_K": (1, 3), "Q6_K": (209,)}[encoding]
+    for place in scales:
+        made[..., place] &= 0b10111011  # an exponent that is small
+    return made.reshape(rows, -1)
+
+
+def product(x: Array, blocks: Array, encoding: str) -> Array:
+    wanted = x.astype(np.float64) @ dequantize(blocks, encoding).to_numpy().astype(np.float64).T
+    return wanted.astype(np.float32)
+
+
+def near(found: Array, wanted: Array) -> None:
+    """Within the tolerance of the largest."""
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE * max(np.abs(wanted).max(initial=0), 1e-30))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_elements_are_those_of_dequantize(encoding: str) -> None:
+    blocks = blocks_of(encoding, 7, 768)
+    wanted = dequantize(blocks, encoding).to_numpy()
+    found, rows = run(
+        lambda b: (ops.dequantize(encoding, b), ops.dequantize(encoding, ops.gather(b, np.array([[3, 0]]), 0))), blocks
+    )
+    close(found, wanted)
+    close(rows, wanted[[[3, 0]]])
+    close(run(lambda b: ops.dequantize(encoding, b), blocks, shapes=[("n", blocks.shape[1])]), wanted)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
+def test_blocks_of_gguf(encoding: str) -> None:
+    matrix = np.random.default_rng(0).standard_normal((24, 128), np.float32)
+    blocks = gguf.quants.quantize(matrix, gguf.GGMLQuantizationType[encoding])
+    close(
+        run(lambda b: ops.dequantize(encoding, b), blocks),
+        gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[encoding]),
+    )
+    x = np.random.default_rng(1).standard_normal((3, 128), np.float32)
+    near(_multiplied(encoding, x, blocks), product(x, blocks, encoding))
+
+
+def _multiplied(encoding: str, x: Array, blocks: Array, **options: Any) -> Array:
+    """The product with a weight, in both modes, which agree."""
+    graph = Graph(
+        "g",
+        lambda x: ops.qmatmul(encoding, None, x, Weight("w", "uint8", blocks.shape, CPU, encoding)),
+        [TensorType("float32", [*[f"d{axis}" for axis in range(x.ndim - 1)], x.shape[-1]], CPU)],
+    )
+    shared, fast = (
+        InferenceSession()
+        .load(graph, weights_registry={"w": blocks}, memory=memory, **options)
+        .execute(x)[0]
+        .to_numpy()
+        for memory in ("shared", "fast")
+    )
+    near(shared, fast)
+    return shared
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_products(encoding: str) -> None:
+    """With a weight, whose blocks are laid out for ONNX Runtime when it is loaded, and with computed blocks."""
+    blocks = blocks_of(encoding, 40, 512)
+    for shape in ((3, 512), (512,), (2, 3, 512), (1, 512), (0, 512)):
+        x = np.random.default_rng(1).standard_normal(shape, np.float32)
+        wanted = product(x, blocks, encoding)
+        near(_multiplied(encoding, x, blocks), wanted)
+        near(run(lambda x, b: ops.qmatmul(encoding, None, x, b), x, blocks), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_floats_are_multiplied_as_float32(dtype: str) -> None:
+    blocks, x = blocks_of("Q4_0", 4, 64), np.random.default_rng(1).standard_normal((3, 64)).astype(dtype)
+    found = run(lambda x, b: ops.qmatmul("Q4_0", None, x, b), x, blocks)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, product(x.astype(np.float32), blocks, "Q4_0"), rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_1", "Q8_0", "Q6_K"])
+def test_blocks_in_subgraphs(encoding: str) -> None:
+    """Each call has the blocks of its own layer."""
+    matrices = {f"layers.{i}.w": blocks_of(encoding, 256, 256, seed=i) for i in range(3)}
+
+    def layer(x: TensorValue, name: str) -> TensorValue:
+        weight = Weight(name, "uint8", next(iter(matrices.values())).shape, CPU, encoding)
+        return ops.qmatmul(encoding, None, x, weight) / 100 + ops.dequantize(encoding, weight)[0]
+
+    with Graph("g", input_types=[TensorType("float32", ["n", 256], CPU)]) as graph:
+        (x,) = graph.inputs
+        outer = graph.add_subgraph("outer", lambda x: layer(x, "layers.0.w"), [x.type], weight_prefix="layers.0.")
+        for number in range(3):
+            (x,) = ops.call(outer, x, prefix=f"layers.{number}.")
+        graph.output(x)
+    given = np.random.default_rng(1).standard_normal((2, 256), np.float32)
+    wanted = given
+    for blocks in matrices.values():
+        wanted = product(wanted, blocks, encoding) / np.float32(100) + dequantize(blocks, encoding).to_numpy()[0]
+    for memory in ("shared", "fast"):
+        model = InferenceSession().load(graph, weights_registry=matrices, memory=memory)
+        found = model.execute(given)[0].to_numpy()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_real_model(models: Path) -> None:
+    """Matrices of SmolLM2 as the file has them."""
+    weights = {name: weight.data() for name, weight in load_weights([models / "smollm2-135m.Q4_1.gguf"]).items()}
+    tried = set()
+    for name, data in weights.items():
+        encoding = data.quantization_encoding
+        if encoding is None or encoding.value in tried or encoding.value not in ENCODINGS or "token" in name:
+            continue
+        tried.add(encoding.value)
+        blocks = data.data.to_numpy()
+        columns = blocks.shape[1] // encoding.block_size * encoding.elements_per_block
+        x = np.random.default_rng(0).standard_normal((3, columns), np.float32)
+        near(_multiplied(encoding.value, x, blocks), product(x, blocks, encoding.value))
+        close(run(lambda b, e=encoding: ops.dequantize(e, b), blocks[:9]), dequantize(blocks[:9], encoding).to_numpy())
+    assert "Q4_1" in tried
