@@ -74,6 +74,27 @@ DIFFERENCES = {
         "A `LayerList` is a list: layers can be appended, inserted, replaced and extended with, whatever the order. "
         "In MAX `extend` takes one layer, and what is appended spoils the names.",
     ),
+    "bool-arithmetic": Difference(
+        "better",
+        "Arithmetic on bool that has no meaning is refused when it is recorded; MAX records it, and cannot compile it.",
+    ),
+    "functions-of-floats": Difference(
+        "better",
+        "Functions of floats refuse integers, and `-x` unsigned ones; in MAX the results are such integers.",
+    ),
+    "no-third-dtype": Difference(
+        "better",
+        "Two tensors meet in the dtype of one of them, as MAX's own rule says too; it makes float16 of some small "
+        "floats, which does not hold all of them.",
+    ),
+    "stated-sizes": Difference("better", "The size that is stated for a slice of a known dimension is checked."),
+    "tensor-bounds": Difference("better", "A slice between tensors without a stated size is refused with a sentence."),
+    "lists": Difference(
+        "better",
+        "A list of ints is no index: it is one element in MAX and several rows in NumPy. `slice_tensor` takes it.",
+    ),
+    "axes": Difference("better", "An axis that is out of range is an error in every operation."),
+    "rebind": Difference("better", "A `rebind` that is known to be wrong is refused when it is recorded."),
     "allocate-dtype": Difference(
         "documents", "`allocate(dtype=…)` converts, as its document says; MAX refuses another dtype than the file's."
     ),
@@ -88,6 +109,12 @@ DIFFERENCES = {
         "documents",
         "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the document says.",
     ),
+    "rounded-numbers": Difference(
+        "more", "A number beside a tensor of floats is rounded to them, as a fraction is; MAX refuses large integers."
+    ),
+    "backward": Difference("more", "The size of a backward slice of a known dimension is worked out."),
+    "rows": Difference("more", "A tensor of several integers is an index, as in NumPy."),
+    "packed": Difference("more", "`qmatmul` and `dequantize` take other floats, and Q4_1, Q5_K and Q8_0 too."),
     "pytorch-files": Difference("more", "PyTorch files are read too; nothing in them is executed."),
     "file-order": Difference("more", "`items()` is in the order of the file, in which it is read fastest; MAX sorts."),
     "children": Difference("more", "A node has `len()`, `in` and `keys()`."),
