@@ -194,6 +194,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "repeat": (lambda x, _: ops.repeat_interleave(x, 0), "repeat_interleave: the number of repeats is positive, not 0"),
     "band_part": (lambda x, _: ops.band_part(x, 6), r"band_part: num_lower is 6; of 6 diagonals .*, 0 to 5 count"),
     "band_part rank": (lambda x, _: ops.band_part(x[0, 0]), r"band_part: takes matrices, \[..., m, n\], found \[4\]"),
+    "group_norm": (
+        lambda x, _: ops.group_norm(x, x[0, :, 0], x[0, :, 0], 4, 1e-5),
+        r"group_norm: the 6 channels of \[n, 6, 4\] are not split into 4 equal groups",
+    ),
+    "group_norm shapes": (
+        lambda x, _: ops.group_norm(x, x[0, 0], x[0, 0], 2, 1e-5),
+        r"group_norm: takes \[batch, channels, ...\], \[channels\] and \[channels\], found \[n, 6, 4\], \[4\], \[4\]",
+    ),
     "complex": (lambda x, _: ops.as_interleaved_complex(x[..., 0:3]), "is not known to be even"),
     "complex.mul": (lambda x, _: ops.complex.mul(x, x), "complex.mul: the last axis holds the real and"),
     "hann": (lambda *_: ops.hann_window(-1, CPU), "hann_window: the length is not negative, found -1"),

@@ -242,6 +242,22 @@ def test_a_mean_over_a_window_beyond_the_image_is_over_the_whole_window_as_in_ma
     assert found[0, :, :, 0].tolist() == [[3, 5, 3.25], [13, 15, 8.25], [10.25, 11.25, 6]]
 
 
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 3, 4)])
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+def test_group_norm_is_that_of_torch(shape: tuple[int, ...], groups: int) -> None:
+    x, scale, shift = (RANDOM.standard_normal(size).astype(np.float32) for size in (shape, 6, 6))
+    expected = torch.nn.functional.group_norm(torch.tensor(x), groups, torch.tensor(scale), torch.tensor(shift), 1e-5)
+    same(run(lambda x, g, b: ops.group_norm(x, g, b, groups, 1e-5), x, scale, shift), expected.numpy(), 1e-5)
+    found = run(
+        lambda g, b, x: ops.group_norm(x.rebind(["n", 6, *x.shape[2:]]), g.rebind([6]), b, groups, 1e-5),
+        scale,
+        shift,
+        x,
+        symbols=True,
+    )
+    same(found, expected.numpy(), 1e-5)
+
+
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"dilation": (1, 2), "stride": (2, 1)}])
 def test_fold_is_that_of_torch(options: dict[str, Any]) -> None:
     size, window = (6, 5), (3, 2)

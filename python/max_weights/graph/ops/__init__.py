@@ -93,6 +93,7 @@ from max_weights.graph.ops.linear import (
     outer,
 )
 from max_weights.graph.ops.normalization import (
+    group_norm,
     layer_norm,
     logsoftmax,
     rms_norm,
@@ -184,6 +185,7 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "group_norm",
     "hann_window",
     "is_inf",
     "is_nan",

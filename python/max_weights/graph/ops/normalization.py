@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import max_weights.graph.infer as infer
 from max_weights.graph.call_site import problem
-from max_weights.graph.ops.operands import operand, operands, record, require_float, require_one_device
+from max_weights.graph.ops.elementwise import rsqrt
+from max_weights.graph.ops.operands import like, operand, operands, record, require_float, require_one_device
 from max_weights.graph.value import TensorValue
 from max_weights.shape import listed
 
@@ -37,6 +38,40 @@ def layer_norm(input: TensorValueLike, gamma: TensorValueLike, beta: TensorValue
     _require_row("layer_norm", value, scale)
     _require_row("layer_norm", value, shift)
     return record("layer_norm", [value, scale, shift], value.type, epsilon=_positive("layer_norm", epsilon))
+
+
+def group_norm(
+    input: TensorValueLike, gamma: TensorValueLike, beta: TensorValueLike, num_groups: int, epsilon: float
+) -> TensorValue:
+    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta`, over groups of channels and all that follows them.
+
+    Args:
+        input: `[batch, channels, ...]`, floats.
+        gamma: `[channels]`, of the same dtype.
+        beta: `[channels]`, of the same dtype.
+        num_groups: Into how many groups the channels are split, of equal size.
+        epsilon: Positive.
+
+    Returns:
+        The shape of `input`.
+    """
+    op = "group_norm"
+    value, scale, shift = operands(op, input, gamma, beta)
+    require_float(op, value)
+    shape = value.shape
+    if len(shape) < 2 or scale.shape != shape[1:2] or shift.shape != shape[1:2]:
+        shapes = ", ".join(listed(tensor.shape) for tensor in (value, scale, shift))
+        raise problem(op, f"takes [batch, channels, ...], [channels] and [channels], found {shapes}")
+    size = shape[1] // num_groups if num_groups > 0 else shape[1]
+    if size * num_groups != shape[1]:
+        raise problem(op, f"the {shape[1]} channels of {listed(shape)} are not split into {num_groups} equal groups")
+    rest = infer.product([size, *shape[2:]])
+    rows = record("reshape", [value], like(value, [shape[0], num_groups, rest]))
+    apart = rows - rows.mean()
+    even = apart * rsqrt((apart * apart).mean() + _positive(op, epsilon))
+    even = record("reshape", [even], like(value))
+    each = [shape[1], *[1] * (len(shape) - 2)]
+    return even * scale.reshape(each) + shift.reshape(each)
 
 
 def rms_norm(
