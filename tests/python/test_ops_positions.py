@@ -202,6 +202,15 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda x, _: ops.group_norm(x, x[0, 0], x[0, 0], 2, 1e-5),
         r"group_norm: takes \[batch, channels, ...\], \[channels\] and \[channels\], found \[n, 6, 4\], \[4\], \[4\]",
     ),
+    "broadcast_to": (lambda x, i: ops.broadcast_to(x, i[0]), "broadcast_to: the shape is a tensor, .* as out_dims"),
+    "broadcast_to rank": (
+        lambda x, i: ops.broadcast_to(x, i[0], [1, 2, 3]),
+        r"broadcast_to: a shape of \[1, 2, 3\] is 3 integers on the CPU, found",
+    ),
+    "broadcast_to axes": (
+        lambda x, i: ops.broadcast_to(x, i[0], [1, 2]),
+        r"broadcast_to: the shape \[n, 6, 4\] has more axes than \[1, 2\]",
+    ),
     "complex": (lambda x, _: ops.as_interleaved_complex(x[..., 0:3]), "is not known to be even"),
     "complex.mul": (lambda x, _: ops.complex.mul(x, x), "complex.mul: the last axis holds the real and"),
     "hann": (lambda *_: ops.hann_window(-1, CPU), "hann_window: the length is not negative, found -1"),

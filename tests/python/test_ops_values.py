@@ -207,6 +207,12 @@ def test_scatters_write_what_torch_writes(how: str, dtype: Any) -> None:
     same(run(getattr(ops, f"scatter_nd{how}"), x, updates[0], whole, symbols=True), written)
 
 
+def test_a_shape_to_broadcast_to_may_be_a_tensor() -> None:
+    row = FLOATS[0, :1]
+    found = run(lambda x, s: ops.broadcast_to(x, s, ["a", "b", "c"]), row, np.array([2, 3, 5], np.int32))
+    same(found, np.broadcast_to(row, (2, 3, 5)))
+
+
 def test_masked_scatter_writes_what_torch_writes() -> None:
     mask, updates = FLOATS[:1] > 0, np.arange(60, dtype=np.float32)
     count = 3 * int(mask.sum())

@@ -32,8 +32,9 @@ def permute(scope: Scope, node: Node) -> str:
 @lowers("broadcast_to")
 def broadcast_to(scope: Scope, node: Node) -> str:
     """Repeated to a shape."""
+    x, *shape = scope.inputs(node)
     to = node.outputs[0]
-    return scope.compute("Expand", scope.inputs(node), to.dtype, beside=[scope.dims(to.shape)])
+    return scope.compute("Expand", [x], to.dtype, beside=shape or [scope.dims(to.shape)])
 
 
 @lowers("tile")

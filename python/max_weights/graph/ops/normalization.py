@@ -9,7 +9,7 @@ from max_weights.graph.call_site import problem
 from max_weights.graph.ops.elementwise import rsqrt
 from max_weights.graph.ops.operands import like, operand, operands, record, require_float, require_one_device
 from max_weights.graph.value import TensorValue
-from max_weights.shape import listed
+from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
@@ -70,7 +70,7 @@ def group_norm(
     apart = rows - rows.mean()
     even = apart * rsqrt((apart * apart).mean() + _positive(op, epsilon))
     even = record("reshape", [even], like(value))
-    each = [shape[1], *[1] * (len(shape) - 2)]
+    each = Shape([shape[1], *[1] * (len(shape) - 2)])
     return even * scale.reshape(each) + shift.reshape(each)
 
 

@@ -11,7 +11,7 @@ from max_weights.dim import DimLike, StaticDim, to_dim
 from max_weights.dtype import DType
 from max_weights.graph.call_site import problem
 from max_weights.graph.operators import is_scalar
-from max_weights.graph.ops.operands import like, operand, record, scalar
+from max_weights.graph.ops.operands import converted, like, operand, record, scalar
 from max_weights.graph.value import TensorValue
 from max_weights.shape import Shape, ShapeLike, listed
 
@@ -103,12 +103,31 @@ def unsqueeze(x: TensorValueLike, axis: int) -> TensorValue:
     return record("reshape", [value], like(value, [*shape[:axis], 1, *shape[axis:]]))
 
 
-def broadcast_to(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
-    """Repeated to a shape: axes of size 1 become any size, and new ones come in front."""
-    value = operand("broadcast_to", x)
-    target = Shape(shape)
-    infer.broadcast_to("broadcast_to", value.shape, target)
-    return record("broadcast_to", [value], like(value, target))
+def broadcast_to(
+    x: TensorValueLike, shape: TensorValue | ShapeLike, out_dims: Iterable[DimLike] | None = None
+) -> TensorValue:
+    """Repeated to a shape: axes of size 1 become any size, and new ones come in front.
+
+    Args:
+        x: Any tensor.
+        shape: The shape, or a tensor of integers that holds it, `[rank]`, on the CPU.
+        out_dims: The same as dimensions; needed where `shape` is a tensor, and only there.
+    """
+    op = "broadcast_to"
+    value = operand(op, x)
+    if not isinstance(shape, TensorValue):
+        target = Shape(shape)
+        infer.broadcast_to(op, value.shape, target)
+        return record(op, [value], like(value, target))
+    sizes = operand(op, shape)
+    if out_dims is None:
+        raise problem(op, "the shape is a tensor, so the dimensions are not known; state them as out_dims")
+    target = Shape(out_dims)
+    if sizes.shape != [len(target)] or not sizes.dtype.is_integral() or not sizes.device.is_cpu():
+        raise problem(op, f"a shape of {listed(target)} is {len(target)} integers on the CPU, found {sizes.type}")
+    if value.rank > len(target):
+        raise problem(op, f"the shape {listed(value.shape)} has more axes than {listed(target)}")
+    return record(op, [value, converted(sizes, DType.int64)], like(value, target))
 
 
 def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
