@@ -152,7 +152,4 @@ DIFFERENCES = {
     "indices": Difference("kind", "An index that is out of range, or one too many, is an IndexError."),
     "not-arrays": Difference("kind", "What has no dtype that a tensor can have is refused with a ValueError."),
     "printed": Difference("printed", "Tensors print with name and size, devices as `cpu:0`."),
-    "is-sharding": Difference(
-        "later", "`Linear` and `MLP` have no `is_sharding`: shards are copies of the layer, and need no argument."
-    ),
 }

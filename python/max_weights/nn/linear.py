@@ -53,6 +53,7 @@ class Linear(ShardableLayer):
         quant_config: UnsupportedError for any.
         name: What the names of the weights begin with: `name.weight`, `name.bias`.
         clip_weight: Elements of the weight are brought into `-clip_weight` to `clip_weight` first.
+        is_sharding: Make no weights: the caller puts them there.
     """
 
     weight: Weight
@@ -71,12 +72,15 @@ class Linear(ShardableLayer):
         quant_config: None = None,
         name: str | None = None,
         clip_weight: float | None = None,
+        is_sharding: bool = False,
     ) -> None:
         require_no_quant_config(type(self).__name__, quant_config)
         if clip_weight and quantization_encoding is not None:
             raise ArgumentError("clip_weight is for weights of floats, and not for packed ones")
         self.device = DeviceRef.from_device(device)
         self.clip_weight = clip_weight
+        if is_sharding:
+            return
         stem = f"{name}." if name else ""
         self.weight = Weight(f"{stem}weight", dtype, (out_dim, in_dim), self.device, quantization_encoding)
         if has_bias:
@@ -135,6 +139,7 @@ class MLP(ShardableLayer):
         activation_function: See `activation_function_from_name`.
         quant_config: UnsupportedError for any.
         swiglu_limit: If not 0, the gate is at most this, and the other factor between `-swiglu_limit` and this.
+        is_sharding: Make none of the three: the caller puts them there.
     """
 
     gate_proj: Linear
@@ -156,6 +161,7 @@ class MLP(ShardableLayer):
         activation_function: str = "silu",
         quant_config: None = None,
         swiglu_limit: float = 0.0,
+        is_sharding: bool = False,
     ) -> None:
         require_no_quant_config(type(self).__name__, quant_config)
         self.devices = [DeviceRef.from_device(device) for device in devices]
@@ -164,6 +170,8 @@ class MLP(ShardableLayer):
         self.quantization_encoding = quantization_encoding
         self.swiglu_limit = swiglu_limit
         self.activation_function = activation_function_from_name(activation_function)
+        if is_sharding:
+            return
         common: dict[str, Any] = {
             "dtype": dtype,
             "device": self.devices[0],

@@ -58,8 +58,8 @@ def parts(layer, strategy, *attributes):
 
 
 # --- arguments ----------------------------------------------------------------------------------------------------------
-arguments(Linear)  # differs: is-sharding
-arguments(MLP)  # differs: is-sharding
+arguments(Linear)
+arguments(MLP)
 arguments(Embedding)
 arguments(LayerNorm)
 arguments(RMSNorm)
@@ -86,6 +86,8 @@ parts(Linear(8, 5, DType.float32, cpu), ShardingStrategy.rowwise(2), "weight")
 parts(Linear(12, 4, DType.float32, cpu), ShardingStrategy.head_aware_columnwise(2, 3, 4), "weight")
 Linear(8, 4, DType.float32, cpu).sharding_strategy
 Linear(8, 4, DType.float32, cpu).shard(gpus)
+weights(Linear(8, 4, DType.float32, cpu, has_bias=True, is_sharding=True))
+weights(MLP(DType.float32, None, 8, 20, [cpu], is_sharding=True))
 weights(MLP(DType.float32, None, 8, 20, [cpu]))
 weights(MLP(DType.float32, None, 8, 20, [cpu], has_bias=True))
 called(MLP(DType.float32, None, 8, 20, [cpu]), ["n", 8])
