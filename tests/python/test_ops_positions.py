@@ -268,6 +268,10 @@ IMAGES_REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "fold rank": (lambda x, _: ops.fold(x, (5, 5), (2, 3)), r"fold: takes \[batch, channels \* window, windows\]"),
     "size": (lambda x, _: ops.resize(x, [1, 2]), r"found \[1, 2\] for \[b, h, 8, c\]"),
     "image": (lambda _, y: ops.resize(y, [1, 2, 3]), r"resize: takes an image \[batch, channels, height, width\]"),
+    "resize integers": (
+        lambda x, _: ops.resize_nearest(x.cast("int32"), [1] * 4),
+        r"resize_nearest: needs a float, found TensorType\(dtype=int32",
+    ),
     "cubic": (lambda _, y: ops.resize_bicubic(y, [1, 2, 3]), "resize_bicubic: takes an image"),
     "mode": (lambda x, _: ops.resize_linear(x, [1] * 4, 4), "coordinate_transform_mode is 0 to 3, not 4"),
     "rounding": (lambda x, _: ops.resize_nearest(x, [1] * 4, 0, -1), "round_mode is 0 to 3, not -1"),

@@ -291,6 +291,13 @@ def test_images_are_resized_as_by_torch(size: tuple[int, ...]) -> None:
             same(run(found, planes, symbols=symbols), expected, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
+def test_images_of_small_integers_are_resized_to_the_nearest(dtype: Any) -> None:
+    x = RANDOM.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (1, 2, 5, 6)).astype(dtype)
+    expected = x[:, :, np.arange(10) // 2][..., np.arange(12) // 2]
+    same(run(lambda x: ops.resize(x, [1, 2, 10, 12], ops.InterpolationMode.NEAREST), x), expected)
+
+
 def test_boxes_that_overlap_are_left_out() -> None:
     boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 3, 1, 4]]], np.float32)
     scores = np.array([[[0.9, 0.75, 0.6], [0.1, 0.8, 0.2]]], np.float32)

@@ -47,7 +47,7 @@ def resize(
     """An image at another size.
 
     Args:
-        input: `[batch, channels, height, width]`, floats.
+        input: `[batch, channels, height, width]`, floats; for the nearest element also integers of 16 bits and fewer.
         shape: The shape of the result, four sizes.
         interpolation: How elements between those of the image are found.
 
@@ -86,7 +86,7 @@ def resize_nearest(
     """A tensor at another size, by the nearest element.
 
     Args:
-        input: Any tensor of floats.
+        input: Any tensor of floats, or of integers of 16 bits and fewer.
         size: The shape of the result, as many sizes as there are axes.
         coordinate_transform_mode: As in `resize_linear`.
         round_mode: Which element is the nearest: 0 the lower one of two, 1 the upper one; 2 always the one below, 3 the
@@ -97,7 +97,10 @@ def resize_nearest(
     """
     coordinates = _choice("resize_nearest", "coordinate_transform_mode", coordinate_transform_mode, _COORDINATES)
     rounding = _choice("resize_nearest", "round_mode", round_mode, _ROUNDINGS)
-    return _resize("resize_nearest", input, size, "nearest", coordinates, rounding=rounding)
+    value = operand("resize_nearest", input)
+    exact = value.dtype.is_integral() and value.dtype.size_in_bits <= 16
+    floats = converted(value, DType.float32) if exact else value
+    return converted(_resize("resize_nearest", floats, size, "nearest", coordinates, rounding=rounding), value.dtype)
 
 
 def resize_bicubic(input: TensorValueLike, size: ShapeLike) -> TensorValue:
