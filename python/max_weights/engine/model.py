@@ -54,26 +54,29 @@ class Model:
         self._name = graph.name
         self._types = graph.input_types
         self._weights = values_of(graph, weights_registry)
-        self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
         shapes = {name: weight.shape for name, weight in self._weights.items()}
-        self._lowered = lowered(graph, shapes, initializers=fast)
+        self._lowered = lowered(graph, shapes, initializers=fast, lays_out=True)
         self._inputs = self._lowered.inputs
         self._sizes = Sizes(graph, shapes)
         self._output_types = graph.output_types
+        parts = self._lowered.lay_out(self._weights)
+        self._weights = {name: self._weights[name] for name in self._lowered.weights}
+        self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
         values = {name: to_value(weight) for name, weight in self._weights.items()}
+        values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded}
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
         if threads is not None:
             options.intra_op_num_threads = threads
-        if fast:
-            options.add_external_initializers(list(values), list(values.values()))
-            for name, value in values.items():  # what is not laid out anew is used where it lies
-                options.add_initializer(name, value)
-            self._bound: dict[str, Any] = {}
-        else:
+        if not fast and not parts:
             options.add_session_config_entry("session.disable_prepacking", "1")
-            self._bound = values
-        self._kept = values
+        held = {name: to_value(part) for name, part in parts.items()} | (values if fast else {})
+        if held:
+            options.add_external_initializers(list(held), list(held.values()))
+        for name, value in values.items() if fast else ():  # what is not laid out anew is used where it lies
+            options.add_initializer(name, value)
+        self._bound: dict[str, Any] = {} if fast else values
+        self._kept = values  # and not what ONNX Runtime lays out once more
         model = self._lowered.model.SerializeToString()
         try:
             session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

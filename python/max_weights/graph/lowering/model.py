@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim
+from max_weights.graph.lowering.layouts import laid_out
 from max_weights.graph.lowering.scope import Scope, onnx_type
 from max_weights.graph.lowering.subgraphs import Functions, opsets
 
@@ -33,28 +35,66 @@ class Lowered:
     outputs: list[str]
     """The names of the graph's outputs, in order."""
     weights: dict[str, Weight]
-    """The weights by name."""
+    """The weights that it takes, by name."""
     places: dict[str, Node]
     """The operations by the names of nodes."""
     prints: list[tuple[str, str | None]]
     """Labels to print after a run, and the names of the results beside them."""
+    laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]]
+    """What weights in packed blocks are to be laid out as: by the weight, its encoding and the parts, the names of
+    these in the model."""
+    initializers: bool
+    """Whether weights are initializers."""
+
+    def lay_out(self, values: Mapping[str, Buffer]) -> dict[str, Buffer]:
+        """Make the parts of weights in packed blocks, and say in the model that they are there.
+
+        Args:
+            values: The values of the weights by name.
+        """
+        made: dict[str, Buffer] = {}
+        for (weight, encoding, parts), names in self.laid_out.items():
+            arrays = laid_out(encoding, parts, values[weight])
+            for part, array in zip(parts, arrays, strict=True):
+                value = made[names[part]] = Buffer.from_numpy(array)
+                number = onnx_type(value.dtype, f"weight {weight!r}")
+                self._add(names[part], number, array.shape, part != "elements" or self.initializers)
+        return made
+
+    @property
+    def decoded(self) -> list[str]:
+        """Those of the parts that are matrices of floats, and treated as weights are."""
+        return [names["elements"] for names in self.laid_out.values() if "elements" in names]
+
+    def _add(self, name: str, number: int, shape: Sequence[Any], initializer: bool) -> None:
+        from onnx import helper
+
+        if initializer:
+            self.model.graph.initializer.append(_without_data(name, number, shape))
+        else:
+            self.model.graph.input.append(helper.make_tensor_value_info(name, number, shape))
 
 
-def lowered(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool) -> Lowered:
+def lowered(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: bool, lays_out: bool = False
+) -> Lowered:
     """A graph as a model of ONNX.
 
     Args:
         graph: It has its outputs.
         shapes: The shapes of weights whose type says them by symbols only.
         initializers: Whether weights are initializers whose data lies elsewhere; otherwise they are inputs.
+        lays_out: Whether weights in packed blocks are laid out anew for products; otherwise they are taken apart in
+            each run.
 
     Raises:
         UnsupportedError: an operation or a dtype that cannot be run; names it, and the user's line.
     """
     from onnx import helper
 
-    functions = Functions()
-    scope = Scope(functions)
+    functions = Functions(lays_out)
+    weights = graph.parameters
+    scope = Scope(functions, dict(zip(graph.weight_values, weights, strict=True)))
     given: list[Any] = []
     shape: list[Any]
     inputs = [f"input{index}" for index in range(len(graph.inputs))]
@@ -63,15 +103,8 @@ def lowered(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: 
         number = onnx_type(value.dtype, f"{name} of graph {graph.name!r}")
         given.append(helper.make_tensor_value_info(name, number, [_size(dim) for dim in value.shape]))
     held: list[Any] = []
-    weights = graph.parameters
-    for (name, weight), value in zip(weights.items(), graph.weight_values, strict=True):
+    for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
-        number = onnx_type(weight.dtype, f"weight {name!r}")
-        shape = list(shapes.get(name, ())) or [_size(dim) for dim in weight.shape]
-        if initializers:
-            held.append(_without_data(name, number, shape))
-        else:
-            given.append(helper.make_tensor_value_info(name, number, shape))
     scope.lower(graph)
     outputs = scope.results(graph, [f"output{index}" for index in range(len(graph.outputs))])
     made = [
@@ -83,6 +116,16 @@ def lowered(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: 
     printed = dict.fromkeys(name for _, name in functions.prints if name is not None)
     made += [onnx_value(name) for name in printed if name not in outputs]
     nodes = scope.needed([*outputs, *printed])
+    used = {name for node in nodes for name in node.input}
+    instead = {name for name, _, _ in scope.laid_out} - used
+    weights = {name: weight for name, weight in weights.items() if name not in instead}
+    for name, weight in weights.items():
+        number = onnx_type(weight.dtype, f"weight {name!r}")
+        shape = list(shapes.get(name, ())) or [_size(dim) for dim in weight.shape]
+        if initializers:
+            held.append(_without_data(name, number, shape))
+        else:
+            given.append(helper.make_tensor_value_info(name, number, shape))
     model = helper.make_model(
         helper.make_graph(nodes, graph.name, given, made, held),
         producer_name="max_weights",
@@ -90,7 +133,7 @@ def lowered(graph: Graph, shapes: Mapping[str, Sequence[int]], *, initializers: 
         functions=functions.all,
         ir_version=_IR_VERSION,
     )
-    return Lowered(model, inputs, outputs, weights, functions.places, functions.prints)
+    return Lowered(model, inputs, outputs, weights, functions.places, functions.prints, scope.laid_out, initializers)
 
 
 def onnx_value(name: str) -> Any:

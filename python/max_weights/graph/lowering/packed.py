@@ -4,11 +4,13 @@ the elements are those of `max_weights.dequantize` bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
+from max_weights.graph.lowering.layouts import BLOCK, parts_of
+from max_weights.graph.lowering.scope import CONTRIB
 from max_weights.graph.lowering.table import lowers
 from max_weights.quantization import QuantizationEncoding
 
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
     from max_weights.graph.lowering.scope import Scope
     from max_weights.graph.value import Node, TensorValue
 
-__all__ = ["decoded"]
-
 
 @lowers("dequantize")
 def dequantize(scope: Scope, node: Node) -> str:
     """The elements as float32."""
-    return decoded(scope, node.inputs[0], node.attributes["encoding"], node.outputs[0])
+    encoding, (blocks,) = node.attributes["encoding"], node.inputs
+    parts = scope.parts(blocks, encoding, ("elements",))
+    return parts["elements"] if parts else scope.reshape(_elements(scope, blocks, encoding), node.outputs[0].shape)
 
 
 @lowers("qmatmul")
@@ -32,15 +34,42 @@ def qmatmul(scope: Scope, node: Node) -> str:
     (made,) = node.outputs
     inner = left.shape[-1]
     assert isinstance(inner, StaticDim)
-    matrix = _elements(scope, right, node.attributes["encoding"])
-    matrix = scope.add("Reshape", [matrix, scope.constant([-1, int(inner)])])
+    encoding = node.attributes["encoding"]
+    parts = scope.parts(right, encoding, parts_of(encoding))
     rows = scope.add("Reshape", [scope[left], scope.constant([-1, int(inner)])])
-    return scope.reshape(scope.add("Gemm", [rows, matrix], transB=1), made.shape)
+    if parts is None:
+        matrix = scope.add("Reshape", [_elements(scope, right, encoding), scope.constant([-1, int(inner)])])
+        product = scope.add("Gemm", [rows, matrix], transB=1)
+    elif "elements" in parts:
+        product = scope.add("Gemm", [rows, parts["elements"]], transB=1)
+    else:
+        product = _product(scope, rows, parts, int(inner), int(right.shape[0]))
+    return scope.reshape(product, made.shape)
 
 
-def decoded(scope: Scope, blocks: TensorValue, encoding: str, made: TensorValue) -> str:
-    """The elements of blocks in the shape of the result."""
-    return scope.reshape(_elements(scope, blocks, encoding), made.shape)
+def _product(scope: Scope, rows: str, parts: Mapping[str, str], inner: int, outer: int) -> str:
+    """The product by ONNX Runtime's operator for blocks; `layouts` says why it is several."""
+
+    def times(numbers: str, *more: str) -> str:
+        return scope.add(
+            "MatMulNBits",
+            [rows, parts[numbers], parts["scales"], *more],
+            domain=CONTRIB,
+            K=inner,
+            N=outer,
+            bits=4,
+            block_size=BLOCK,
+            accuracy_level=1,  # in float32
+        )
+
+    if "upper" in parts:
+        upper = scope.add("Mul", [times("upper"), scope.constant(16, DType.float32)])
+        return scope.add("Add", [upper, times("lower", parts["zeros"])])
+    if "offsets" not in parts:
+        return times("numbers")
+    sums = scope.add("Reshape", [rows, scope.constant([-1, inner // BLOCK, BLOCK])])
+    sums = scope.add("ReduceSum", [sums, scope.constant([2])], keepdims=0)
+    return scope.add("Gemm", [sums, parts["offsets"], times("numbers")], transB=1)
 
 
 def _elements(scope: Scope, blocks: TensorValue, encoding: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from max_weights.buffer import Buffer
@@ -43,11 +43,15 @@ class Scope:
 
     Args:
         functions: Those of the model, which subgraphs become.
+        weights: The names of the values that are weights.
     """
 
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, weights: Mapping[TensorValue, str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.functions = functions
+        self.laid_out: dict[tuple[str, str, tuple[str, ...]], dict[str, str]] = {}
+        """What weights are laid out anew as: by the weight, its encoding and the parts, the names of these."""
+        self._weights = weights
         self._names: dict[TensorValue, str] = {}
         # Where a symbol can be read off: a tensor and one of its axes.
         self._symbols: dict[str, tuple[str, int]] = {}
@@ -217,6 +221,16 @@ class Scope:
         if all(isinstance(dim, StaticDim) for dim in dims):
             return self.constant([int(dim) for dim in dims])
         return self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
+
+    def parts(self, value: TensorValue, encoding: str, parts: tuple[str, ...]) -> Mapping[str, str] | None:
+        """The names of the tensors that a weight in packed blocks is laid out as when the model is loaded; none if that
+        is not to be, or the value is no weight.
+        """
+        weight = self._weights.get(value)
+        if weight is None or not self.functions.lays_out:
+            return None
+        names = {part: f"{weight}.{encoding}.{part}" for part in parts}
+        return self.laid_out.setdefault((weight, encoding, parts), names)
 
     def stated(self, name: str, value: TensorValue) -> str:
         """A result whose shape the user states; that fails here if it is another, where the sizes are known before."""

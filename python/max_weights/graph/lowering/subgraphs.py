@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from max_weights.errors import UnsupportedError
 from max_weights.graph.lowering.table import lowers
@@ -22,6 +22,9 @@ DOMAIN = "max_weights"
 """The domain of the functions that subgraphs become."""
 _OPSET = 23
 
+# What a function takes: one of the values of a call, or a part of one that is a weight (encoding, parts, which).
+_Taken: TypeAlias = tuple[int, tuple[str, tuple[str, ...], str] | None]
+
 
 def opsets() -> list[Any]:
     """The versions of the operators that models are made of."""
@@ -33,12 +36,15 @@ def opsets() -> list[Any]:
 class Functions:
     """What all scopes of one model share: its functions, numbers for names, and which operation a node came from."""
 
-    def __init__(self) -> None:
+    def __init__(self, lays_out: bool) -> None:
+        self.lays_out = lays_out
+        """Whether weights in packed blocks are laid out anew when the model is loaded."""
         self.places: dict[str, Node] = {}
         """The recorded operations by the names of the nodes of ONNX that they became."""
         self.prints: list[tuple[str, str | None]] = []
         """Labels to print after a run, and the tensors beside them."""
         self._made: dict[Graph, onnx.FunctionProto] = {}
+        self._takes: dict[Graph, list[_Taken]] = {}
         self._numbers = count()
 
     def next_number(self) -> int:
@@ -63,9 +69,10 @@ class Functions:
 
         from max_weights.graph.lowering.scope import Scope
 
-        scope, printed = Scope(self), len(self.prints)
         given = [*graph.inputs, *graph.weight_values]
         names = [f"given{index}" for index in range(len(given))]
+        inputs = len(graph.inputs)
+        scope, printed = Scope(self, dict(zip(given[inputs:], names[inputs:], strict=True))), len(self.prints)
         for value, name in zip(given, names, strict=True):
             scope.bind(value, name)
         scope.lower(graph)
@@ -74,14 +81,35 @@ class Functions:
         results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
         taken = {function.name for function in self._made.values()}
         name = graph.name if graph.name not in taken else f"{graph.name}.{len(taken)}"
-        return helper.make_function(DOMAIN, name, names, results, scope.needed(results), opsets())
+        nodes = scope.needed(results)
+        used = {name for node in nodes for name in node.input}
+        takes: list[_Taken] = [(index, None) for index in range(len(names)) if index < inputs or names[index] in used]
+        names_taken = [names[index] for index, _ in takes]
+        for (weight, encoding, parts), laid_out in scope.laid_out.items():
+            takes += [(names.index(weight), (encoding, parts, part)) for part in parts]
+            names_taken += laid_out.values()
+        self._takes[graph] = takes
+        return helper.make_function(DOMAIN, name, names_taken, results, nodes, opsets())
+
+    def arguments(self, scope: Scope, node: Node) -> list[str]:
+        """The names of what a call gives the function: values, weights that it uses, and parts of weights."""
+        made = []
+        for index, part in self._takes[node.attributes["graph"]]:
+            value = node.inputs[index]
+            if part is None:
+                made.append(scope[value])
+            else:
+                names = scope.parts(value, *part[:2])
+                assert names is not None
+                made.append(names[part[2]])
+        return made
 
 
 @lowers("call")
 def call(scope: Scope, node: Node) -> Sequence[str]:
     """The function with what this call gives it."""
     function = scope.functions.function(node.attributes["graph"])
-    return scope.add_several(function.name, scope.inputs(node), len(node.outputs), domain=DOMAIN)
+    return scope.add_several(function.name, scope.functions.arguments(scope, node), len(node.outputs), domain=DOMAIN)
 
 
 @lowers("print")

@@ -1,0 +1,90 @@
+"""Packed blocks as ONNX Runtime's products want them, made once when a model is loaded.
+
+Its product of blocks, MatMulNBits, takes numbers of 4 bits with a scale for each 32, and has a fast kernel for exactly
+two cases: 8, or a whole number of 4 bits, stands for 0. So a minimum goes into a product of its own, with the sums of
+32 elements of the input each, and numbers of 8 bits are two of 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from max_weights.quantization import QuantizationEncoding, dequantize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from max_weights.buffer import Buffer
+
+__all__ = ["BLOCK", "laid_out", "parts_of"]
+
+BLOCK = 32
+"""How many elements have a scale."""
+
+_PARTS = {
+    "Q4_0": ("numbers", "scales"),
+    "Q4_1": ("numbers", "scales", "offsets"),
+    "Q4_K": ("numbers", "scales", "offsets"),
+    "Q8_0": ("upper", "lower", "scales", "zeros"),
+}
+_ELEMENTS = ("elements",)
+
+
+def parts_of(encoding: str) -> tuple[str, ...]:
+    """The tensors that a matrix in these blocks becomes; `elements` alone, floats, if there is no product for them."""
+    return _PARTS.get(encoding, _ELEMENTS)
+
+
+def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.NDArray[Any]]:
+    """The tensors that a matrix in blocks becomes.
+
+    Args:
+        encoding: Of the blocks.
+        parts: Their names, as `parts_of` gives them, or `elements` alone.
+        blocks: `[n, bytes]`.
+    """
+    import numpy as np
+
+    if parts == _ELEMENTS:
+        return [dequantize(blocks, encoding).to_numpy()]
+    kind = QuantizationEncoding(encoding)
+    given = blocks.to_numpy()
+    rows = given.reshape(given.shape[0], given.shape[1] // kind.block_size, kind.block_size)
+    if encoding == "Q8_0":
+        numbers = rows[..., 2:] ^ 128  # 0 to 255, of which 128 stands for 0
+        zeros = np.zeros((len(rows), (rows.shape[1] + 1) // 2), np.uint8)
+        return [_pairs(numbers >> 4), _pairs(numbers & 15), _halves(rows, 0), zeros]
+    if encoding == "Q4_K":
+        scale, minimum, numbers = _of_eight(rows)
+        return [_pairs(numbers), scale, 8 * scale - minimum]
+    start = 4 if encoding == "Q4_1" else 2
+    numbers, scale = np.concatenate([rows[..., start:] & 15, rows[..., start:] >> 4], -1), _halves(rows, 0)
+    return [_pairs(numbers), scale, *([8 * scale + _halves(rows, 2)] if encoding == "Q4_1" else [])]
+
+
+def _halves(rows: npt.NDArray[np.uint8], start: int) -> npt.NDArray[np.float32]:
+    """The float16 at a place of each block."""
+    import numpy as np
+
+    made: npt.NDArray[np.float32] = rows[..., start : start + 2].copy().view("<f2")[..., 0].astype(np.float32)
+    return made
+
+
+def _pairs(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Numbers of 4 bits, two in a byte, the first in its lower half."""
+    made: npt.NDArray[np.uint8] = numbers[..., ::2] | numbers[..., 1::2] << 4
+    return made
+
+
+def _of_eight(rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
+    """Scales, minima and numbers of Q4_K, whose blocks have eight parts."""
+    import numpy as np
+
+    first, second, third = (rows[..., start : start + 4] for start in (4, 8, 12))
+    scale = np.concatenate([first & 63, third & 15 | first >> 6 << 4], -1) * _halves(rows, 0)[..., None]
+    minimum = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], -1) * _halves(rows, 2)[..., None]
+    pairs = rows[..., 16:].reshape(*rows.shape[:2], 4, 1, 32)
+    numbers = np.concatenate([pairs & 15, pairs >> 4], -2)
+    shape = rows.shape[0], rows.shape[1] * 8
+    return scale.reshape(shape), minimum.reshape(shape), numbers.reshape(*shape, 32)
