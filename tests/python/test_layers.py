@@ -246,6 +246,11 @@ def test_layers_can_be_nested_and_named_by_their_paths() -> None:
     near(called(model, numbers), hidden @ v["3.weight"].T)
 
 
+def test_an_identity_returns_what_it_is_called_with() -> None:
+    x = torch.randn(2, 3)
+    near(called(nn.Sequential(nn.Identity(), nn.Identity()), x), x)
+
+
 def test_what_a_layer_is_made_with_can_be_read_off_it() -> None:
     norm = nn.LayerNorm(4, ["cpu"], "float16", use_bias=False)
     assert (norm.dim, norm.dtype.name, norm.bias, norm.devices) == (4, "float16", None, [CPU])

@@ -98,6 +98,7 @@ HERE = {
     "nn.attention": ("MultiheadAttention",),
     "nn.conv": ("Conv1D", "Conv2d"),
     "nn.embedding": ("Embedding",),
+    "nn.identity": ("Identity",),
     "nn.linear": ("MLP", "Linear"),
     "nn.norm": ("LayerNorm", "RMSNorm"),
     "nn.rotary_embedding": ("Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"),
@@ -116,6 +117,12 @@ ABSENT = {
     "nn.KVCacheParams": "cache",
     "nn.MinPSampler": "serving",
     "nn.StackedLinear": "stacked_qkv",
+    "nn.attention.RaggedAttention": "cache",
+    "nn.conv.Conv3D": "Conv1D and Conv2d",
+    "nn.embedding.VocabParallelEmbedding": "collectives",
+    "nn.linear.ColumnParallelLinear": "collectives",
+    "nn.norm.GroupNorm": "ops",
+    "nn.rotary_embedding.LongRoPERotaryEmbedding": "_freqs_cis",
     "nn.YarnRotaryEmbedding": "_freqs_cis",
 }
 

@@ -2,11 +2,11 @@
 
 import sys
 
-from max_weights.absent import absent
 from max_weights.nn.hooks import Layer, PrintHook, add_layer_hook, clear_hooks
 from max_weights.nn.layer_list import LayerList, MissingLayer, Sequential
 from max_weights.nn.load_state import LoadReport
 from max_weights.nn.module import LayerV2, Module, Shardable, recursive_named_layers
+from max_weights.nn.not_here import layers_not_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from max_weights.nn.attention import Attention, MHAMaskVariant, MultiheadAttention, scaled_dot_product_attention
     from max_weights.nn.conv import Conv1D, Conv2d
     from max_weights.nn.embedding import Embedding
+    from max_weights.nn.identity import Identity
     from max_weights.nn.linear import MLP, Linear
     from max_weights.nn.norm import LayerNorm, RMSNorm
     from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
@@ -24,6 +25,7 @@ __all__ = [
     "Conv1D",
     "Conv2d",
     "Embedding",
+    "Identity",
     "Layer",
     "LayerList",
     "LayerNorm",
@@ -55,6 +57,7 @@ _HOMES = {
     "Conv1D": "max_weights.nn.conv",
     "Conv2d": "max_weights.nn.conv",
     "Embedding": "max_weights.nn.embedding",
+    "Identity": "max_weights.nn.identity",
     "LayerNorm": "max_weights.nn.norm",
     "Linear": "max_weights.nn.linear",
     "Llama3RopeScalingParams": "max_weights.nn.rotary_embedding",
@@ -69,75 +72,13 @@ _HOMES = {
     "scaled_dot_product_attention": "max_weights.nn.attention",
 }
 
-# Layers of MAX that are not here, by what to do instead.
-_INSTEAD = {
-    "it reads keys and values from the cache of MAX's serving. Attention computes the same over a whole sequence, "
-    "with grouped heads, rotary positions and a mask": (
-        "AttentionWithRope",
-        "GGUFQAttentionWithRope",
-        "GPTQAttentionWithRope",
-        "KVCacheInputs",
-        "KVCacheMetrics",
-        "KVCacheParams",
-        "LatentAttentionWithRope",
-        "RaggedAttention",
-        "Transformer",
-        "TransformerBlock",
-        "build_max_lengths_tensors",
-    ),
-    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, whose "
-    "outputs are added or joined": (
-        "Allreduce",
-        "ColumnParallelLinear",
-        "DistributedAttentionImpl",
-        "DistributedTransformer",
-        "DistributedTransformerBlock",
-        "Signals",
-        "TensorParallelAttentionWithRope",
-        "TensorParallelLatentAttentionWithRope",
-        "VocabParallelEmbedding",
-        "forward_moe_sharded_layers",
-        "split_batch",
-        "split_batch_replicated",
-    ),
-    "it needs kernels of MAX's compiler. Load the weights as floats, and use Linear or MLP": (
-        "GPTQLinear",
-        "InputScaleSpec",
-        "MoE",
-        "MoEGate",
-        "MoEQuantized",
-        "QuantConfig",
-        "QuantFormat",
-        "ScaleGranularity",
-        "ScaleOrigin",
-        "WeightScaleSpec",
-    ),
-    "it belongs to MAX's serving. A model here is called with whole sequences and returns tensors": (
-        "MinPSampler",
-        "RejectionSampler",
-        "RejectionSamplerWithResiduals",
-        "ReturnHiddenStates",
-        "ReturnLogits",
-    ),
-    "RotaryEmbedding takes a table of your own as _freqs_cis, and a class of your own can define freqs_cis_base": (
-        "DynamicRotaryEmbedding",
-        "LinearScalingParams",
-        "LongRoPERotaryEmbedding",
-        "LongRoPEScalingParams",
-        "YarnRotaryEmbedding",
-        "YarnScalingParams",
-    ),
-    "use MLP, whose two first weights are apart": ("FusedMLP",),
-    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, ops.split cuts what a "
-    "Linear returns": ("StackedLinear",),
-}
-_absent = absent(__name__, **{name: advice for advice, names in _INSTEAD.items() for name in names})
+_not_here = layers_not_here(__name__)
 
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        return _absent(name)
+        return _not_here(name)
     __import__(home)
     value: object = getattr(sys.modules[home], name)
     globals()[name] = value  # found directly from now on

@@ -22,6 +22,7 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.nn.linear import Linear
 from max_weights.nn.norm import RMSNorm
+from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
 from max_weights.shape import listed
 from max_weights.sharding.strategies import Segment, ShardingStrategy
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["Attention", "MHAMaskVariant", "MultiheadAttention", "scaled_dot_product_attention"]
+
+__getattr__ = layers_not_here(__name__)
 
 
 class MHAMaskVariant(Enum):

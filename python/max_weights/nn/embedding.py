@@ -10,6 +10,7 @@ from max_weights.graph import ops
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
+from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from max_weights.sharding.strategies import ShardingStrategy
 
 __all__ = ["Embedding"]
+
+__getattr__ = layers_not_here(__name__)
 
 
 class Embedding(ShardableLayer):

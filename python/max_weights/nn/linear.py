@@ -12,6 +12,7 @@ from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
 from max_weights.nn.activation import activation_function_from_name, clamp
+from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
 from max_weights.sharding.strategies import ShardingStrategy
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from max_weights.quantization import QuantizationEncoding
 
 __all__ = ["MLP", "Linear", "require_no_quant_config"]
+
+__getattr__ = layers_not_here(__name__)
 
 
 def require_no_quant_config(layer: str, quant_config: object) -> None:

@@ -19,11 +19,14 @@ from max_weights.graph.graph import Graph
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.nn.module import Module
+from max_weights.nn.not_here import layers_not_here
 
 if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
 
 __all__ = ["Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"]
+
+__getattr__ = layers_not_here(__name__)
 
 # What was recorded in a graph is used again in it, by each layer of a model. All of it goes with the graph.
 _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], TensorValue]] = WeakKeyDictionary()

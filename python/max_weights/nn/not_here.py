@@ -1,0 +1,86 @@
+"""Layers of MAX that are not here: importing one says what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from max_weights.absent import absent
+
+__all__ = ["layers_not_here"]
+
+_INSTEAD = {
+    "it reads keys and values from the cache of MAX's serving. Attention computes the same over a whole sequence, "
+    "with grouped heads, rotary positions and a mask": (
+        "AttentionWithRope",
+        "GGUFQAttentionWithRope",
+        "GPTQAttentionWithRope",
+        "KVCacheInputs",
+        "KVCacheMetrics",
+        "KVCacheParams",
+        "LatentAttentionWithRope",
+        "RaggedAttention",
+        "Transformer",
+        "TransformerBlock",
+        "build_max_lengths_tensors",
+    ),
+    "it needs MAX's collectives and several GPUs. The `shard` of a layer gives one layer per device, whose "
+    "outputs are added or joined": (
+        "Allreduce",
+        "ColumnParallelLinear",
+        "DistributedAttentionImpl",
+        "DistributedTransformer",
+        "DistributedTransformerBlock",
+        "Signals",
+        "TensorParallelAttentionWithRope",
+        "TensorParallelLatentAttentionWithRope",
+        "VocabParallelEmbedding",
+        "forward_moe_sharded_layers",
+        "split_batch",
+        "split_batch_replicated",
+    ),
+    "it needs kernels of MAX's compiler. Load the weights as floats, and use Linear or MLP": (
+        "GPTQLinear",
+        "InputScaleSpec",
+        "MoE",
+        "MoEGate",
+        "MoEQuantized",
+        "QuantConfig",
+        "QuantFormat",
+        "ScaleGranularity",
+        "ScaleOrigin",
+        "WeightScaleSpec",
+    ),
+    "it belongs to MAX's serving. A model here is called with whole sequences and returns tensors": (
+        "MinPSampler",
+        "RejectionSampler",
+        "RejectionSamplerWithResiduals",
+        "ReturnHiddenStates",
+        "ReturnLogits",
+    ),
+    "RotaryEmbedding takes a table of your own as _freqs_cis, and a class of your own can define freqs_cis_base": (
+        "DynamicRotaryEmbedding",
+        "LinearScalingParams",
+        "LongRoPERotaryEmbedding",
+        "LongRoPEScalingParams",
+        "YarnRotaryEmbedding",
+        "YarnScalingParams",
+    ),
+    "only convolutions of one and two axes are here: Conv1D and Conv2d": (
+        "Conv3D",
+        "ConvTranspose1d",
+        "WeightNormConvTranspose1d",
+    ),
+    "write it of ops: `mean`, `rsqrt` and `reshape` are there": (
+        "ConstantLayerNorm",
+        "GroupNorm",
+        "HyperConnection",
+    ),
+    "use MLP, whose two first weights are apart": ("FusedMLP",),
+    "Attention(stacked_qkv=True) has one weight for queries, keys and values; elsewhere, ops.split cuts what a "
+    "Linear returns": ("StackedLinear",),
+}
+
+
+def layers_not_here(module: str) -> Callable[[str], object]:
+    """A `__getattr__` for a module under whose path MAX has some of them; see `absent`."""
+    return absent(module, **{name: advice for advice, names in _INSTEAD.items() for name in names})
