@@ -179,6 +179,18 @@ def test_a_norm_of_another_size_names_both_shapes() -> None:
             layer(graph.inputs[0])
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 5, 4)])
+def test_group_norm_is_torchs(affine: bool, shape: tuple[int, ...]) -> None:
+    layer = nn.GroupNorm(3, 6, eps=1e-3, affine=affine, device=CPU)
+    v = filled(layer)
+    x = torch.randn(shape) * 4 + 1
+    expected = F.group_norm(x, 3, v.get("weight"), v.get("bias"), 1e-3)
+    near(called(layer, x, sizes=range(1, 4)), expected)
+    with pytest.raises(ValueError, match="6 channels are not split into 4 groups"):
+        nn.GroupNorm(4, 6)
+
+
 CONVOLUTIONS: list[dict[str, Any]] = [
     {},
     {"stride": 2, "padding": 1},

@@ -100,7 +100,7 @@ HERE = {
     "nn.embedding": ("Embedding",),
     "nn.identity": ("Identity",),
     "nn.linear": ("MLP", "Linear"),
-    "nn.norm": ("LayerNorm", "RMSNorm"),
+    "nn.norm": ("GroupNorm", "LayerNorm", "RMSNorm"),
     "nn.rotary_embedding": ("Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"),
     "nn.hooks": ("PrintHook",),
     "nn.layer": ("Layer", "LayerList", "MissingLayer", "Module", "Shardable", "add_layer_hook", "clear_hooks"),
@@ -121,7 +121,7 @@ ABSENT = {
     "nn.conv.Conv3D": "Conv1D and Conv2d",
     "nn.embedding.VocabParallelEmbedding": "collectives",
     "nn.linear.ColumnParallelLinear": "collectives",
-    "nn.norm.GroupNorm": "ops",
+    "nn.norm.ConstantLayerNorm": "ops",
     "nn.rotary_embedding.LongRoPERotaryEmbedding": "_freqs_cis",
     "nn.YarnRotaryEmbedding": "_freqs_cis",
 }

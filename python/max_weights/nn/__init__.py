@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from max_weights.nn.embedding import Embedding
     from max_weights.nn.identity import Identity
     from max_weights.nn.linear import MLP, Linear
-    from max_weights.nn.norm import LayerNorm, RMSNorm
+    from max_weights.nn.norm import GroupNorm, LayerNorm, RMSNorm
     from max_weights.nn.rotary_embedding import Llama3RopeScalingParams, Llama3RotaryEmbedding, RotaryEmbedding
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Conv1D",
     "Conv2d",
     "Embedding",
+    "GroupNorm",
     "Identity",
     "Layer",
     "LayerList",
@@ -57,6 +58,7 @@ _HOMES = {
     "Conv1D": "max_weights.nn.conv",
     "Conv2d": "max_weights.nn.conv",
     "Embedding": "max_weights.nn.embedding",
+    "GroupNorm": "max_weights.nn.norm",
     "Identity": "max_weights.nn.identity",
     "LayerNorm": "max_weights.nn.norm",
     "Linear": "max_weights.nn.linear",

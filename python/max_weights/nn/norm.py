@@ -1,4 +1,4 @@
-"""`LayerNorm` and `RMSNorm`: layers that scale what they are called with by its last axis."""
+"""`LayerNorm`, `RMSNorm`, `GroupNorm`: layers that scale what they are called with by its mean and variance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from max_weights.devices import DeviceRef
 from max_weights.dtype import DType
+from max_weights.errors import ArgumentError
 from max_weights.graph import ops
 from max_weights.graph.ops.operands import operand
 from max_weights.graph.value import TensorValue
 from max_weights.graph.weight import Weight
+from max_weights.nn.module import Module
 from max_weights.nn.not_here import layers_not_here
 from max_weights.nn.shardable import ShardableLayer
 
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     from max_weights.graph.value import TensorValueLike
     from max_weights.sharding.strategies import ShardingStrategy
 
-__all__ = ["LayerNorm", "RMSNorm"]
+__all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
 
 __getattr__ = layers_not_here(__name__)
+
+_GPU = DeviceRef.GPU(0)
 
 
 class LayerNorm(ShardableLayer):
@@ -130,3 +134,55 @@ class RMSNorm(ShardableLayer):
         if not strategy.is_replicate:
             raise self._refuse(strategy, "replicate")
         return {"weight": strategy}
+
+
+class GroupNorm(Module):
+    """`(x - mean) / sqrt(variance + eps) * weight + bias`, over groups of channels; see `ops.group_norm`.
+
+    Args:
+        num_groups: Into how many groups the channels are split.
+        num_channels: A multiple of it.
+        eps: Positive.
+        affine: Whether there are a weight and a bias, in float32.
+        device: Where they are wanted; GPU 0 by default, as in MAX.
+    """
+
+    weight: Weight | None = None
+    """`[num_channels]`; none without `affine`."""
+    bias: Weight | None = None
+    """The same."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: DeviceRef | str = _GPU,
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise ArgumentError(f"{num_channels} channels are not split into {num_groups} groups of one size")
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        if affine:
+            self.weight = Weight("weight", DType.float32, (num_channels,), device)
+            self.bias = Weight("bias", DType.float32, (num_channels,), device)
+
+    def __call__(self, x: TensorValueLike) -> TensorValue:
+        """The normalised input.
+
+        Args:
+            x: `[batch, num_channels, ...]`, of floats.
+
+        Returns:
+            The same shape, dtype and device.
+        """
+        value = operand(type(self).__name__, x)
+        if self.weight is None or self.bias is None:
+            one, zero = (ops.constant(number, value.dtype, value.device) for number in (1.0, 0.0))
+            scale, shift = one.broadcast_to([self.num_channels]), zero.broadcast_to([self.num_channels])
+        else:
+            scale, shift = (part.to(value.device).cast(value.dtype) for part in (self.weight, self.bias))
+        return ops.group_norm(value, scale, shift, self.num_groups, self.eps)

@@ -72,7 +72,6 @@ _INSTEAD = {
     ),
     "write it of ops: `mean`, `rsqrt` and `reshape` are there": (
         "ConstantLayerNorm",
-        "GroupNorm",
         "HyperConnection",
     ),
     "use MLP, whose two first weights are apart": ("FusedMLP",),

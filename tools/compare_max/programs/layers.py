@@ -10,6 +10,7 @@ from max.nn import (
     Conv1D,
     Conv2d,
     Embedding,
+    GroupNorm,
     LayerNorm,
     Linear,
     Llama3RopeScalingParams,
@@ -63,6 +64,7 @@ arguments(MLP)
 arguments(Embedding)
 arguments(LayerNorm)
 arguments(RMSNorm)
+arguments(GroupNorm)
 arguments(RotaryEmbedding)
 arguments(Llama3RotaryEmbedding)
 arguments(Llama3RopeScalingParams)
@@ -118,6 +120,11 @@ called(RMSNorm(6, DType.float32, weight_offset=1.0), ["n", 6], DType.float16)
 called(RMSNorm(6, DType.float32), ["n", 7])
 parts(RMSNorm(6, DType.float32), ShardingStrategy.replicate(2), "weight")
 parts(RMSNorm(6, DType.float32), ShardingStrategy.rowwise(2), "weight")
+weights(GroupNorm(2, 6))
+weights(GroupNorm(2, 6, affine=False, device=cpu))
+GroupNorm(4, 6)
+called(GroupNorm(2, 6, device=cpu), [1, 6, 5, 4])
+called(GroupNorm(2, 6, device=cpu), ["b", 6, 8], DType.float16)
 
 # --- rotary positions ---------------------------------------------------------------------------------------------------
 scaling = Llama3RopeScalingParams(8.0, 1.0, 4.0, 8192)
