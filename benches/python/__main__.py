@@ -45,6 +45,7 @@ ORDER = (
     "gguf_pretrained",
     "torch_files",
     "modules",
+    "graphs",
 )
 
 

@@ -76,11 +76,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one call added to a fresh process, in bytes: at its peak, and of the process's own pages while held."""
+    """What one call added to a fresh process, in bytes: at its peak, and while its result is held, of the process's own
+    pages alone and with those of mapped files.
+    """
 
     loader: str
     peak: int
     own: int
+    held: int
 
 
 def load_module(path: Path) -> ModuleType:
@@ -155,10 +158,11 @@ class Worker:
     def memory(self) -> Memory:
         """Run once and return what that added; only a process that has not run before gives a true figure."""
         answer = self.ask("memory")
-        peak, own = answer["peak"], answer["own"]
+        peak, own, held = answer["peak"], answer["own"], answer["held"]
         assert isinstance(peak, int)
         assert isinstance(own, int)
-        return Memory(self.loader, peak, own)
+        assert isinstance(held, int)
+        return Memory(self.loader, peak, own, held)
 
     def __enter__(self) -> Self:
         return self
@@ -233,8 +237,8 @@ def peak_memory(bench: Path, case: str, loaders: Iterable[str], target: Path, *,
         for _ in range(runs):
             with Worker(bench, case, loader, target, retain_heap=False) as worker:
                 samples.append(worker.memory())
-        peak, own = (int(statistics.median(values)) for values in zip(*((s.peak, s.own) for s in samples), strict=True))
-        result[loader] = Memory(loader, peak, own)
+        figures = zip(*((sample.peak, sample.own, sample.held) for sample in samples), strict=True)
+        result[loader] = Memory(loader, *(int(statistics.median(values)) for values in figures))
     return result
 
 
@@ -312,9 +316,9 @@ def _measured(call: Callable[[], object]) -> dict[str, int]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     resident, own_before = _status("VmRSS", "RssAnon")
     result = call()
-    peak, own_after = _status("VmHWM", "RssAnon")
+    peak, own_after, held = _status("VmHWM", "RssAnon", "VmRSS")
     del result
-    return {"peak": max(0, peak - resident), "own": max(0, own_after - own_before)}
+    return {"peak": max(0, peak - resident), "own": max(0, own_after - own_before), "held": max(0, held - resident)}
 
 
 def _serve(bench: str, case: str, loader: str, target: str) -> None:
