@@ -142,6 +142,10 @@ class StaticDim(Dim):
         """The size."""
         return self._size
 
+    def substitute(self, _mapping: Mapping[str, DimLike]) -> Dim:
+        """The dimension itself."""
+        return self
+
     def __int__(self) -> int:
         return self._size
 
@@ -344,7 +348,9 @@ def _product(left: _Sum, right: _Sum) -> _Sum:
     total: dict[_Product, int] = {}
     for left_product, left_coefficient in left.items():
         for right_product, right_coefficient in right.items():
-            product = tuple(sorted(left_product + right_product, key=_text))
+            product = left_product + right_product
+            if left_product and right_product:
+                product = tuple(sorted(product, key=_text))
             total[product] = total.get(product, 0) + left_coefficient * right_coefficient
     return {product: coefficient for product, coefficient in total.items() if coefficient}
 

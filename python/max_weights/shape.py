@@ -72,7 +72,7 @@ class Shape(list[Dim]):
     def __getitem__(self, index: slice, /) -> Shape: ...
     def __getitem__(self, index: SupportsIndex | slice, /) -> Dim | Shape:
         if isinstance(index, slice):
-            return Shape(super().__getitem__(index))
+            return shape_of(super().__getitem__(index))
         return super().__getitem__(index)
 
     # Wider than the list's own: what is assigned or added need not be a Dim yet.
@@ -96,7 +96,7 @@ class Shape(list[Dim]):
 
     def copy(self) -> Shape:
         """Another Shape of the same dimensions."""
-        return Shape(self)
+        return shape_of(self)
 
     def __add__(self, other: ShapeLike, /) -> Shape:  # type: ignore[override]
         if not isinstance(other, (list, tuple)):
@@ -119,6 +119,13 @@ class Shape(list[Dim]):
         return Shape(super().__rmul__(times))
 
 
+def shape_of(dims: Iterable[Dim]) -> Shape:
+    """A Shape of what is `Dim` already, which is not looked at again."""
+    shape = Shape.__new__(Shape)
+    list.__init__(shape, dims)
+    return shape
+
+
 def matches(declared: Sequence[object], found: Sequence[object]) -> bool:
     """Whether a shape is what was declared; symbolic dimensions match anything."""
     return len(declared) == len(found) and all(
@@ -131,6 +138,8 @@ def _all_static(shape: ShapeLike) -> bool:
 
 
 def _to_dims(dims: ShapeLike) -> list[Dim]:
+    if isinstance(dims, Shape):
+        return dims
     if isinstance(dims, (str, bytes)):
         raise TypeError(f"a shape is a list of dimensions; for one dimension named {dims!r} write [{dims!r}]")
     return list(map(to_dim, dims))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PACKAGE = __name__.partition(".")[0]
+_INSIDE = f"{_PACKAGE}."
 
 
 def user_place() -> str:
@@ -19,7 +20,7 @@ def user_place() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module != _PACKAGE and not module.startswith(f"{_PACKAGE}."):
+        if not module.startswith(_INSIDE) and module != _PACKAGE:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return "<unknown>:0"

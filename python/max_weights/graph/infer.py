@@ -6,6 +6,7 @@ is refused, and the message names the `rebind` that states it.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
@@ -133,9 +134,10 @@ def same(op: str, shapes: Sequence[Shape], axis: int | None) -> None:
 
 def product(dims: Sequence[Dim]) -> Dim:
     """The number of elements."""
-    total = to_dim(1)
+    total = to_dim(math.prod(dim.dim for dim in dims if isinstance(dim, StaticDim)))
     for dim in dims:
-        total = total * dim
+        if not isinstance(dim, StaticDim):
+            total = total * dim
     return total
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from max_weights.devices import Device, DeviceRef
 from max_weights.dim import SymbolicDim
 from max_weights.dtype import DType, DTypeLike
-from max_weights.shape import Shape, ShapeLike, listed
+from max_weights.shape import Shape, ShapeLike, listed, shape_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,7 +32,7 @@ class _OwnShape:
     def __get__(self, instance: Any, owner: Any) -> Shape:
         if instance is None:
             raise AttributeError("shape")  # the field has no default
-        return Shape(instance._dims)
+        return shape_of(instance._dims)
 
     def __set__(self, instance: Any, shape: ShapeLike) -> None:
         instance.__dict__["_dims"] = tuple(Shape(shape))
@@ -48,7 +48,7 @@ class _TypeOfElements(Type):
     """Where the elements live."""
 
     def __init__(self, dtype: DTypeLike, shape: ShapeLike, device: DeviceRef | Device | str) -> None:
-        object.__setattr__(self, "dtype", DType(dtype))
+        object.__setattr__(self, "dtype", dtype if isinstance(dtype, DType) else DType(dtype))
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "device", DeviceRef.from_device(device))
 

@@ -128,12 +128,15 @@ def operands(
         GraphError: a ValueError; dtypes without a common one, two devices, a number that does not fit.
     """
     made = [
-        None if is_scalar(value) or is_array(value) or isinstance(value, Dim) else operand(op, value)
+        operand(op, value)
+        if isinstance(value, TensorValue) or not (is_scalar(value) or is_array(value) or isinstance(value, Dim))
+        else None
         for value in values
     ]
     device = next((value.device for value in made if value is not None), CPU)
     made = [
-        array(op, given, None, device) if is_array(given) else value for given, value in zip(values, made, strict=True)
+        array(op, given, None, device) if value is None and is_array(given) else value
+        for given, value in zip(values, made, strict=True)
     ]
     found = [value for value in made if value is not None]
     if not found and any(isinstance(value, Dim) for value in values):
@@ -152,13 +155,16 @@ def operands(
 
 def require_one_device(op: str, values: Iterable[TensorValue]) -> None:
     """Refuse operands that live on different devices."""
-    devices = list(dict.fromkeys(value.device for value in values))
-    if len(devices) > 1:
-        raise problem(
-            op,
-            f"the operands are on {devices[0]} and {devices[1]}; move one with `ops.transfer_to(x, device)` "
-            f"or `x.to({str(devices[0])!r})`",
-        )
+    first: DeviceRef | None = None
+    for value in values:
+        device = value.device
+        first = first or device
+        if device is not first and device != first:
+            raise problem(
+                op,
+                f"the operands are on {first} and {device}; move one with `ops.transfer_to(x, device)` "
+                f"or `x.to({str(first)!r})`",
+            )
 
 
 def converted(value: TensorValue, dtype: DType) -> TensorValue:
