@@ -60,6 +60,7 @@ class Model:
         self._sizes = Sizes(graph, shapes)
         self._output_types = graph.output_types
         parts = self._lowered.lay_out(self._weights)
+        self._part_sizes = {name: part.nbytes for name, part in parts.items()}
         self._weights = {name: self._weights[name] for name in self._lowered.weights}
         self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
         values = {name: to_value(weight) for name, weight in self._weights.items()}
@@ -94,6 +95,15 @@ class Model:
     def output_metadata(self) -> list[TensorSpec]:
         """What each output is."""
         return _specs("output", self._output_types)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the model costs beside its weights and operations, in sentences: which weights are converted because
+        ONNX Runtime does not compute with their dtype, turned around, decoded, or laid out anew, and in how many bytes.
+        """
+        from max_weights.graph.lowering.notes import notes
+
+        return notes(self._lowered, self._weights, self._part_sizes)
 
     def execute(self, *args: Any) -> list[Buffer]:
         """Run the graph.

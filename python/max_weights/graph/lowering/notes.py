@@ -1,0 +1,76 @@
+"""What a model costs beside its weights and operations, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from max_weights._core import shown
+from max_weights.graph.lowering.dtypes import ONNX_TYPES
+from max_weights.graph.lowering.subgraphs import DOMAIN
+
+if TYPE_CHECKING:
+    import onnx
+
+    from max_weights.buffer import Buffer
+    from max_weights.graph.lowering.model import Lowered
+
+__all__ = ["notes"]
+
+_DTYPES = {number: dtype for dtype, number in ONNX_TYPES.items()}
+_SAME_BYTES = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def notes(lowered: Lowered, weights: Mapping[str, Buffer], sizes: Mapping[str, int]) -> list[str]:
+    """The sentences, one for each weight and conversion.
+
+    Args:
+        lowered: The model.
+        weights: The values of its weights by name.
+        sizes: The bytes of what packed weights were laid out as, by the names of the parts.
+    """
+    said = []
+    for name, encoding, made in lowered.laid_out:
+        how = "decoded to float32" if "elements" in made else "laid out anew for products of blocks"
+        size = sum(sizes[part] for part in lowered.laid_out[name, encoding, made].values())
+        said.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
+    when = "when the model is loaded" if lowered.initializers else "in each run"
+    functions = {function.name: function for function in lowered.model.functions}
+    known = {name: name for name in weights}
+    for name, op, kind in dict.fromkeys(_moved(lowered.model.graph.node, known, functions)):
+        weight = weights[name]
+        if kind:
+            dtype = _DTYPES[kind]
+            what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
+        else:
+            what, size = f"of {weight.dtype!r} is turned around", weight.nbytes
+        said.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
+    return said
+
+
+def _moved(
+    nodes: Iterable[onnx.NodeProto], weights: Mapping[str, str], functions: Mapping[str, onnx.FunctionProto]
+) -> Iterator[tuple[str, str, int]]:
+    """The weights that are converted (to which dtype) or turned around (0), and by which operation."""
+    known = dict(weights)
+    for node in nodes:
+        if node.domain == DOMAIN:
+            function = functions[node.op_type]
+            given = {
+                inner: known[outer] for inner, outer in zip(function.input, node.input, strict=True) if outer in known
+            }
+            yield from _moved(function.node, given, functions)
+        elif node.input and node.input[0] in known:
+            weight = known[node.input[0]]
+            op = node.name.partition("#")[0]
+            if node.op_type in _SAME_BYTES:
+                known[node.output[0]] = weight
+            elif node.op_type == "Cast":
+                yield weight, op, _target(node)
+            elif node.op_type == "Transpose":
+                known[node.output[0]] = weight
+                yield weight, op, 0
+
+
+def _target(node: onnx.NodeProto) -> int:
+    return next(int(attribute.i) for attribute in node.attribute if attribute.name == "to")
