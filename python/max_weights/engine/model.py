@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "TensorSpec"]
 
-_NODE = re.compile(r"\w+#\d+")
+_NODE = re.compile(r"#\d+")  # what is before it is another text in functions
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,9 @@ class Model:
     def _explain(self, error: Exception) -> NoReturn:
         """Say which operation of the graph ONNX Runtime means."""
         cause = str(error)
-        for name in _NODE.findall(cause):
-            node = self._lowered.places.get(name)
+        places = {name[name.index("#") :]: node for name, node in self._lowered.places.items()}
+        for number in _NODE.findall(cause):
+            node = places.get(number)
             if node is not None:
                 made = GraphError(f"{node.op} of graph {self._name!r} (at {node.place}): {cause}")
                 made.op, made.place = node.op, node.place

@@ -97,7 +97,7 @@ def lowered(
     scope = Scope(functions, dict(zip(graph.weight_values, weights, strict=True)))
     given: list[Any] = []
     shape: list[Any]
-    inputs = [f"input{index}" for index in range(len(graph.inputs))]
+    inputs = [_free(f"input{index}", weights) for index in range(len(graph.inputs))]
     for name, value in zip(inputs, graph.inputs, strict=True):
         scope.bind(value, name)
         number = onnx_type(value.dtype, f"{name} of graph {graph.name!r}")
@@ -106,7 +106,7 @@ def lowered(
     for name, value in zip(weights, graph.weight_values, strict=True):
         scope.bind(value, name)
     scope.lower(graph)
-    outputs = scope.results(graph, [f"output{index}" for index in range(len(graph.outputs))])
+    outputs = scope.results(graph, [_free(f"output{index}", weights) for index in range(len(graph.outputs))])
     made = [
         helper.make_tensor_value_info(
             name, onnx_type(value.dtype, f"{name} of graph {graph.name!r}"), [_size(dim) for dim in value.shape]
@@ -134,6 +134,13 @@ def lowered(
         ir_version=_IR_VERSION,
     )
     return Lowered(model, inputs, outputs, weights, functions.places, functions.prints, scope.laid_out, initializers)
+
+
+def _free(name: str, weights: Mapping[str, Weight]) -> str:
+    """A name that no weight has."""
+    while name in weights:
+        name += "_"
+    return name
 
 
 def onnx_value(name: str) -> Any:
