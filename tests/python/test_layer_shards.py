@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from layer_runs import CPU, called, filled, near
 from max_weights import nn
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, TensorType, ops
 from max_weights.sharding import Segment
+from max_weights.weights import load_weights
 
 DEVICES = 2
 
@@ -79,6 +81,22 @@ def test_linear_by_columns_is_added_and_has_its_bias_once(
     x = torch.randn(4, 12)
     near(called(ours, x), called(layer, x))
     assert [shard.bias is not None for shard in shards] == [has_bias] + [False] * (strategy.num_devices - 1)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q6_K"])
+def test_packed_linear_is_split_between_blocks(models: Path, encoding: str) -> None:
+    weights = load_weights(models / "derived" / "minilm-ffn-allquants.gguf")
+    (weight,) = [node for name, node in weights.items() if f".{encoding}." in name]
+    layer = nn.Linear(1536, 64, "float32", CPU, quantization_encoding=encoding)
+    layer.load_state_dict({"weight": weight})
+    x = torch.randn(3, 1536)
+    expected = called(layer, x)
+    layer.sharding_strategy = ShardingStrategy.rowwise(2)
+    rows = layer.shard([CPU, CPU])
+    near(called(lambda value: joined([shard(value) for shard in rows]), x), expected)
+    layer.sharding_strategy = ShardingStrategy.columnwise(2)
+    first, second = layer.shard([CPU, CPU])
+    near(called(lambda value: first(value[:, :768]) + second(value[:, 768:]), x), expected)
 
 
 def test_a_function_of_ones_own_cannot_say_what_becomes_of_the_bias() -> None:

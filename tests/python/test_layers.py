@@ -15,6 +15,7 @@ from max_weights import nn
 from max_weights.errors import UnsupportedError
 from max_weights.graph import Graph, TensorType, Weight
 from max_weights.nn.activation import activation_function_from_name
+from max_weights.quantization import dequantize
 from max_weights.weights import load_weights
 
 
@@ -302,3 +303,17 @@ def test_a_packed_weight_without_a_value_says_what_it_is_not() -> None:
         layer(graph.inputs[0])
     with pytest.raises(ValueError, match="clip_weight is for weights of floats"):
         nn.Linear(64, 4, "float32", CPU, quantization_encoding="Q4_0", clip_weight=1.0)
+
+
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
+def test_packed_layers_give_what_their_decoded_weights_give(models: Path, encoding: str) -> None:
+    weights = load_weights(models / "derived" / "minilm-ffn-allquants.gguf")
+    (weight,) = [node for name, node in weights.items() if f".{encoding}." in name]
+    elements = torch.from_dlpack(dequantize(weight, encoding))
+    rows, columns = elements.shape
+    linear = packed(nn.Linear(columns, rows, "float32", CPU, quantization_encoding=encoding), weight)
+    x = torch.randn(2, 3, columns)
+    near(called(linear, x), x @ elements.T)
+    table = packed(nn.Embedding(rows, columns, "float32", CPU, encoding), weight)
+    numbers = torch.tensor([[0, rows - 1], [3, 3]])
+    assert torch.equal(called(table, numbers), elements[numbers])
