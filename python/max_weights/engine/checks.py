@@ -27,6 +27,7 @@ class Sizes:
     def __init__(self, graph: Graph, weights: Mapping[str, Sequence[int]]) -> None:
         self._name = graph.name
         self._shapes = [kind.shape for kind in graph.input_types]
+        self._checked: tuple[tuple[int, ...], ...] | None = None
         self._known: dict[str, tuple[int, str]] = {}
         for name, weight in graph.parameters.items():
             self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
@@ -38,6 +39,9 @@ class Sizes:
         Raises:
             GraphError: a ValueError; names what contradicts what.
         """
+        asked = tuple(map(tuple, shapes))
+        if asked == self._checked:
+            return
         known = dict(self._known)
         for index, (dims, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
             self._bind(known, dims, shape, f"input{index}")
@@ -61,6 +65,7 @@ class Sizes:
                 )
                 made.op, made.place = node.op, node.place
                 raise made
+        self._checked = asked
 
     def _bind(self, known: dict[str, tuple[int, str]], dims: Sequence[Dim], shape: Sequence[int], where: str) -> None:
         fits = len(dims) == len(shape)

@@ -76,7 +76,6 @@ class Model:
             options.add_external_initializers(list(held), list(held.values()))
         for name, value in values.items() if fast else ():  # what is not laid out anew is used where it lies
             options.add_initializer(name, value)
-        self._bound: dict[str, Any] = {} if fast else values
         self._kept = values  # and not what ONNX Runtime lays out once more
         model = self._lowered.model.SerializeToString()
         try:
@@ -84,7 +83,7 @@ class Model:
         except Exception as error:
             self._explain(error)
         self._results = [output.name for output in session.get_outputs()]
-        self._runs = Runs(session, self._results)
+        self._runs = Runs(session, self._results, {} if fast else values)
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -123,7 +122,7 @@ class Model:
         """
         if len(args) != len(self._types):
             raise GraphError(f"graph {self._name!r} takes {len(self._types)} inputs, not {len(args)}")
-        given = dict(self._bound)
+        given: dict[str, Any] = {}
         shapes, size = [], 0
         for name, kind, arg in zip(self._inputs, self._types, args, strict=True):
             buffer = as_buffer(arg, f"{name} of graph {self._name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from max_weights.buffer import Buffer
 from max_weights.dtype import DType
@@ -32,6 +32,6 @@ def to_value(buffer: Buffer) -> onnxruntime.OrtValue:
     return OrtValue.ortvalue_from_numpy(buffer.to_numpy())
 
 
-def from_value(value: onnxruntime.OrtValue) -> Buffer:
-    """A tensor of ONNX Runtime as a `Buffer`."""
-    return Buffer.from_dlpack(value._ortvalue)
+def from_value(value: Any) -> Buffer:
+    """A result of a run as a `Buffer` over the same memory."""
+    return Buffer.from_dlpack(value)
