@@ -55,9 +55,10 @@ class Runs:
         return made
 
     def _run(self, given: Mapping[str, onnxruntime.OrtValue], options: Any = None) -> list[Any]:
-        # `InferenceSession.run_with_ort_values` looks at each value first, a quarter of a millisecond for 100 weights.
+        # `InferenceSession.run_with_ort_values` takes a quarter of a millisecond more for 100 weights.
         values = self._bound | {name: value._ortvalue for name, value in given.items()}
-        return list(self._session._sess.run_with_ort_values(values, self._results, options))
+        made = self._session._sess.run_with_ort_values(values, self._results, options)
+        return [made[index] for index in range(len(self._results))]  # to iterate over them takes 30 µs
 
     def _interruptible(self, given: Mapping[str, onnxruntime.OrtValue]) -> list[Any]:
         import onnxruntime
