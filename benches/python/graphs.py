@@ -307,7 +307,7 @@ def _folder(folder: Path) -> Path:
 def measure(folder: Path, small: bool) -> Report:
     """Time MiniLM, whose file `tools/get_models.py` fetches, and the Llama."""
     here = Path(__file__)
-    effort = harness.QUICK if small else harness.Effort(least=5, most=25, seconds=15.0)
+    effort = harness.QUICK if small else harness.Effort(least=5, most=25, seconds=10.0)
     made = _folder(folder)
     columns: list[Column] = []
     samples: dict[str, dict[str, list[float]]] = {}
@@ -316,14 +316,14 @@ def measure(folder: Path, small: bool) -> Report:
         if case == MEMORY:
             continue
         if case in (FIRST, WHOLE):
-            timings = harness.first_calls(here, case, loaders, made, rounds=1 if small else 5)
+            timings = harness.first_calls(here, case, loaders, made, rounds=1 if small else 3)
         else:
             timings = harness.alternate(here, case, loaders, made, effort=effort)
         samples[case] = {loader: timing.seconds for loader, timing in timings.items()}
         median[case] = {loader: timing.median for loader, timing in timings.items()}
         if case not in (BUILT, LOWERED):
             columns.append(Column(case, "ms", median[case], charted=case not in (FIRST, WHOLE)))
-    memory = harness.peak_memory(here, MEMORY, CASES[MEMORY], made, runs=1 if small else 3)
+    memory = harness.peak_memory(here, MEMORY, CASES[MEMORY], made, runs=1)
     for label, part in (("resident", "held"), ("peak", "peak")):
         columns.append(Column(label, "MB", {name: getattr(one, part) for name, one in memory.items()}, charted=False))
     weights = _weights(made)
