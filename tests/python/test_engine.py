@@ -88,6 +88,7 @@ def test_a_model_runs_from_its_file(tmp_path: Path, memory: Any) -> None:
     model = module.compile(floats("batch", "tokens", 8), memory=memory)
     assert model.input_metadata == [TensorSpec(DType.float32, floats("batch", "tokens", 8).shape, "input0")]
     assert [spec.name for spec in model.output_metadata] == ["output0"]
+    assert model.devices == model.input_devices == model.output_devices == [Device("cpu", 0)]
     for shape in ((1, 1, 8), (3, 5, 8), (0, 5, 8)):
         x = given(*shape)
         for inputs in (x, Buffer.from_numpy(x), torch.from_numpy(x), np.asfortranarray(x)):

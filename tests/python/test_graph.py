@@ -358,6 +358,8 @@ def test_a_name_of_max_that_cannot_work_says_what_to_do_instead() -> None:
     sentence = r"Module of MAX is not in max_weights: .* Graph\.add_subgraph\. .* nn\.Module"
     with pytest.raises(ImportError, match=sentence):
         from max_weights.graph import Module  # noqa: F401
+    with pytest.raises(ImportError, match=r"move it with ops\.transfer_to"):
+        from max_weights.graph import DevicePlacementPolicy  # noqa: F401
     with pytest.raises(AttributeError, match="no_such_name"):
         graph_package.no_such_name  # noqa: B018
 

@@ -177,6 +177,11 @@ def test_sums_and_products_along_an_axis(dtype: DType) -> None:
             close(result, expected.astype(x.dtype), STEP.get(dtype, 0))
 
 
+def test_long_sums_are_as_exact_as_in_torch() -> None:
+    x = np.full(1024, 1.1, np.float32)
+    np.testing.assert_allclose(run(lambda x: ops.cumsum(x, 0), x), torch.cumsum(torch.from_numpy(x), 0), rtol=1e-6)
+
+
 def test_slices_between_tensors() -> None:
     x = counted(6, 3)
     for start, stop in ((1, 4), (0, 6), (-3, 6), (2, 2)):
@@ -192,6 +197,8 @@ def test_compositions(dtype: DType) -> None:
     close(run(lambda x: ops.band_part(x, 1, 0), x, shapes=[("n", "m")]), np.tril(np.triu(x, -1), 0))
     close(run(lambda x: ops.band_part(x, None, 0, True), x), np.triu(x, 1))
     close(run(lambda x: ops.repeat_interleave(x, 3, 1), x, shapes=[("n", "m")]), np.repeat(x, 3, 1))
+    for axis in (None, 0, 1):
+        close(run(lambda x, a=axis: ops.repeat_interleave(x, 0, a), x), np.repeat(x, 0, axis))
     counts = np.array([1, 0, 2, 3])
     close(run(lambda x, r: ops.repeat_interleave(x, r, 0, "k"), x, counts), np.repeat(x, counts, 0))
     for found, wanted in zip(run(lambda x: ops.chunk(x, 2, 1), x), np.split(x, 2, 1), strict=True):

@@ -96,6 +96,14 @@ def test_moves_of_no_elements(move: str, empty: tuple[int, int]) -> None:
         close(run(ours, x), theirs(x))
 
 
+@pytest.mark.parametrize("dtype", EVERY, ids=str)
+def test_broadcasting_to_no_elements(dtype: DType) -> None:
+    x = counted(3, 1, dtype=dtype)
+    for shape in ((3, 0), (0, 3, 1), (2, 3, 0)):
+        close(run(lambda x, s=shape: ops.broadcast_to(x, s), x), np.broadcast_to(x, shape))
+    close(run(lambda x: ops.broadcast_to(x, [x.shape[0], 0]), x, shapes=[("n", 1)]), np.broadcast_to(x, (3, 0)))
+
+
 def test_scalars() -> None:
     x = np.array(3.0, np.float32)
     found = run(

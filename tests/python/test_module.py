@@ -408,6 +408,11 @@ def test_arguments_of_a_subgraph_are_looked_at_first() -> None:
         model.build_subgraph(3, [])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no parent graph"):
         model.build_subgraph("block", [])
+    with pytest.raises(ValueError, match="no parent graph"):
+        model.build_subgraph("block", inputs=[])
+    for arguments in ({}, {"input_types": [], "inputs": []}):
+        with pytest.raises(TypeError, match="`inputs` is another name of, once"):
+            model.build_subgraph("block", **arguments)  # type: ignore[arg-type]
 
 
 def test_print_shows_a_tree_with_counts_and_folds_equal_layers() -> None:

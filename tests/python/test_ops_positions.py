@@ -191,7 +191,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "pad negative": (lambda x, _: ops.pad(x, [-1] * 6), "pad: the numbers are not negative"),
     "pad reflect": (lambda x, _: ops.pad(x, [0, 0, 6, 0, 0, 0], "reflect"), "too few elements on axis 1 to reflect 6"),
     "pad value": (lambda x, i: ops.pad(x, [1] * 6, value=i[0, 0]), "pad: the value is a scalar of float32, found"),
-    "repeat": (lambda x, _: ops.repeat_interleave(x, 0), "repeat_interleave: the number of repeats is positive, not 0"),
+    "repeat": (
+        lambda x, _: ops.repeat_interleave(x, -1),
+        "the number of repeats is 0 or more, not -1",
+    ),
     "band_part": (lambda x, _: ops.band_part(x, 6), r"band_part: num_lower is 6; of 6 diagonals .*, 0 to 5 count"),
     "band_part rank": (lambda x, _: ops.band_part(x[0, 0]), r"band_part: takes matrices, \[..., m, n\], found \[4\]"),
     "group_norm": (
@@ -230,6 +233,7 @@ IMAGES = ("float32", ["b", "h", 8, "c"]), ("float32", ["b", "k", 8])
         (lambda x, _: ops.max_pool2d(x, (1, 3), dilation=(1, 2), padding=(0, 1)), ["b", "h", 6, "c"]),
         (lambda _, y: ops.fold(y.rebind(["b", 12, "l"]), (5, 5), (2, 3)), ["b", 2, 5, 5]),
         (lambda _, y: ops.fold(y.rebind(["b", 6 * Dim("c"), "l"]), ("h", "w"), (2, 3)), ["b", "c", "h", "w"]),
+        (lambda _, y: ops.fold(y.rebind(["b", "r", "l"]), (5, 5), (2, 3)), ["b", Dim("r") // 6, 5, 5]),
         (lambda x, _: ops.resize(x, ["b", "h", 16, "w"]), ["b", "h", 16, "w"]),
         (lambda _, y: ops.resize_linear(y, ["b", "k", 16], 3), ["b", "k", 16]),
         (

@@ -272,6 +272,7 @@ def test_fold_is_that_of_torch(options: dict[str, Any]) -> None:
     )
     expected = torch.nn.functional.fold(columns, size, window, **options).numpy()
     same(run(lambda x: ops.fold(x, size, window, **options), columns.numpy()), expected, 1e-6)
+    same(run(lambda x: ops.fold(x, size, window, **options), columns.numpy(), symbols=True), expected, 1e-6)
 
 
 @pytest.mark.parametrize("size", [(2, 3, 11, 9), (2, 3, 4, 3), (2, 3, 7, 13)])

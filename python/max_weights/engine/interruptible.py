@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Runs:
         self._session, self._results, self._kept = session, results, bound
         self._bound = {name: value._ortvalue for name, value in bound.items()}
         self._quick = -1
+        self._process = -1
 
     def run(self, given: Mapping[str, onnxruntime.OrtValue], size: int) -> list[Any]:
         """The results, in order, as tensors that speak DLPack.
@@ -64,28 +67,17 @@ class Runs:
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        made: list[Any] = []
-        failed: list[BaseException] = []
-        done = threading.Event()  # an interrupted `Thread.join` takes the thread for ended
-
-        def work() -> None:
-            try:
-                made.extend(self._run(given, options))
-            except BaseException as error:
-                failed.append(error)
-            finally:
-                done.set()
-
-        thread = threading.Thread(target=work, name="max_weights run")
-        thread.start()
+        run = self._thread().submit(self._run, given, options)
         try:
-            done.wait()
+            return run.result()
         except BaseException:
             options.terminate = True
-            done.wait()
+            wait([run])
             raise
-        finally:
-            thread.join()
-        if failed:
-            raise failed[0]
-        return made
+
+    def _thread(self) -> ThreadPoolExecutor:
+        """The other thread, which is kept: ONNX Runtime has memory for each thread. A forked child has it no more."""
+        process = os.getpid()
+        if self._process != process:
+            self._process, self._executor = process, ThreadPoolExecutor(1, "max_weights run")
+        return self._executor

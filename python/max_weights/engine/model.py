@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from max_weights.buffer import Buffer
+from max_weights.devices import CPU, Device
 from max_weights.dtype import DType
 from max_weights.engine.checks import Sizes
 from max_weights.engine.interruptible import Runs
@@ -103,6 +104,21 @@ class Model:
         from max_weights.graph.lowering.notes import notes
 
         return notes(self._lowered, self._weights, self._part_sizes)
+
+    @property
+    def devices(self) -> list[Device]:
+        """Where the model runs: the CPU."""
+        return [CPU()]
+
+    @property
+    def input_devices(self) -> list[Device]:
+        """Where each input is taken from: the CPU."""
+        return [CPU() for _ in self._types]
+
+    @property
+    def output_devices(self) -> list[Device]:
+        """Where each output lies: on the CPU."""
+        return [CPU() for _ in self._output_types]
 
     def execute(self, *args: Any) -> list[Buffer]:
         """Run the graph.

@@ -256,7 +256,14 @@ class Module(ModuleNode):
             if placement(module) is None:
                 module.to(*wanted.devices, sharding_strategy=wanted.strategy)
 
-    def build_subgraph(self, name: str, input_types: Sequence[Any], weight_prefix: str = "") -> Graph:
+    def build_subgraph(
+        self,
+        name: str,
+        input_types: Sequence[Any] | None = None,
+        weight_prefix: str = "",
+        *,
+        inputs: Sequence[Any] | None = None,
+    ) -> Graph:
         """This module's computation as a subgraph of the current graph, to be called once per layer by `ops.call`.
 
         Args:
@@ -265,13 +272,18 @@ class Module(ModuleNode):
                 argument that is a list of values.
             weight_prefix: What the names of weights begin with that are others in each call, "layers.0." for example.
                 Names are complete once `state_dict` or `load_state_dict` of the whole model was called.
+            inputs: The name that newer versions of MAX have for `input_types`.
 
         Raises:
+            TypeError: `input_types` and `inputs` are both given, or neither is.
             GraphError: a ValueError; there is no current graph, or it has a subgraph of this name.
         """
         from max_weights.nn.running import build_subgraph
 
-        return build_subgraph(self, name, input_types, weight_prefix)
+        given = [types for types in (input_types, inputs) if types is not None]
+        if len(given) != 1:
+            raise TypeError("build_subgraph: takes input_types, which `inputs` is another name of, once")
+        return build_subgraph(self, name, given[0], weight_prefix)
 
     def trace(self, *input_types: TensorType, name: str | None = None) -> Graph:
         """The graph of one call.

@@ -52,10 +52,13 @@ def prod(scope: Scope, node: Node) -> str:
 
 @lowers("cumsum")
 def cumsum(scope: Scope, node: Node) -> str:
-    """Sums up to each element."""
-    dtype, options = node.outputs[0].dtype, node.attributes
+    """Sums up to each element; those of float32 are added as float64, for ONNX Runtime adds one after the other."""
+    dtype, options, (x,) = node.outputs[0].dtype, node.attributes, scope.inputs(node)
     exclusive, reverse, axis = int(options["exclusive"]), int(options["reverse"]), scope.constant(options["axis"])
-    return scope.compute("CumSum", scope.inputs(node), dtype, beside=[axis], exclusive=exclusive, reverse=reverse)
+    wide = DType.float64 if dtype is DType.float32 else dtype
+    x = scope.cast(x, dtype, wide)
+    made = scope.compute("CumSum", [x], wide, beside=[axis], exclusive=exclusive, reverse=reverse)
+    return scope.cast(made, wide, dtype)
 
 
 @lowers("mean")

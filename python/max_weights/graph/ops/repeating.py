@@ -27,7 +27,7 @@ def repeat_interleave(
 
     Args:
         x: `[..., n, ...]`, the n being at `axis`.
-        repeats: How often: a positive int, or integers of shape `[]`, `[1]` or `[n]`.
+        repeats: How often: an int of 0 or more, or integers of shape `[]`, `[1]` or `[n]`.
         axis: The axis; none for the elements in a row.
         out_dim: How many elements there are then; needed where `repeats` is a tensor, and only there.
 
@@ -41,8 +41,8 @@ def repeat_interleave(
     if isinstance(repeats, TensorValue):
         return _repeated(op, value, axis, operand(op, repeats), out_dim)
     times = operator.index(repeats)
-    if times <= 0:
-        raise problem(op, f"the number of repeats is positive, not {times}")
+    if times < 0:
+        raise problem(op, f"the number of repeats is 0 or more, not {times}")
     wide = broadcast_to(unsqueeze(value, axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]])
     return flatten(wide, axis, axis + 1)
 

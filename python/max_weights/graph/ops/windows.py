@@ -99,7 +99,7 @@ def fold(
     if len(size) != 2:
         raise problem(op, f"output_size is height and width, found {listed(size)}")
     channels = shape[1] // (window[0] * window[1])
-    if channels * (window[0] * window[1]) != shape[1]:
+    if isinstance(shape[1], StaticDim) and channels * (window[0] * window[1]) != shape[1]:
         raise problem(
             op, f"the {shape[1]} rows of {listed(shape)} are no multiple of a window of {window[0]} by {window[1]}"
         )
