@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from max_weights.dim import StaticDim
 from max_weights.dtype import DType
 from max_weights.graph.lowering.table import lowers
 
@@ -35,7 +36,7 @@ def broadcast_to(scope: Scope, node: Node) -> str:
     """Repeated to a shape."""
     x, *shape = scope.inputs(node)
     to = node.outputs[0]
-    if any(dim == 0 for dim in to.shape):  # ONNX Runtime leaves an Expand to a constant 0 out
+    if StaticDim(0) in to.shape:  # ONNX Runtime leaves an Expand to a constant 0 out
         return scope.cast(scope.add("ConstantOfShape", [scope.dims(to.shape)]), DType.float32, to.dtype)
     return scope.compute("Expand", [x], to.dtype, beside=shape or [scope.dims(to.shape)])
 
