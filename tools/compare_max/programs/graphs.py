@@ -208,7 +208,7 @@ with inputs(*types) as graph:
     ops.repeat_interleave(image, 2)
     ops.repeat_interleave(x, places[0, :1], axis=1, out_dim="m")
     ops.repeat_interleave(x, places[0, :1], axis=1)
-    ops.repeat_interleave(x, 0)
+    ops.repeat_interleave(x, -1)
     ops.band_part(x, 1, 0)
     ops.band_part(x, 6)
     ops.band_part(x, -2)
