@@ -21,7 +21,7 @@ from max_weights.devices import Device
 from max_weights.driver import CPU
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession, Model, TensorSpec
-from max_weights.errors import GraphError, UnsupportedError
+from max_weights.errors import ClosedError, GraphError, UnsupportedError
 from max_weights.graph import DeviceRef, Graph, TensorType, TensorValue, Weight, ops
 from max_weights.nn import LayerList, Module
 
@@ -109,6 +109,17 @@ def test_weights_come_from_a_registry(memory: Any) -> None:
     for registry in (state, {name: torch.from_numpy(array) for name, array in state.items()}):
         model = InferenceSession(num_threads=1).load(graph, weights_registry=registry, memory=memory)
         assert np.allclose(model.execute(x)[0].to_numpy(), expected(state, x), atol=1e-5)
+
+
+def test_weights_come_from_a_checkpoint_that_may_be_closed_then(tmp_path: Path) -> None:
+    state, x = values(), given(2, 8)
+    save_file({f"model.{name}": array for name, array in state.items()}, tmp_path / "w.safetensors")
+    weights = load_weights(tmp_path / "w.safetensors")
+    model = InferenceSession().load(trace(), weights_registry=weights.model)
+    weights.close()
+    assert np.allclose(model(x)[0].to_numpy(), expected(state, x), atol=1e-5)
+    with pytest.raises(ClosedError, match="closed"):
+        InferenceSession().load(trace(), weights_registry=weights.model)
 
 
 def test_shared_weights_are_what_the_memory_holds(tmp_path: Path) -> None:

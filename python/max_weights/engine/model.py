@@ -21,6 +21,7 @@ from max_weights.shape import Shape, listed
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from max_weights._core import WeightsNode
     from max_weights.graph.graph import Graph
 
 __all__ = ["Model", "TensorSpec"]
@@ -47,7 +48,7 @@ class Model:
     """
 
     def __init__(
-        self, graph: Graph, weights_registry: Mapping[str, Any] | None, fast: bool, threads: int | None
+        self, graph: Graph, weights_registry: Mapping[str, Any] | WeightsNode | None, fast: bool, threads: int | None
     ) -> None:
         runtime = _onnxruntime()
         from max_weights.graph.lowering.model import lowered

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from max_weights._core import WeightsNode
 from max_weights.devices import CPU, Device
 from max_weights.engine.model import Model
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -53,7 +54,7 @@ class InferenceSession:
         self,
         model: Graph,
         *,
-        weights_registry: Mapping[str, Any] | None = None,
+        weights_registry: Mapping[str, Any] | WeightsNode | None = None,
         memory: Memory = "shared",
         custom_extensions: Any = None,
     ) -> Model:
@@ -62,7 +63,8 @@ class InferenceSession:
         Args:
             model: A graph with outputs.
             weights_registry: The value of each weight of the graph, by name: arrays, `Buffer`, `WeightData`, tensors.
-                By default what `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
+                Or the weights of a checkpoint, or of a node in it, with names from there on. By default what
+                `load_state_dict` gave the weights. They are not copied, and stay alive with the model.
             memory: "shared" leaves weights where they are, pages of a mapped file for example, which are read when they
                 are first needed. "fast" has ONNX Runtime lay matrices out anew, which takes that memory once more.
             custom_extensions: Refused.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import WeightsNode, shown
 from max_weights.buffer import Buffer
 from max_weights.errors import GraphError
 from max_weights.shape import listed, matches
@@ -30,6 +30,8 @@ def as_buffer(given: Any, what: str) -> Buffer:
     """
     import numpy as np
 
+    if isinstance(given, WeightsNode):
+        given = given.data()
     if isinstance(given, WeightData):
         given = given.to_buffer()
     if isinstance(given, (bool, int, float, list, np.generic)):
@@ -47,16 +49,19 @@ def as_buffer(given: Any, what: str) -> Buffer:
     return aligned
 
 
-def values_of(graph: Graph, registry: Mapping[str, Any] | None) -> dict[str, Buffer]:
+def values_of(graph: Graph, registry: Mapping[str, Any] | WeightsNode | None) -> dict[str, Buffer]:
     """The value of each weight of a graph, by name.
 
     Args:
         graph: The graph.
-        registry: Values by name; by default what `load_state_dict` gave the weights.
+        registry: Values by name, or the weights of a checkpoint; by default what `load_state_dict` gave the weights.
 
     Raises:
         GraphError: a ValueError; a weight has no value, or one of another dtype or shape.
     """
+    if isinstance(registry, WeightsNode):
+        start = len(registry.name) + 1 if registry.name else 0
+        registry = {name[start:]: node for name, node in registry.items()}
     missing, values = [], {}
     for name, weight in graph.parameters.items():
         given = weight.value if registry is None else registry.get(name)
