@@ -144,7 +144,7 @@ fn every_target_is_built_by_cargo_fuzz() {
 #[test]
 #[should_panic(expected = "bytes were allocated at once for an input of 1")]
 fn an_allocation_beyond_the_limit_is_noticed() {
-    bounded(1, || drop(std::hint::black_box(vec![0u8; fuzz::memory::BYTES_BESIDE + 17])));
+    bounded(1, || drop(std::hint::black_box(vec![0u8; 2 * fuzz::memory::BYTES_BESIDE])));
 }
 
 // Larger headers than a fuzzer makes: the limit on memory, for what grows with more than one property of the file.
