@@ -392,7 +392,8 @@ SIGNATURES: dict[str, str] = {
     "graph.weights.Weights.allocate": "(self, dtype=None, shape=None, quantization_encoding=None, device=None)",
     "nn.Module.to": "(self, *devices, sharding_strategy=None)",
     "nn.Module.replace_module": "(self, name, module)",
-    "nn.Module.build_subgraph": "(self, name, input_types, weight_prefix='')",
+    # `inputs` is what newer versions of MAX call `input_types`.
+    "nn.Module.build_subgraph": "(self, name, input_types=None, weight_prefix='', *, inputs=None)",
     "nn.Module.load_state_dict": (
         "(self, state_dict, *, override_quantization_encoding=False, weight_alignment=None, strict=True, "
         "copy_if_misaligned=False)"
