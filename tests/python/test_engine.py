@@ -78,6 +78,17 @@ def stack(folder: Path) -> tuple[Stack, dict[str, Any]]:
     return model, state
 
 
+def halves(folder: Path) -> Stack:
+    """The same from two files."""
+    state, model = values(), Stack()
+    names = sorted(state)
+    parts = [folder / f"stack-{number}.safetensors" for number in (1, 2)]
+    for path, some in zip(parts, (names[:4], names[4:]), strict=True):
+        save_file({name: state[name] for name in some}, path)
+    model.load(parts)
+    return model
+
+
 def given(*shape: int) -> Any:
     return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
 
@@ -300,6 +311,17 @@ def test_what_a_subgraph_assumes_of_sizes_is_checked_in_each_call() -> None:
     assert "is to be at least 2" in refused(model, given(3))
 
 
+def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_are_others_in_each_call() -> None:
+    with Graph("g", input_types=[floats("n")]) as graph:
+        tail = graph.add_subgraph("tail", lambda x: x[1:].rebind(["m"]), [floats("a")])
+        twice = graph.add_subgraph("twice", lambda x: ops.call(tail, *ops.call(tail, x)), [floats("b")])
+        graph.output(*ops.call(twice, graph.inputs[0]))
+    model = InferenceSession().load(graph)
+    for rows in (5, 2):
+        assert model(given(rows))[0].shape == (rows - 2,)
+    assert "is to be at least 1, and n is 0" in refused(model, given(0))
+
+
 def test_a_file_that_is_truncated_while_the_model_lives_is_an_error(tmp_path: Path) -> None:
     program = """
 import sys
@@ -308,13 +330,18 @@ from pathlib import Path
 import os
 import pytest
 from max_weights.errors import FileChangedError
-from test_engine import floats, given, stack
+from test_engine import floats, given, halves, stack
 module, _ = stack(Path(sys.argv[1]))
 model = module.compile(floats("n", 8))
 model(given(2, 8))
 os.truncate(Path(sys.argv[1]) / "stack.safetensors", 200)
 with pytest.raises(FileChangedError, match="stack.safetensors"):
     model(given(2, 8))
+for number in (1, 2):
+    model = halves(Path(sys.argv[1])).compile(floats("n", 8))
+    os.truncate(Path(sys.argv[1]) / f"stack-{number}.safetensors", 200)
+    with pytest.raises(FileChangedError, match=f"stack-{number}.safetensors"):
+        model(given(2, 8))
 """
     here = str(Path(__file__).parent)
     subprocess.run([sys.executable, "-c", program, str(tmp_path), here], check=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
 
-from max_weights.dim import Dim, StaticDim, SymbolicDim
+from max_weights.dim import Dim, StaticDim, SymbolicDim, to_dim
 from max_weights.errors import GraphError
 from max_weights.shape import listed
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from max_weights.graph.value import Node
 
 __all__ = ["Sizes"]
+
+
+_Need: TypeAlias = "tuple[Node, Dim, Dim, bool, str]"
+"""An operation, two dimensions, whether they are to be equal (or else the first the larger), and what the user says."""
 
 
 class Sizes:
@@ -31,7 +36,7 @@ class Sizes:
         self._known: dict[str, tuple[int, str]] = {}
         for name, weight in graph.parameters.items():
             self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
-        self._needs = list(_needs(graph, {}))
+        self._needs = list(_needs(graph, {}, count()))
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
         """Check the shapes of the inputs of a run.
@@ -87,16 +92,21 @@ class Sizes:
                 raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
 
 
-def _needs(graph: Graph, mapping: Mapping[str, Dim]) -> Iterable[tuple[Node, Dim, Dim, bool, str]]:
+def _needs(graph: Graph, names: Mapping[str, Dim], calls: Iterator[int]) -> Iterable[_Need]:
     """What has to be equal, or at least as large, with the operation that assumes it; in the words of the graph that is
-    run, for the subgraphs that it calls.
+    run, for the subgraphs that it calls: `names` has what their symbols are there.
     """
     for node in graph.nodes:
         for large, small in node.attributes.get("at_least", ()):
-            yield node, large.substitute(mapping), small.substitute(mapping), False, ""
+            yield node, large.substitute(names), small.substitute(names), False, ""
         if node.op == "rebind":
             for old, new in zip(node.inputs[0].shape, node.outputs[0].shape, strict=True):
                 if old != new:
-                    yield node, new.substitute(mapping), old.substitute(mapping), True, node.attributes["message"]
+                    yield node, new.substitute(names), old.substitute(names), True, node.attributes["message"]
         elif node.op == "call":
-            yield from _needs(node.attributes["graph"], node.attributes["dims"])
+            called, number = node.attributes["graph"], next(calls)
+            # A symbol that a subgraph makes itself is another one in each call.
+            own = {symbol.name for inner in called.nodes for value in inner.outputs for symbol in value.type.parameters}
+            inside = {name: to_dim(f"{name}_{number}") for name in own}
+            inside |= {name: dim.substitute(names) for name, dim in node.attributes["dims"].items()}
+            yield from _needs(called, inside, calls)

@@ -64,7 +64,8 @@ class Model:
         parts = self._lowered.lay_out(self._weights)
         self._part_sizes = {name: part.nbytes for name, part in parts.items()}
         self._weights = {name: self._weights[name] for name in self._lowered.weights}
-        self._files = list({id(weight._memory()[0]): weight for weight in self._weights.values()}.values())
+        # One weight of each mapping is enough to see whether its file is as it was.
+        self._files = list({weight._memory()[0]._data_ptr(): weight for weight in self._weights.values()}.values())
         values = {name: to_value(weight) for name, weight in self._weights.items()}
         values |= {name: to_value(parts.pop(name)) for name in self._lowered.decoded}
         options = runtime.SessionOptions()
