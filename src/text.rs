@@ -60,6 +60,46 @@ pub fn html(text: &str) -> String {
     printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// A shape as people read it: `[384, 384]`. It may have many dimensions, of which the first are shown.
+pub fn shape(shape: &[u64]) -> String {
+    const SHOWN: usize = 8;
+    let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
+    if shape.len() > SHOWN {
+        dims.push("…".into());
+    }
+    format!("[{}]", dims.join(", "))
+}
+
+/// `1 weight`, `2,048 weights`.
+pub fn plural(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A count in groups of three digits: `46,080`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes for people, in powers of ten: `90.9 MB`.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB", "TB"] {
+        if value < 999.95 || unit == "TB" {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1000.0;
+    }
+    String::new()
+}
+
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use tree::{Tree, TreeLimits};
+pub use tree::{Tree, TreeLimits, TreeLine};
 
 use crate::budget;
 use crate::buffer::Buffer;

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Catalog;
-use crate::format::shown_shape;
 use crate::names::{Child, join};
-use crate::text;
+use crate::text::{self, grouped, plural, size};
 
 /// Children of one branch that are shown, after folding.
 const SHOWN_CHILDREN: usize = 24;
@@ -41,7 +40,7 @@ struct Node {
 
 impl Node {
     fn summary(&self) -> String {
-        format!("{}, {}", plural(self.weights, "weight"), size(self.bytes))
+        format!("{}, {}", plural(self.weights as u64, "weight"), size(self.bytes))
     }
 }
 
@@ -60,27 +59,31 @@ impl Tree {
         Self { root: branch(catalog, title.to_owned(), prefix, range, limits, DEPTH), lines: limits.lines }
     }
 
+    /// The lines, and how many were left out behind them.
+    pub fn lines(&self) -> (Vec<TreeLine>, usize) {
+        let mut lines = vec![TreeLine::of(&self.root, String::new())];
+        collect(&self.root, "", &mut lines);
+        let hidden = self.lines.map_or(0, |most| lines.len().saturating_sub(most.max(2)));
+        lines.truncate(lines.len() - hidden);
+        (lines, hidden)
+    }
+
     /// As text, one line a branch or weight.
     pub fn text(&self) -> String {
-        let mut rows = vec![Line::of(&self.root, String::new())];
-        collect(&self.root, "", &mut rows);
-        let hidden = self.lines.map_or(0, |most| rows.len().saturating_sub(most.max(2)));
-        if hidden > 0 {
-            rows.truncate(rows.len() - hidden);
-        }
-        let width = |column: fn(&Line) -> &str| {
-            rows.iter().filter(|row| row.is_weight).map(|row| column(row).chars().count().min(COLUMN)).max()
+        let (lines, hidden) = self.lines();
+        let width = |column: fn(&TreeLine) -> usize| {
+            lines.iter().filter(|line| line.is_weight).map(|line| column(line).min(COLUMN)).max().unwrap_or(0)
         };
-        let label = width(|row| &row.label).unwrap_or(0);
+        let label = width(|line| line.branches.chars().count() + line.label.chars().count());
         let [dtype, shape] =
-            [width(|row| &row.columns[0]), width(|row| &row.columns[1])].map(Option::unwrap_or_default);
+            [width(|line| line.columns[0].chars().count()), width(|line| line.columns[1].chars().count())];
         let mut text = String::new();
-        for row in &rows {
-            let [first, second, third] = &row.columns;
-            if row.is_weight {
-                let _ = writeln!(text, "{:label$}  {first:dtype$}  {second:shape$}  {third:>9}", row.label);
+        for TreeLine { branches, label: name, columns: [first, second, third], is_weight } in &lines {
+            if *is_weight {
+                let label = label.saturating_sub(branches.chars().count());
+                let _ = writeln!(text, "{branches}{name:label$}  {first:dtype$}  {second:shape$}  {third:>9}");
             } else {
-                let _ = writeln!(text, "{}  {third}", row.label);
+                let _ = writeln!(text, "{branches}{name}  {third}");
             }
         }
         if hidden > 0 {
@@ -131,7 +134,7 @@ fn branch(
         detail: own.map(|entry| {
             let info = table.get(entry);
             // The name of an unknown dtype is the file's own.
-            [text::shown(&info.element.to_string()), shown_shape(info.shape), size(info.bytes())]
+            [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
         }),
         weights: range.len(),
         bytes,
@@ -144,8 +147,11 @@ fn branch(
     while next < children.len() {
         if node.children.len() == shown {
             let rest: usize = children[next..].iter().map(|child| child.range.len()).sum();
-            node.omitted =
-                Some(format!("… {} more branches, {}", grouped(children.len() - next), plural(rest, "weight")));
+            node.omitted = Some(format!(
+                "… {} more branches, {}",
+                grouped((children.len() - next) as u64),
+                plural(rest as u64, "weight")
+            ));
             break;
         }
         let child = &children[next];
@@ -198,30 +204,36 @@ fn natural(component: &str) -> (u64, &str) {
     (component.parse().unwrap_or(u64::MAX), component)
 }
 
-struct Line {
-    label: String,
-    columns: [String; 3],
-    is_weight: bool,
+/// One line of a tree.
+#[derive(Debug)]
+pub struct TreeLine {
+    /// What joins it to the lines above.
+    pub branches: String,
+    /// The component of the name, or what stands for several; safe to print.
+    pub label: String,
+    /// Dtype, shape and size of a weight; of a branch what lies below it, in the last place.
+    pub columns: [String; 3],
+    /// Whether it is a weight, and not a branch.
+    pub is_weight: bool,
 }
 
-impl Line {
-    fn of(node: &Node, indent: String) -> Self {
-        let label = indent + &text::shown(&node.label);
+impl TreeLine {
+    fn of(node: &Node, branches: String) -> Self {
         let columns = node.detail.clone().unwrap_or_else(|| [String::new(), String::new(), node.summary()]);
-        Self { label, columns, is_weight: node.detail.is_some() }
+        Self { branches, label: text::shown(&node.label), columns, is_weight: node.detail.is_some() }
     }
 }
 
-fn collect(node: &Node, indent: &str, rows: &mut Vec<Line>) {
+fn collect(node: &Node, indent: &str, lines: &mut Vec<TreeLine>) {
     let last = node.children.len() + usize::from(node.omitted.is_some());
     for (i, child) in node.children.iter().enumerate() {
         let (corner, line) = if i + 1 == last { ("└── ", "    ") } else { ("├── ", "│   ") };
-        rows.push(Line::of(child, format!("{indent}{corner}")));
-        collect(child, &format!("{indent}{line}"), rows);
+        lines.push(TreeLine::of(child, format!("{indent}{corner}")));
+        collect(child, &format!("{indent}{line}"), lines);
     }
     if let Some(omitted) = &node.omitted {
-        let label = format!("{indent}└── {omitted}");
-        rows.push(Line { label, columns: Default::default(), is_weight: false });
+        let (branches, label) = (format!("{indent}└── "), omitted.clone());
+        lines.push(TreeLine { branches, label, columns: Default::default(), is_weight: false });
     }
 }
 
@@ -248,33 +260,4 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
         let _ = write!(html, "<div style=\"margin-left: 1.2em\">{omitted}</div>");
     }
     html.push_str("</details>");
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
-/// A count in groups of three digits: `46,080`.
-fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Bytes for people, in powers of ten: `90.9 MB`.
-fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "kB", "MB", "GB", "TB"] {
-        if value < 999.95 || unit == "TB" {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1000.0;
-    }
-    String::new()
 }

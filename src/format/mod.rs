@@ -19,7 +19,7 @@ pub use sniff::{Kind, SNIFF_BYTES, sniff};
 use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::rules::Rule;
 use crate::tensor::TensorTable;
-pub(crate) use crate::text::shown;
+pub(crate) use crate::text::{shape as shown_shape, shown};
 use crate::workers::uninterrupted;
 
 /// The longest header that is read: the limit of the safetensors format itself.
@@ -104,14 +104,4 @@ pub struct Header {
     pub data_start: u64,
     /// What was accepted but should not be there.
     pub findings: Vec<Fault>,
-}
-
-/// A shape as it is shown in a message: it may have many dimensions.
-pub(crate) fn shown_shape(shape: &[u64]) -> String {
-    const SHOWN: usize = 8;
-    let mut dims: Vec<String> = shape.iter().take(SHOWN).map(u64::to_string).collect();
-    if shape.len() > SHOWN {
-        dims.push("…".into());
-    }
-    format!("[{}]", dims.join(", "))
 }

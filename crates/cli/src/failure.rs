@@ -1,0 +1,122 @@
+//! What can end a command, how it is said to people and to programs, and the exit status.
+
+use std::io::{self, Write as _};
+
+use max_weights::{Error, text};
+use serde::Serialize;
+
+use crate::record::Message;
+use crate::screen::Screen;
+use crate::{CLEAN, INTERRUPTED, UNREADABLE, USAGE};
+
+/// What ends a command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something about the files.
+    Checkpoint(Error),
+    /// Something that the machine lacks.
+    Needs(String),
+    /// Arguments that do not go together.
+    Usage(String),
+    /// Standard output could not be written.
+    Output(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Checkpoint(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Output(error.into())
+    }
+}
+
+impl From<csv::Error> for Failure {
+    fn from(error: csv::Error) -> Self {
+        Self::Output(error.into())
+    }
+}
+
+/// The object on standard output where JSON was asked for.
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: &'static str,
+    error: Message<'a>,
+}
+
+impl Failure {
+    /// Says what is wrong: a line on standard error, and an object on standard output where JSON was asked for and nothing of it is there yet.
+    pub(crate) fn end(&self, screen: &mut Screen, json: bool) -> u8 {
+        if let Self::Output(error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return CLEAN; // the reader has seen enough: `max-weights ls … | head`
+        }
+        let message = self.to_string();
+        if json && !screen.was_written() {
+            let error = match self {
+                Self::Checkpoint(error) => Message::of_error(error, &message),
+                _ => Message::new(self.kind(), &message),
+            };
+            let object = Object { schema: "max-weights.error/1", error };
+            // If that cannot be written either, standard error says so.
+            let _ = serde_json::to_writer(&mut *screen, &object).map(|()| screen.write_all(b"\n"));
+        }
+        let _ = screen.flush();
+        screen.complain("max-weights: ", screen.paint.error, &message);
+        match self {
+            Self::Checkpoint(Error::Interrupted) => INTERRUPTED,
+            Self::Checkpoint(Error::Argument(_)) | Self::Usage(_) => USAGE,
+            _ => UNREADABLE,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Checkpoint(_) => "checkpoint",
+            Self::Needs(_) => "missing",
+            Self::Usage(_) => "usage",
+            Self::Output(_) => "output",
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Checkpoint(error) => error.fmt(f),
+            Self::Needs(text) | Self::Usage(text) => f.write_str(&text::printable(text)),
+            Self::Output(error) => write!(f, "standard output cannot be written: {error}"),
+        }
+    }
+}
+
+/// Prints help, the version, or what is wrong with the command line, which shells put names of files into.
+pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return error.print();
+    }
+    let mut safe = clap::Error::new(error.kind()).with_cmd(&crate::command());
+    for (kind, value) in error.context() {
+        let value = match value {
+            ContextValue::String(text) => ContextValue::String(text::printable(text).into_owned()),
+            ContextValue::Strings(texts) => {
+                ContextValue::Strings(texts.iter().map(|text| text::printable(text).into_owned()).collect())
+            }
+            other => other.clone(),
+        };
+        safe.insert(kind, value);
+    }
+    let _ = ContextKind::Usage;
+    safe.print()
+}

@@ -1,0 +1,198 @@
+//! `max-weights ls --as DTYPE --tp N --ep N --memory SIZE`: how many bytes of weights each rank has, and whether they fit.
+//!
+//! An estimate from names, shapes and dtypes, by rules that hold for the usual transformers. A matrix is divided among the ranks of tensor
+//! parallelism, along an axis whose length they divide, or else with its rows filled up to a multiple; a vector is on every rank. An expert
+//! (`experts.7.…`, and of stacked ones the first axis of `experts.…` and `…_exps`) is on one rank of expert parallelism, and its matrices are
+//! divided as others are.
+
+use std::collections::HashMap;
+
+use max_weights::tensor::{Element, TensorInfo};
+use max_weights::{Catalog, DType, text};
+use serde::Serialize;
+
+use crate::arguments::{Format, Ls};
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::{CLEAN, FINDINGS};
+
+/// The object that programs get.
+#[derive(Serialize)]
+struct Ranks {
+    schema: &'static str,
+    /// What floats are counted as; none for what they are.
+    dtype: Option<&'static str>,
+    tensor_parallel: u64,
+    expert_parallel: u64,
+    /// What one rank has of the matrices that are divided.
+    divided: Part,
+    /// What is whole on every rank.
+    whole: Part,
+    /// What one rank has of the experts, where it has most.
+    experts: Part,
+    /// The most bytes of weights that a rank has.
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fits: Option<bool>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+struct Part {
+    weights: u64,
+    bytes: u64,
+}
+
+impl Part {
+    fn add(&mut self, bytes: u64) {
+        self.weights += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<u8, Failure> {
+    let [tp, ep] = [options.tp, options.ep].map(|ranks| u64::from(ranks.unwrap_or(1)));
+    let mut ranks = Ranks {
+        schema: "max-weights.ranks/1",
+        dtype: options.dtype.map(DType::name),
+        tensor_parallel: tp,
+        expert_parallel: ep,
+        divided: Part::default(),
+        whole: Part::default(),
+        experts: Part::default(),
+        bytes: 0,
+        memory: options.memory,
+        fits: None,
+    };
+    let infos = || numbers.iter().map(|&number| catalog.table().get(number as usize));
+    let mut experts = vec![Part::default(); ep as usize];
+    let counts = expert_counts(infos());
+    for info in infos() {
+        let bits = bits(&info, options.dtype);
+        let bytes = |shape: &[u64]| bytes(shape, bits, &info);
+        match Expert::of(&info) {
+            Some(Expert::Numbered { prefix, number }) => {
+                let count = counts.get(prefix).copied().unwrap_or(1).max(1);
+                let rank = (u128::from(number) * u128::from(ep) / u128::from(count)) as usize;
+                let last = experts.len() - 1;
+                experts[rank.min(last)].add(bytes(&divided(info.shape, tp)));
+            }
+            Some(Expert::Stacked) => {
+                let (count, rest) = (info.shape[0], divided(&info.shape[1..], tp));
+                for (rank, part) in experts.iter_mut().enumerate() {
+                    let [from, to] =
+                        [rank, rank + 1].map(|rank| (u128::from(count) * rank as u128 / u128::from(ep)) as u64);
+                    part.add((to - from).saturating_mul(bytes(&rest)));
+                }
+            }
+            None if info.shape.len() < 2 || tp == 1 => ranks.whole.add(bytes(info.shape)),
+            None => ranks.divided.add(bytes(&divided(info.shape, tp))),
+        }
+    }
+    ranks.experts = experts.into_iter().max_by_key(|part| part.bytes).unwrap_or_default();
+    ranks.bytes = ranks.divided.bytes.saturating_add(ranks.whole.bytes).saturating_add(ranks.experts.bytes);
+    ranks.fits = options.memory.map(|memory| ranks.bytes <= memory);
+    if options.format() == Format::Json {
+        serde_json::to_writer_pretty(&mut *screen, &ranks)?;
+        screen.line("")?;
+    } else {
+        print(&ranks, screen)?;
+        screen.warn(catalog.findings())?;
+    }
+    Ok(if ranks.fits == Some(false) { FINDINGS } else { CLEAN })
+}
+
+/// What a name says of the expert that a weight belongs to.
+enum Expert<'a> {
+    /// One of those whose names begin so.
+    Numbered { prefix: &'a str, number: u64 },
+    /// All of a layer, along the first axis.
+    Stacked,
+}
+
+impl<'a> Expert<'a> {
+    fn of(info: &TensorInfo<'a>) -> Option<Self> {
+        let mut at = 0;
+        let mut among_experts = false;
+        for component in info.name.split('.') {
+            if among_experts && let Ok(number) = component.parse() {
+                return Some(Self::Numbered { prefix: &info.name[..at], number });
+            }
+            among_experts |= component == "experts" || component.ends_with("_exps");
+            at += component.len() + 1;
+        }
+        (among_experts && info.shape.len() >= 3).then_some(Self::Stacked)
+    }
+}
+
+/// How many experts there are by the prefix of their names.
+fn expert_counts<'a>(infos: impl Iterator<Item = TensorInfo<'a>>) -> HashMap<&'a str, u64> {
+    let mut counts = HashMap::new();
+    for info in infos {
+        if let Some(Expert::Numbered { prefix, number }) = Expert::of(&info) {
+            let count: &mut u64 = counts.entry(prefix).or_default();
+            *count = (*count).max(number.saturating_add(1));
+        }
+    }
+    counts
+}
+
+/// The shape of what one rank has: an axis that the ranks divide, or else the rows, filled up to a multiple. A vector is whole.
+fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
+    let mut part = shape.to_vec();
+    if shape.len() >= 2 {
+        let exact = shape.iter().position(|length| length.is_multiple_of(ranks));
+        let axis = exact.unwrap_or(0);
+        part[axis] = part[axis].div_ceil(ranks);
+    }
+    part
+}
+
+/// Bits of an element, and none for what is counted in bytes as it lies in the file.
+fn bits(info: &TensorInfo<'_>, dtype: Option<DType>) -> Option<u64> {
+    let is_float = |dtype: DType| dtype.name().contains("float");
+    match (info.element, dtype) {
+        (Element::Plain(own), Some(wanted)) if is_float(own) => Some(wanted.bits() as u64),
+        (Element::Plain(own), _) => Some(own.bits() as u64),
+        (Element::Packed(_), Some(wanted)) => Some(wanted.bits() as u64),
+        _ => None,
+    }
+}
+
+fn bytes(shape: &[u64], bits: Option<u64>, info: &TensorInfo<'_>) -> u64 {
+    let elements = |shape: &[u64]| shape.iter().fold(1u128, |product, &length| product.saturating_mul(length.into()));
+    let part = elements(shape);
+    let bytes = match bits {
+        Some(bits) => part.saturating_mul(bits.into()).div_ceil(8),
+        None => u128::from(info.bytes()).saturating_mul(part).div_ceil(elements(info.shape).max(1)),
+    };
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+fn print(ranks: &Ranks, screen: &mut Screen) -> Result<(), Failure> {
+    let Ranks { dtype, tensor_parallel, expert_parallel, divided, whole, experts, bytes, memory, fits, .. } = ranks;
+    let paint = screen.paint;
+    let counted = dtype.map_or_else(String::new, |dtype| format!(", floats as {dtype}"));
+    screen.line(&format!(
+        "{0}{1} on each rank{0:#} of {tensor_parallel} × {expert_parallel} (tensor × expert parallelism){counted}",
+        paint.bold,
+        text::size(*bytes)
+    ))?;
+    for (name, part) in [("divided", divided), ("whole", whole), ("experts", experts)] {
+        if part.weights > 0 {
+            let (size, count) = (text::size(part.bytes), text::plural(part.weights, "weight"));
+            screen.line(&format!("  {name:7}  {0}{size:>9}{0:#}  {count}", paint.size))?;
+        }
+    }
+    if let (Some(memory), Some(fits)) = (*memory, *fits) {
+        let (rest, size) = (bytes.abs_diff(memory), text::size(memory));
+        screen.line("")?;
+        screen.line(&if fits {
+            format!("{0}fits{0:#} into {size}: {1} are left for activations and caches", paint.good, text::size(rest))
+        } else {
+            format!("{0}does not fit{0:#} into {size}: {1} are missing", paint.error, text::size(rest))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! What the command line runs in.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// What the command line runs in: a program of its own, or a Python interpreter.
+#[derive(Debug, Default)]
+pub struct Host {
+    /// The interpreter; none in a program of its own.
+    pub python: Option<Python>,
+}
+
+/// A Python interpreter.
+#[derive(Debug)]
+pub struct Python {
+    /// Its program.
+    pub executable: PathBuf,
+    /// Its version, such as `3.12.4`.
+    pub version: String,
+    /// Where it looks for modules: `sys.path`.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Programs that may be Python, in the order in which they are tried.
+const PROGRAMS: [&str; 2] = ["python3", "python"];
+
+impl Host {
+    /// An interpreter to run something with: this one, that of the virtual environment, or the first on the path.
+    pub(crate) fn interpreter(&self) -> Result<PathBuf, Failure> {
+        if let Some(python) = &self.python {
+            return Ok(python.executable.clone());
+        }
+        let environment = std::env::var_os("VIRTUAL_ENV").map(|folder| Path::new(&folder).join("bin"));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = environment.into_iter().chain(std::env::split_paths(&path));
+        let mut programs = folders.flat_map(|folder| PROGRAMS.map(|program| folder.join(program)));
+        programs.find(|program| program.is_file()).ok_or_else(|| {
+            Failure::Needs(
+                "Python loads what this is measured beside, and no python3 is on the path: install Python and `pip install max-weights`".into(),
+            )
+        })
+    }
+}

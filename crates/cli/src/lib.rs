@@ -1,0 +1,92 @@
+//! The command line of max_weights: look into checkpoint files. Nothing in a file is ever executed.
+//!
+//! [`main`] is all of it. The program of this crate and the Python package's `max-weights` both call it.
+
+mod arguments;
+mod bench;
+mod complete;
+mod failure;
+mod fit;
+mod globals;
+mod host;
+mod list;
+mod open;
+mod record;
+mod screen;
+mod show;
+mod versions;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Failure;
+pub use crate::host::{Host, Python};
+use crate::screen::Screen;
+
+/// Everything is as it should be.
+pub const CLEAN: u8 = 0;
+/// Something was found: a global that is not known, a plan that does not fit.
+pub const FINDINGS: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// Something could not be read.
+pub const UNREADABLE: u8 = 3;
+/// Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// The definitions of all commands, from which help, completions, the man page and the documentation are made.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the command line, whose first argument is the name of the program, and returns the exit status.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(status) = complete::answer(&arguments) {
+        return status;
+    }
+    let parsed = command()
+        .try_get_matches_from(with_command(arguments))
+        .and_then(|matches| Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command())));
+    let arguments = match parsed {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are such errors too, with status 0. There is nobody to tell that this cannot be printed.
+            let _ = failure::print_usage(&error);
+            return u8::try_from(error.exit_code()).unwrap_or(USAGE);
+        }
+    };
+    let mut screen = Screen::new(arguments.color);
+    let json = arguments.command.wants_json();
+    let outcome = run(&arguments.command, host, &mut screen);
+    match outcome.and_then(|status| Ok(screen.flush().map(|()| status)?)) {
+        Ok(status) => status,
+        Err(failure) => failure.end(&mut screen, json),
+    }
+}
+
+fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    match command {
+        Command::Ls(options) => list::run(options, screen),
+        Command::Show(options) => show::run(options, screen),
+        Command::Globals(options) => globals::run(options, screen),
+        Command::Bench(options) => bench::run(options, host),
+        Command::Versions(options) => versions::run(options, host, screen),
+        Command::Completions(options) => complete::script(options, screen),
+    }
+}
+
+/// `max-weights FILE` means `max-weights ls FILE`.
+fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(first) = arguments.get(1) else { return arguments };
+    let text = first.to_string_lossy();
+    let names_a_file = !text.starts_with('-') && (text.contains(['/', '.']) || Path::new(first).exists());
+    if names_a_file && command().find_subcommand(&*text).is_none() {
+        arguments.insert(1, "ls".into());
+    }
+    arguments
+}

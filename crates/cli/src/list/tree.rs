@@ -1,0 +1,58 @@
+//! The listing as a tree.
+
+use std::io;
+
+use max_weights::Catalog;
+use max_weights::checkpoint::{Tree, TreeLimits, TreeLine};
+
+use crate::screen::{Screen, columns, fitted, padded};
+
+/// A hostile name of a megabyte must not widen every other line; it sticks out of its own.
+const WIDEST_COLUMN: usize = 100;
+/// A column is not made narrower than this, however narrow the terminal is.
+const NARROWEST_COLUMN: usize = 12;
+/// The sizes of weights stand right below each other in so many columns.
+const SIZE: usize = 9;
+
+/// Writes the tree of the weights below `prefix`.
+pub(crate) fn write(
+    catalog: &Catalog,
+    prefix: &str,
+    lines: Option<u32>,
+    fold: bool,
+    screen: &mut Screen,
+) -> io::Result<()> {
+    let tree = Tree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
+    let (lines, hidden) = tree.lines();
+    let width = |column: fn(&TreeLine) -> usize| {
+        lines.iter().filter(|line| line.is_weight).map(|line| column(line).min(WIDEST_COLUMN)).max().unwrap_or(0)
+    };
+    let mut label = width(|line| columns(&line.branches) + columns(&line.label));
+    let [dtype, shape] = [width(|line| columns(&line.columns[0])), width(|line| columns(&line.columns[1]))];
+    let most = screen.width().unwrap_or(usize::MAX);
+    label = label.min(most.saturating_sub(dtype + shape + SIZE + 6)).max(NARROWEST_COLUMN.min(label));
+    let paint = screen.paint;
+    for TreeLine { branches, label: name, columns: [first, second, third], is_weight } in &lines {
+        let indent = columns(branches);
+        if *is_weight {
+            let room = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
+            let name = padded(&fitted(name, room), label.saturating_sub(indent));
+            let (dtype, shape) = (padded(first, dtype), padded(second, shape));
+            screen.line(&format!(
+                "{0}{branches}{0:#}{name}  {1}{dtype}{1:#}  {shape}  {2}{third:>SIZE$}{2:#}",
+                paint.dim, paint.dtype, paint.size
+            ))?;
+        } else {
+            let name = fitted(name, most.saturating_sub(indent + columns(third) + 2).max(NARROWEST_COLUMN));
+            screen.line(
+                &format!("{0}{branches}{0:#}{1}{name}{1:#}  {0}{third}{0:#}", paint.dim, paint.bold)
+                    .trim_end()
+                    .to_owned(),
+            )?;
+        }
+    }
+    if hidden > 0 {
+        screen.line(&format!("… {hidden} more lines"))?;
+    }
+    Ok(())
+}

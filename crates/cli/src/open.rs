@@ -1,0 +1,13 @@
+//! Opening what an argument names.
+
+use std::path::PathBuf;
+
+use max_weights::{Checkpoint, OpenOptions};
+
+use crate::arguments::Reading;
+use crate::failure::Failure;
+
+/// Opens files, folders, indexes, or a model in the local cache, as one checkpoint.
+pub(crate) fn open(paths: &[PathBuf], reading: &Reading) -> Result<Checkpoint, Failure> {
+    Ok(Checkpoint::open(paths, &OpenOptions::default().strict(!reading.no_strict))?)
+}

@@ -1,0 +1,254 @@
+//! Standard output and standard error for people: colours, the width of the terminal, and ASCII where the locale has nothing else.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use max_weights::text;
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::arguments::Color;
+
+/// Bytes that are written at a time.
+const BUFFER: usize = 64 << 10;
+
+/// Colours, each of which is nothing where there are none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Paint {
+    pub(crate) bold: Style,
+    pub(crate) dim: Style,
+    pub(crate) dtype: Style,
+    pub(crate) size: Style,
+    pub(crate) good: Style,
+    pub(crate) warning: Style,
+    pub(crate) error: Style,
+}
+
+impl Paint {
+    fn new(wanted: bool) -> Self {
+        if !wanted {
+            return Self::default();
+        }
+        Self {
+            bold: Style::new().bold(),
+            dim: Style::new().dimmed(),
+            dtype: AnsiColor::Cyan.on_default(),
+            size: AnsiColor::Green.on_default(),
+            good: AnsiColor::Green.on_default(),
+            warning: AnsiColor::Yellow.on_default(),
+            error: AnsiColor::Red.on_default().bold(),
+        }
+    }
+}
+
+/// Where a command writes.
+pub(crate) struct Screen {
+    out: BufWriter<Box<dyn Write>>,
+    written: bool,
+    /// The colours of standard output.
+    pub(crate) paint: Paint,
+    /// Those of standard error.
+    paint_errors: Paint,
+    unicode: bool,
+    width: Option<usize>,
+}
+
+impl Screen {
+    pub(crate) fn new(color: Color) -> Self {
+        let choice = match color {
+            Color::Auto => AutoStream::choice(&io::stdout()),
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        };
+        let errors = match color {
+            Color::Auto => AutoStream::choice(&io::stderr()),
+            _ => choice,
+        };
+        let painted = choice != ColorChoice::Never;
+        // Without colours nothing has to look for them.
+        let out: Box<dyn Write> =
+            if painted { Box::new(AutoStream::new(io::stdout(), choice)) } else { Box::new(io::stdout()) };
+        Self {
+            out: BufWriter::with_capacity(BUFFER, out),
+            written: false,
+            paint: Paint::new(painted),
+            paint_errors: Paint::new(errors != ColorChoice::Never),
+            unicode: has_unicode(),
+            width: width(),
+        }
+    }
+
+    /// Columns of the terminal; none where a line may be of any length.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// Whether characters beyond ASCII can be shown.
+    pub(crate) fn unicode(&self) -> bool {
+        self.unicode
+    }
+
+    /// Whether anything was written to standard output.
+    pub(crate) fn was_written(&self) -> bool {
+        self.written
+    }
+
+    /// Writes a line for people.
+    pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
+        let shown = if self.unicode { Cow::Borrowed(line) } else { ascii(line) };
+        self.write_all(shown.as_bytes())?;
+        self.write_all(b"\n")
+    }
+
+    /// Writes a line on standard error, after what was written so far. There is nobody to tell that this cannot be done.
+    pub(crate) fn complain(&self, before: &str, style: Style, message: &str) {
+        let style = if self.paint_errors.error == Style::new() { Style::new() } else { style };
+        let message = if self.unicode { Cow::Borrowed(message) } else { ascii(message) };
+        let _ = writeln!(anstream::stderr(), "{style}{before}{style:#}{message}");
+    }
+
+    /// Writes warnings on standard error, so that piped output stays what it is.
+    pub(crate) fn warn<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a max_weights::error::Fault>,
+    ) -> io::Result<()> {
+        for (number, fault) in messages.into_iter().enumerate() {
+            if number == 0 {
+                self.flush()?;
+            }
+            self.complain("warning: ", self.paint_errors.warning, &fault.to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written = true;
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Columns that a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.width() }
+}
+
+/// The text in at most so many columns: its middle is left out, as names differ at their ends.
+pub(crate) fn fitted(text: &str, most: usize) -> Cow<'_, str> {
+    if columns(text) <= most {
+        return text.into();
+    }
+    let (mut head, mut tail) = (String::new(), Vec::new());
+    let room = most.saturating_sub(1);
+    let mut used = 0;
+    for c in text.chars().rev() {
+        used += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
+        if used > room.div_ceil(2) {
+            break;
+        }
+        tail.push(c);
+    }
+    let room = room - tail.iter().rev().collect::<String>().width();
+    for c in text.chars() {
+        head.push(c);
+        if head.width() > room {
+            head.pop();
+            break;
+        }
+    }
+    head.push('…');
+    head.extend(tail.iter().rev());
+    head.into()
+}
+
+/// The text padded with spaces to so many columns.
+pub(crate) fn padded(text: &str, width: usize) -> String {
+    let mut padded = text.to_owned();
+    padded.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));
+    padded
+}
+
+/// Text without characters beyond ASCII: those that are drawn with have others that are near, the rest are escaped.
+fn ascii(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return text.into();
+    }
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '├' => plain.push('|'),
+            '└' => plain.push('`'),
+            '─' | '–' => plain.push('-'),
+            '│' => plain.push('|'),
+            '…' => plain.push_str("..."),
+            '×' => plain.push('x'),
+            '█' | '▏' | '▎' | '▍' | '▌' | '▋' | '▊' | '▉' => plain.push('#'),
+            c if c.is_ascii() => plain.push(c),
+            c if u32::from(c) <= 0xffff => {
+                let _ = write!(plain, "\\u{:04x}", u32::from(c));
+            }
+            c => {
+                let _ = write!(plain, "\\U{:08x}", u32::from(c));
+            }
+        }
+    }
+    plain.into()
+}
+
+/// Whether the locale's characters are UTF-8. Systems that have no such variables show it.
+fn has_unicode() -> bool {
+    if cfg!(not(unix)) {
+        return true;
+    }
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+/// The columns to keep to: what COLUMNS says, or those of the terminal that standard output is.
+fn width() -> Option<usize> {
+    if let Some(columns) =
+        std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|&columns| columns > 0)
+    {
+        return Some(columns);
+    }
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    terminal_size::terminal_size().map(|(width, _)| width.0.into())
+}
+
+/// The name of an element type, safe to print.
+pub(crate) fn element(info: &max_weights::tensor::TensorInfo<'_>) -> String {
+    text::shown(&info.element.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_fit_keeps_both_ends() {
+        assert_eq!(fitted("model.layers.0.weight", 40), "model.layers.0.weight");
+        assert_eq!(fitted("model.layers.0.weight", 11), "model…eight");
+        assert_eq!(fitted("重重重重重", 5), "重…重");
+        assert_eq!(fitted("abc", 1), "…");
+    }
+
+    #[test]
+    fn what_is_drawn_with_has_a_form_in_ascii_and_the_rest_is_escaped() {
+        assert_eq!(ascii("├── 0–5  …"), "|-- 0-5  ...");
+        assert_eq!(ascii("é𝄞"), "\\u00e9\\U0001d11e");
+    }
+}
