@@ -1,5 +1,14 @@
-"""`python -m max_weights`: the command line, where the script `max-weights` is not on the path."""
+"""The script `max-weights`, and `python -m max_weights` where that is not on the path: the command line of `_core`, and no other import."""
 
-from max_weights.cli import main
+import sys
 
-main()
+from max_weights._core import command_line
+
+
+def main() -> int:
+    """Run the command line of this process, and return the exit status."""
+    return command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

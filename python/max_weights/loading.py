@@ -14,6 +14,7 @@ from max_weights._core import GGUFWeights, digests_of, load_tensors, shown
 from max_weights.devices import place
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, DeviceError
+from max_weights.progress import Progress, progress_of
 from max_weights.selection import Select, fits, not_found, selected
 from max_weights.sharding.by_name import NOTHING, Cut, Ranks, Shard, parts_of_rank
 from max_weights.sharding.data import read
@@ -29,7 +30,6 @@ __all__ = [
     "LoadArguments",
     "LoadOptions",
     "PlanArguments",
-    "Progress",
     "Rank",
     "RanksArguments",
     "Rename",
@@ -48,7 +48,6 @@ __all__ = [
     "load",
     "log_choice",
     "own_dtype",
-    "progress_of",
     "ranks_of",
     "renamed_by",
     "resolved",
@@ -58,7 +57,6 @@ __all__ = [
 ]
 
 Rename = Callable[[str], "str | None"] | Mapping[str, str]
-Progress = Callable[[int, int], object]
 Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
@@ -493,21 +491,6 @@ def dtypes_wanted(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DTy
 
 def _holds_floats(info: WeightInfo) -> bool:
     return info.encoding is not None or (isinstance(info.dtype, DType) and info.dtype.is_float())
-
-
-def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
-    """What is called with bytes done and bytes of all, and what ends it."""
-    if progress is None or progress is False:
-        return None, lambda: None
-    if progress is not True:
-        return progress, lambda: None
-    from rich import progress as rich
-    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    bar = rich.Progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    task = bar.add_task("load")
-    bar.start()
-    return (lambda done, total: bar.update(task, completed=done, total=total)), bar.stop
 
 
 def converter(framework: str | None) -> Convert:

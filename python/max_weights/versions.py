@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["show_versions", "versions"]
+from max_weights._core import command_line
 
-PACKAGES = ("numpy", "ml-dtypes", "torch", "jax", "jaxlib", "safetensors", "typer", "rich")
-
-
-def versions() -> dict[str, str]:
-    """The package's version, the interpreter's, the platform, the processor, and the packages it may meet, by name."""
-    import os
-    import platform
-    import sys
-    from importlib import metadata
-
-    from max_weights._core import __version__
-
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = {
-        "max_weights": __version__,
-        "python": f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})",
-        "platform": platform.platform(),
-        "cpu": f"{platform.machine()}, {cpus} usable",
-    }
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+__all__ = ["show_versions"]
 
 
 def show_versions() -> None:
-    """Print `versions()`, to be pasted into a bug report."""
-    found = versions()
-    width = max(map(len, found))
-    for name, version in found.items():
-        print(f"{name:{width}}  {version}")
+    """Print the versions of the package, the interpreter, the platform, the processor, and of the packages that it may meet, to be pasted
+    into a bug report: what `max-weights versions` prints.
+    """
+    command_line(["max-weights", "versions"])

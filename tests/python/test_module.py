@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
@@ -434,15 +433,13 @@ def test_summary_is_a_table() -> None:
     model = MLP()
     model.up.state_dict()
     out = io.StringIO()
-    model.summary(console=Console(file=out, width=160))
-    text = out.getvalue()
-    (total,) = (line for line in text.splitlines() if "(all)" in line)
-    assert [cell.strip() for cell in total.split("│")[1:-1]] == [
-        "(all)", "MLP", "150", "0.0", "float32", "cpu:0", "1/3",
-    ]  # fmt: skip
-    assert "gate" in text
+    model.summary(file=out)
+    heads, total, *others = out.getvalue().splitlines()
+    assert heads.split() == ["module", "type", "parameters", "MB", "dtype", "device", "loaded"]
+    assert total.split() == ["(all)", "MLP", "150", "0.0", "float32", "cpu:0", "1/3"]
+    assert any(line.startswith("gate ") for line in others)
     out.truncate(0)
-    model.summary(depth=0, console=Console(file=out, width=160))
+    model.summary(depth=0, file=out)
     assert "gate" not in out.getvalue()
     with pytest.raises(ValueError, match="depth"):
         model.summary(depth=-1)

@@ -78,7 +78,7 @@ pub(crate) struct Checkpoint {
 }
 
 /// How a checkpoint is read.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Reading {
     /// List what other readers let pass, with a warning, instead of refusing it.
     #[arg(long, overrides_with = "strict")]

@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use crate::UNREADABLE;
 use crate::arguments::Bench;
 use crate::failure::Failure;
 use crate::host::Host;
@@ -24,12 +23,21 @@ pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, Failure> {
         command.arg(format!("--device={device}"));
     }
     command.arg("--").args(&options.paths);
-    let status = command.status().map_err(|error| {
-        Failure::Needs(format!(
-            "{} cannot be run: {error}; VIRTUAL_ENV and PATH say where Python is",
-            program.display()
-        ))
-    })?;
-    // Ended by a signal, it has no status: Ctrl-C ends both.
-    Ok(status.code().map_or(crate::INTERRUPTED, |code| u8::try_from(code).unwrap_or(UNREADABLE)))
+    finish(&mut command).map_err(|error| {
+        let program = max_weights::text::path(&program);
+        Failure::Needs(format!("{program} cannot be run: {error}; VIRTUAL_ENV and PATH say where Python is"))
+    })
+}
+
+/// Becomes this program, so that Ctrl-C and the exit status are its own.
+#[cfg(unix)]
+fn finish(command: &mut Command) -> std::io::Result<u8> {
+    use std::os::unix::process::CommandExt as _;
+    Err(command.exec())
+}
+
+/// Waits for this program.
+#[cfg(not(unix))]
+fn finish(command: &mut Command) -> std::io::Result<u8> {
+    Ok(command.status()?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::UNREADABLE))
 }

@@ -5,6 +5,7 @@ mod blocks;
 mod buffer;
 mod buffer_protocol;
 mod children;
+mod command_line;
 mod convert;
 mod dlpack;
 mod ending;
@@ -70,6 +71,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(handed::hand_over, module)?)?;
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;

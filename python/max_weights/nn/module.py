@@ -14,9 +14,7 @@ from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents, modules_in, 
 
 if TYPE_CHECKING:
     from os import PathLike
-    from typing import Self
-
-    from rich.console import Console
+    from typing import Self, TextIO
 
     from max_weights.devices import DeviceRef
     from max_weights.dtype import DType
@@ -331,16 +329,16 @@ class Module(ModuleNode):
 
         return tree(self)
 
-    def summary(self, depth: int | None = None, console: Console | None = None) -> None:
+    def summary(self, depth: int | None = None, file: TextIO | None = None) -> None:
         """Print a table of modules: parameters, bytes, dtypes, devices, and how much of it has values.
 
         Args:
             depth: Show modules of at most so many components; default: all. Deeper ones count in those above.
-            console: Where to; default: standard output.
+            file: Where to; default: standard output.
         """
         from max_weights.nn.summary import print_summary
 
-        print_summary(self, depth, console)
+        print_summary(self, depth, file)
 
 
 class LayerV2(Module):

@@ -14,8 +14,7 @@ from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents
 from max_weights.shape import Shape, listed
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from typing import TextIO
 
 
 @dataclass
@@ -113,26 +112,21 @@ def elements_shape(weight: Weight) -> Shape:
     return weight.shape if weight.quantization_encoding is None else weight.original_dtype_and_shape[1]
 
 
-def table(root: ModuleNode, depth: int | None = None) -> Table:
-    """A row for each module, breadth first, and the sum."""
-    from rich.table import Table
+COLUMNS = ("module", "type", "parameters", "MB", "dtype", "device", "loaded")
+NUMBERS = frozenset({"parameters", "MB", "loaded"})
 
+
+def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
+    """A row for each module, breadth first, under the heads; the first one is the sum."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth is a number of components from 0, not {depth!r}")
     census = Census(root)
     counts = census.below(depth)
-    found = Table(title=type(root).__name__)
-    found.add_column("module", overflow="fold")
-    found.add_column("type")
-    for column in ("parameters", "MB"):
-        found.add_column(column, justify="right", no_wrap=True)
-    for column in ("dtype", "device"):
-        found.add_column(column)
-    found.add_column("loaded", justify="right", no_wrap=True)
+    found = [COLUMNS]
     for path, module in census.modules:
         count = counts.get(path)
         if count is not None:
-            found.add_row(
+            row = (
                 shown(path) or "(all)",
                 type(module).__name__,
                 count.text,
@@ -141,14 +135,20 @@ def table(root: ModuleNode, depth: int | None = None) -> Table:
                 ", ".join(sorted(count.devices)),
                 f"{count.loaded:,}/{count.weights:,}" if count.weights else "",
             )
+            found.append(row)
     return found
 
 
-def print_summary(root: ModuleNode, depth: int | None, console: Console | None) -> None:
+def print_summary(root: ModuleNode, depth: int | None, file: TextIO | None) -> None:
     """Print the table."""
-    from rich.console import Console
-
-    (console or Console()).print(table(root, depth))
+    rows = table(root, depth)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{cell:>{width}}" if head in NUMBERS else f"{cell:{width}}"
+            for head, cell, width in zip(COLUMNS, row, widths, strict=True)
+        ]
+        print("  ".join(cells).rstrip(), file=file)
 
 
 @dataclass

@@ -1,8 +1,65 @@
+//! `max-weights show`: one weight with where it lies, what its values are like and a histogram of them; or the metadata.
+
+mod histogram;
+mod metadata;
+mod values;
+mod weight;
+
+use max_weights::{Checkpoint, Error};
+use serde::Serialize;
+
 use crate::CLEAN;
 use crate::arguments::Show;
 use crate::failure::Failure;
+use crate::list;
+use crate::open::open;
+use crate::record::Weight;
 use crate::screen::Screen;
 
-pub(crate) fn run(_options: &Show, _screen: &mut Screen) -> Result<u8, Failure> {
+/// The weights below a prefix, for programs.
+#[derive(Serialize)]
+struct Below<'a> {
+    schema: &'static str,
+    prefix: &'a str,
+    weights: Vec<Weight<'a>>,
+}
+
+pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
+    let checkpoint = open(std::slice::from_ref(&options.path), &options.reading)?;
+    let catalog = checkpoint.catalog();
+    match options.name.as_deref() {
+        None | Some("") => metadata::write_all(&checkpoint, options.json, screen)?,
+        Some(name) => show(&checkpoint, name, options, screen)?,
+    }
+    screen.warn(catalog.findings())?;
     Ok(CLEAN)
+}
+
+/// What the name is: a weight, a prefix of weights, a key of the metadata, a value that is no tensor; in this order.
+fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen) -> Result<(), Failure> {
+    let catalog = checkpoint.catalog();
+    let below = catalog.walk(name);
+    if let Some(number) = catalog.find(name) {
+        weight::write(checkpoint, number, options, screen)?;
+        if options.json || below.len() == 1 {
+            return Ok(());
+        }
+        screen.line("")?;
+    }
+    if !below.is_empty() {
+        if options.json {
+            let weights = below.iter().map(|&number| Weight::new(catalog, &catalog.table().get(number as usize)));
+            let object = Below { schema: "max-weights.show/1", prefix: name, weights: weights.collect() };
+            serde_json::to_writer_pretty(&mut *screen, &object)?;
+            return Ok(screen.line("")?);
+        }
+        return Ok(list::write_tree(catalog, name, None, true, screen)?);
+    }
+    if metadata::write_one(catalog, name, options.json, screen)? || values::write(checkpoint, name, options.json, screen)? {
+        return Ok(());
+    }
+    match catalog.require(name) {
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Error::Argument(format!("nothing is named '{}'", max_weights::text::shown(name))).into()),
+    }
 }

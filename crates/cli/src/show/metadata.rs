@@ -1,0 +1,128 @@
+//! The metadata of the files.
+
+use std::io;
+
+use max_weights::format::gguf::Value;
+use max_weights::{Catalog, Checkpoint, text};
+use serde::Serialize;
+
+use super::values;
+use crate::failure::Failure;
+use crate::record::{Metadata, MetadataValue};
+use crate::screen::{Screen, columns, padded};
+
+/// A key that is longer sticks out of its own line, and pads no other.
+const WIDEST_COLUMN: usize = 100;
+/// Elements of an array that are shown.
+const ARRAY_SHOWN: usize = 8;
+
+#[derive(Serialize)]
+struct All<'a> {
+    schema: &'static str,
+    metadata: Metadata<'a>,
+    /// Of a PyTorch file, the values that are no tensors, as Python shows them.
+    values: Vec<values::Shown>,
+}
+
+#[derive(Serialize)]
+struct One<'a, V> {
+    schema: &'static str,
+    key: &'a str,
+    value: V,
+}
+
+/// Writes the key-value pairs, one a line, and the values of a PyTorch file that are no tensors.
+pub(super) fn write_all(checkpoint: &Checkpoint, json: bool, screen: &mut Screen) -> Result<(), Failure> {
+    let catalog = checkpoint.catalog();
+    if json {
+        let all = All { schema: "max-weights.show/1", metadata: Metadata(catalog), values: values::all(checkpoint)? };
+        serde_json::to_writer_pretty(&mut *screen, &all)?;
+        return Ok(screen.line("")?);
+    }
+    let pairs: Vec<(&str, String)> = match catalog.gguf() {
+        Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key, plain(&value, ARRAY_SHOWN))).collect(),
+        None => catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
+    };
+    let width = pairs.iter().map(|(key, _)| columns(&text::printable(key))).max().unwrap_or(0).min(WIDEST_COLUMN);
+    for (key, value) in &pairs {
+        let (key, value) = (padded(&text::printable(key), width), text::printable(value));
+        let line = format!("{0}{key}{0:#}  {value}", screen.paint.dim);
+        screen.line(&line)?;
+    }
+    if pairs.is_empty() {
+        screen.line("no metadata")?;
+    }
+    values::write(checkpoint, "", false, screen)?;
+    Ok(())
+}
+
+/// Writes the whole value of this key, if there is one: an array with an element a line, a text with its own lines.
+pub(super) fn write_one(catalog: &Catalog, key: &str, json: bool, screen: &mut Screen) -> Result<bool, Failure> {
+    if let Some(value) = catalog.gguf().and_then(|gguf| gguf.metadata.get(key)) {
+        if json {
+            object(key, &MetadataValue(value), screen)?;
+        } else {
+            lines(&value, screen)?;
+        }
+        return Ok(true);
+    }
+    let Some((_, value)) = catalog.metadata().find(|(known, _)| *known == key) else { return Ok(false) };
+    if json {
+        object(key, value, screen)?;
+    } else {
+        text_lines(value, screen)?;
+    }
+    Ok(true)
+}
+
+fn object<V: Serialize + ?Sized>(key: &str, value: &V, screen: &mut Screen) -> Result<(), Failure> {
+    serde_json::to_writer(&mut *screen, &One { schema: "max-weights.show/1", key, value })?;
+    Ok(screen.line("")?)
+}
+
+fn lines(value: &Value<'_>, screen: &mut Screen) -> io::Result<()> {
+    match value {
+        Value::Array(array) => array.iter().try_for_each(|element| screen.line(&text::printable(&plain(&element, usize::MAX)))),
+        Value::String(value) => text_lines(value, screen),
+        other => screen.line(&text::printable(&plain(other, usize::MAX))),
+    }
+}
+
+/// A text keeps its lines; what else is in it is made safe.
+fn text_lines(value: &str, screen: &mut Screen) -> io::Result<()> {
+    value.lines().try_for_each(|line| screen.line(&text::printable(line)))
+}
+
+/// A value as people read it; of an array the first elements, and how many more there are.
+fn plain(value: &Value<'_>, most: usize) -> String {
+    match value {
+        Value::U8(value) => value.to_string(),
+        Value::I8(value) => value.to_string(),
+        Value::U16(value) => value.to_string(),
+        Value::I16(value) => value.to_string(),
+        Value::U32(value) => value.to_string(),
+        Value::I32(value) => value.to_string(),
+        Value::U64(value) => value.to_string(),
+        Value::I64(value) => value.to_string(),
+        Value::F32(value) => value.to_string(),
+        Value::F64(value) => value.to_string(),
+        Value::Bool(value) => value.to_string(),
+        Value::String(text) => (*text).to_owned(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Array(array) => {
+            let mut shown: Vec<String> = array.iter().take(most).map(|element| quoted(&element, most)).collect();
+            if array.len() > shown.len() {
+                shown.push(format!("… {} more", text::grouped((array.len() - shown.len()) as u64)));
+            }
+            format!("[{}]", shown.join(", "))
+        }
+    }
+}
+
+/// An element of an array: a text in quotes, so that its ends are seen.
+fn quoted(value: &Value<'_>, most: usize) -> String {
+    match value {
+        Value::String(_) | Value::Bytes(_) => format!("'{}'", plain(value, most)),
+        other => plain(other, most),
+    }
+}

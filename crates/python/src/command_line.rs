@@ -1,0 +1,33 @@
+//! The command line of `max-weights-cli`, within Python.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use max_weights_cli::{Host, Python};
+use pyo3::prelude::{Bound, PyAny, PyAnyMethods as _, PyResult, pyfunction};
+
+/// Runs the command line, whose first argument is the name of the program, and returns the exit status.
+///
+/// Ctrl-C ends the process, as it ends a program of its own.
+#[pyfunction]
+pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
+    let signals = py.import("_signal")?;
+    let interrupt = signals.getattr("SIGINT")?;
+    let handler = signals.call_method1("signal", (&interrupt, signals.getattr("SIG_DFL")?))?;
+    let host = Host { python: Some(interpreter(py)?) };
+    let status = py.detach(|| max_weights_cli::main(arguments, &host));
+    signals.call_method1("signal", (interrupt, handler))?;
+    Ok(status)
+}
+
+/// The interpreter that this runs in.
+fn interpreter(py: pyo3::Python<'_>) -> PyResult<Python> {
+    let sys = py.import("sys")?;
+    let version = py.version_info();
+    let entries: Vec<Bound<'_, PyAny>> = sys.getattr("path")?.extract()?;
+    Ok(Python {
+        executable: sys.getattr("executable")?.extract()?,
+        version: format!("{}.{}.{}{}", version.major, version.minor, version.patch, version.suffix.unwrap_or_default()),
+        folders: entries.iter().filter_map(|entry| entry.extract::<PathBuf>().ok()).collect(),
+    })
+}
