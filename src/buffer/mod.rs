@@ -16,7 +16,7 @@ pub(crate) use elements::{check_fits, check_out};
 pub use index::Index;
 pub(crate) use index::Selection;
 pub use rotary::pairs_to_halves;
-pub(crate) use strided::{Runs, gather_all};
+pub(crate) use strided::{Runs, gather_all, gather_some};
 
 use crate::device::Device;
 use crate::dtype::DType;

@@ -111,6 +111,20 @@ pub(crate) fn gather_all(
     gather.block(axes_of(shape, strides, item), first, 0)
 }
 
+/// The same of the elements with these numbers, in C order.
+pub(crate) fn gather_some(
+    from: &dyn Runs,
+    first: usize,
+    (shape, strides): (&[i64], &[i64]),
+    item: usize,
+    range: Range<usize>,
+    out: &mut [u8],
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let mut gather = Gather { from, item, out, scratch: Vec::new(), interrupt };
+    gather.range(&axes_of(shape, strides, item), first, range, 0)
+}
+
 struct Gather<'a> {
     from: &'a dyn Runs,
     item: usize,

@@ -17,7 +17,6 @@ pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 pub(crate) use scale::require_scalable;
 pub use scale::{BlockScaled, scale_block_rows, scale_block_rows_at};
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
@@ -51,6 +50,11 @@ pub(crate) fn description(dtype: DType) -> u64 {
         _ => u64::from(FloatFormat::of(dtype).is_none()),
     };
     dtype.bits() as u64 | kind << 8 | exponent << 16 | mantissa << 24 | bias << 32 | specials << 48
+}
+
+/// The smallest positive float of a dtype whose digits are all there; 0 for a dtype of which that can be said of all, as of integers.
+pub(crate) fn smallest_normal(dtype: DType) -> f64 {
+    FloatFormat::of(dtype).and_then(FloatFormat::smallest_normal).unwrap_or_default()
 }
 
 /// How many elements fill a whole number of bytes: a slice can be cut at multiples of this.

@@ -128,6 +128,15 @@ impl FloatFormat {
         [self.exponent_bits as u64, self.mantissa_bits as u64, self.bias as u64, self.specials as u64]
     }
 
+    /// The smallest positive value that has all digits of the format; none for a format in which every value has.
+    pub(super) fn smallest_normal(self) -> Option<f64> {
+        let exponent = match self.specials {
+            Specials::PowerOfTwo => return None,
+            _ => 1 - self.bias,
+        };
+        Some(2f64.powi(exponent))
+    }
+
     const fn sign_bit(self) -> u64 {
         1 << (self.exponent_bits + self.mantissa_bits)
     }

@@ -17,6 +17,7 @@ mod placement;
 mod plan;
 mod prefetch;
 mod registering;
+mod scan;
 mod slice;
 mod stream;
 mod through;
@@ -31,6 +32,7 @@ pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
 pub use prefetch::Prefetch;
+pub use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};
 

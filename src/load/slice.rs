@@ -40,10 +40,10 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
 }
 
 /// The bytes of a segment of a file.
-struct FileRuns<'a> {
-    source: &'a dyn Source,
-    span: Span,
-    interrupt: Interrupt<'a>,
+pub(super) struct FileRuns<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) span: Span,
+    pub(super) interrupt: Interrupt<'a>,
 }
 
 impl Runs for FileRuns<'_> {

@@ -93,3 +93,8 @@ impl Made {
         self
     }
 }
+
+/// A file of one tensor `t` of a type that nobody knows.
+pub(crate) fn unknown() -> (&'static str, Vec<u8>) {
+    ("model.gguf", Made::new(1, 0).tensor("t", &[32], 200, 0).pad(32).data(32).bytes)
+}

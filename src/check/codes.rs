@@ -1,0 +1,209 @@
+//! Elements of at most 16 bits: how often each of their codes occurs says everything about them, exactly and in one pass.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+use super::histogram::Bins;
+use super::statistics::{Number, Statistics, is_integer};
+use crate::cast::{CastOptions, cast, elements_per_group, smallest_normal};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::load::Scan;
+use crate::workers::Interrupt;
+
+/// Bytes that are read at a time: they stay in the cache of the core.
+const PART: usize = 256 << 10;
+/// Tables that are counted in side by side: the same code again and again would wait for its own count.
+const WORD_TABLES: usize = 2;
+const BYTE_TABLES: usize = 4;
+/// Codes of 16 bits.
+const WORDS: usize = 1 << 16;
+
+/// The statistics of elements of this dtype.
+pub(super) fn statistics(
+    scan: &Scan<'_>,
+    dtype: DType,
+    bins: usize,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Statistics> {
+    let unit = elements_per_group(dtype) * dtype.bits() / 8;
+    let total = Mutex::new(vec![0; 1 << dtype.bits()]);
+    scan.each(
+        PART / unit,
+        done,
+        interrupt,
+        || Ok(Counter::new(dtype.bits())),
+        |counter, _, bytes| {
+            counter.count(bytes);
+            Ok(())
+        },
+        |counter| {
+            counter.add_to(&mut total.lock().unwrap_or_else(PoisonError::into_inner));
+            Ok(())
+        },
+    )?;
+    summary(dtype, &total.into_inner().unwrap_or_else(PoisonError::into_inner), bins)
+}
+
+/// Counts codes on one thread.
+struct Counter {
+    bits: usize,
+    words: Vec<u32>,
+    bytes: [[u32; 1 << 8]; BYTE_TABLES],
+    /// What the tables cannot overflow by yet.
+    left: u32,
+    total: Vec<u64>,
+}
+
+impl Counter {
+    fn new(bits: usize) -> Self {
+        let words = vec![0; if bits == 16 { WORD_TABLES * WORDS } else { 0 }];
+        Self { bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX, total: vec![0; 1 << bits] }
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        // Of six bits four codes lie in three bytes, and otherwise at most two in one.
+        let most = 2 * bytes.len() as u32;
+        if self.left < most {
+            self.flush();
+        }
+        self.left -= most;
+        match (self.bits, self.words.as_chunks_mut().0) {
+            (6, _) => count_six_bits(&mut self.bytes[0], bytes),
+            (16, [even, odd]) => count_words(even, odd, bytes),
+            _ => count_bytes(&mut self.bytes, bytes),
+        }
+    }
+
+    /// Adds the tables to the total, and empties them.
+    fn flush(&mut self) {
+        self.left = u32::MAX;
+        for table in self.words.chunks_mut(WORDS) {
+            add(table, &mut self.total);
+        }
+        for table in &mut self.bytes {
+            if self.bits == 4 {
+                for (byte, count) in table.iter_mut().enumerate() {
+                    self.total[byte & 15] += u64::from(*count);
+                    self.total[byte >> 4] += u64::from(std::mem::take(count));
+                }
+            } else {
+                add(table, &mut self.total);
+            }
+        }
+    }
+
+    fn add_to(mut self, total: &mut [u64]) {
+        self.flush();
+        for (total, count) in total.iter_mut().zip(&self.total) {
+            *total += count;
+        }
+    }
+}
+
+fn add(counts: &mut [u32], total: &mut [u64]) {
+    for (total, count) in total.iter_mut().zip(counts) {
+        *total += u64::from(std::mem::take(count));
+    }
+}
+
+fn count_words(even: &mut [u32; WORDS], odd: &mut [u32; WORDS], bytes: &[u8]) {
+    let (groups, rest) = bytes.as_chunks::<8>();
+    for group in groups {
+        let group = u64::from_le_bytes(*group);
+        even[usize::from(group as u16)] += 1;
+        odd[usize::from((group >> 16) as u16)] += 1;
+        even[usize::from((group >> 32) as u16)] += 1;
+        odd[usize::from((group >> 48) as u16)] += 1;
+    }
+    for word in rest.as_chunks::<2>().0 {
+        even[usize::from(u16::from_le_bytes(*word))] += 1;
+    }
+}
+
+fn count_bytes(tables: &mut [[u32; 1 << 8]; BYTE_TABLES], bytes: &[u8]) {
+    let [first, second, third, fourth] = tables;
+    let (groups, rest) = bytes.as_chunks::<BYTE_TABLES>();
+    for [a, b, c, d] in groups {
+        first[usize::from(*a)] += 1;
+        second[usize::from(*b)] += 1;
+        third[usize::from(*c)] += 1;
+        fourth[usize::from(*d)] += 1;
+    }
+    for byte in rest {
+        first[usize::from(*byte)] += 1;
+    }
+}
+
+fn count_six_bits(table: &mut [u32; 1 << 8], bytes: &[u8]) {
+    for [a, b, c] in bytes.as_chunks::<3>().0 {
+        let group = u32::from_le_bytes([*a, *b, *c, 0]);
+        for place in [0, 6, 12, 18] {
+            table[(group >> place & 63) as usize] += 1;
+        }
+    }
+}
+
+/// The statistics of elements whose codes occur so often.
+fn summary(dtype: DType, counts: &[u64], bins: usize) -> Result<Statistics> {
+    let codes = (0..).zip(counts).filter(|(_, count)| **count > 0);
+    let (codes, counts): (Vec<u16>, Vec<u64>) = codes.map(|(code, count): (u32, _)| (code as u16, *count)).unzip();
+    let smallest = smallest_normal(dtype);
+    let exact = |value: f64| if is_integer(dtype) { Number::Integer(value as i128) } else { Number::Float(value) };
+    let mut found = Statistics { count: counts.iter().sum(), ..Statistics::default() };
+    let mut values: Vec<(f64, u64)> = Vec::with_capacity(codes.len());
+    for (value, count) in decode(dtype, &codes)?.into_iter().zip(counts) {
+        match value {
+            _ if value.is_nan() => found.nans += count,
+            _ if value.is_infinite() => found.infinities += count,
+            _ => {
+                found.zeros += if value == 0.0 { count } else { 0 };
+                found.subnormals += if value != 0.0 && value.abs() < smallest { count } else { 0 };
+                values.push((value, count));
+            }
+        }
+    }
+    let all = || values.iter().map(|(value, _)| *value);
+    let (Some(low), Some(high)) = (all().reduce(f64::min), all().reduce(f64::max)) else { return Ok(found) };
+    let number: u64 = values.iter().map(|(_, count)| count).sum();
+    let average = |of: &dyn Fn(f64) -> f64| {
+        values.iter().map(|(value, count)| of(*value) * *count as f64).sum::<f64>() / number as f64
+    };
+    let about = average(&|value| value);
+    // What the first sum lost, which is more than the result where large values cancel.
+    let mean = (about + average(&|value| value - about)).clamp(low, high);
+    found.minimum = Some(exact(low));
+    found.maximum = Some(exact(high));
+    found.mean = Some(mean);
+    found.deviation = Some(average(&|value| (value - mean) * (value - mean)).sqrt());
+    let bins = Bins::new(exact(low), exact(high), bins);
+    let mut counts = vec![0; bins.len()];
+    if bins.len() > 0 {
+        for (value, count) in &values {
+            counts[bins.find(*value)] += count;
+        }
+    }
+    found.bins = bins.labelled(&counts);
+    Ok(found)
+}
+
+/// The values of codes.
+fn decode(dtype: DType, codes: &[u16]) -> Result<Vec<f64>> {
+    // Bools count as the bytes that they are.
+    let dtype = if dtype == DType::Bool { DType::UInt8 } else { dtype };
+    let bits = dtype.bits();
+    let padded = codes.len().next_multiple_of(elements_per_group(dtype));
+    let mut packed = vec![0u8; padded * bits / 8 + 4];
+    for (i, code) in codes.iter().enumerate() {
+        let (byte, shift) = (i * bits / 8, i * bits % 8);
+        for (packed, bits) in packed[byte..].iter_mut().zip((u32::from(*code) << shift).to_le_bytes()) {
+            *packed |= bits;
+        }
+    }
+    packed.truncate(padded * bits / 8);
+    let mut values = vec![0; padded * 8];
+    cast(dtype, DType::Float64, &packed, &mut values, CastOptions::default())?;
+    let values = values.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value));
+    Ok(values.take(codes.len()).collect())
+}

@@ -1,0 +1,220 @@
+//! The bins of a histogram: where they begin and end, and which of them a value is in.
+
+use super::statistics::Number;
+
+/// The most bins that are made.
+pub const MAX_BINS: usize = 1 << 16;
+/// Integers of at most this many neighbouring values have one bin each.
+const NARROW_INTEGERS: i128 = 24;
+/// Up to here and down to its negative, sums of squares of numbers times two to this power fit in a float64.
+const UNSCALED_EXPONENT: i32 = 400;
+
+/// How many values lie where.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bin {
+    /// Where it begins.
+    pub low: Number,
+    /// Where it ends: at the begin of the next one, which has the values that equal it; for narrow integers and constants where it begins.
+    pub high: Number,
+    /// Values in it.
+    pub count: u64,
+}
+
+/// The bins between two extremes.
+pub(super) enum Bins {
+    /// None.
+    None,
+    /// One for a constant.
+    One(Number),
+    /// One for each integer from this one on.
+    Integers(i128, usize),
+    /// Of equal width.
+    Equal(Edges),
+}
+
+/// Where bins of equal width begin and end.
+pub(super) struct Edges {
+    /// One more than there are bins.
+    all: Vec<f64>,
+    scale: Scale,
+    low: f64,
+    per_unit: f64,
+}
+
+impl Bins {
+    /// So many bins, or one for each of narrow integers.
+    pub(super) fn new(low: Number, high: Number, bins: usize) -> Self {
+        if bins == 0 {
+            return Self::None;
+        }
+        if low == high {
+            return Self::One(low);
+        }
+        if let (Number::Integer(low), Number::Integer(high)) = (low, high)
+            && high - low < NARROW_INTEGERS
+        {
+            return Self::Integers(low, (high - low) as usize + 1);
+        }
+        Self::Equal(Edges::new(low.to_f64(), high.to_f64(), bins))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(_) => 1,
+            Self::Integers(_, count) => *count,
+            Self::Equal(edges) => edges.all.len() - 1,
+        }
+    }
+
+    /// The number of the bin of a value, which is exact.
+    pub(super) fn find(&self, value: f64) -> usize {
+        match self {
+            Self::None | Self::One(_) => 0,
+            Self::Integers(low, count) => ((value - *low as f64) as usize).min(count - 1),
+            Self::Equal(edges) => edges.find(value),
+        }
+    }
+
+    /// The bins with their counts.
+    pub(super) fn labelled(&self, counts: &[u64]) -> Vec<Bin> {
+        let counts = (0..).zip(counts.iter().copied());
+        match self {
+            Self::None => Vec::new(),
+            Self::One(value) => counts.map(|(_, count)| Bin { low: *value, high: *value, count }).collect(),
+            Self::Integers(low, _) => {
+                let bin = |(i, count)| (Number::Integer(low + i as i128), count);
+                counts.map(bin).map(|(value, count)| Bin { low: value, high: value, count }).collect()
+            }
+            Self::Equal(Edges { all, .. }) => {
+                let edge = |i: usize| Number::Float(all[i]);
+                counts.map(|(i, count)| Bin { low: edge(i), high: edge(i + 1), count }).collect()
+            }
+        }
+    }
+}
+
+impl Edges {
+    fn new(low: f64, high: f64, bins: usize) -> Self {
+        let mut all = Vec::with_capacity(bins + 1);
+        let mut last = low;
+        for i in 0..=bins {
+            let share = i as f64 / bins as f64;
+            // Halves first: the distance between the extremes of float64 is itself no float64.
+            let edge = if i == bins { high } else { low * (1.0 - share) + high * share };
+            // Rounded, an edge might lie outside, or before the one before it.
+            last = edge.clamp(last, high);
+            all.push(last);
+        }
+        let scale = Scale::of(low, high);
+        let (start, end) = (scale.up(low), scale.up(high));
+        Self { all, scale, low: start, per_unit: bins as f64 / (end - start) }
+    }
+
+    /// The last bin that does not begin above the value.
+    #[inline(always)] // in the loop over all values
+    pub(super) fn find(&self, value: f64) -> usize {
+        let last = self.all.len() - 2;
+        let mut bin = (((self.scale.up(value) - self.low) * self.per_unit) as usize).min(last);
+        while bin > 0 && value < self.all[bin] {
+            bin -= 1;
+        }
+        while bin < last && value >= self.all[bin + 1] {
+            bin += 1;
+        }
+        bin
+    }
+}
+
+/// A power of two that numbers are multiplied by so that neither their squares nor the sums of these leave the range of a float64.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    shift: i32,
+    /// Two factors: one alone can be too large for a float64.
+    factors: [f64; 2],
+    inverse: [f64; 2],
+}
+
+impl Scale {
+    /// For numbers between these two; one where that serves.
+    pub(super) fn of(low: f64, high: f64) -> Self {
+        let exponent = exponent(low.abs().max(high.abs()));
+        let shift = if exponent.abs() > UNSCALED_EXPONENT { -exponent } else { 0 };
+        let factors = |shift: i32| [power(shift / 2), power(shift - shift / 2)];
+        Self { shift, factors: factors(shift), inverse: factors(-shift) }
+    }
+
+    /// Whether it changes nothing.
+    pub(super) fn is_one(&self) -> bool {
+        self.shift == 0
+    }
+
+    #[inline(always)] // as `Edges::find`
+    pub(super) fn up(&self, value: f64) -> f64 {
+        value * self.factors[0] * self.factors[1]
+    }
+
+    pub(super) fn down(&self, value: f64) -> f64 {
+        value * self.inverse[0] * self.inverse[1]
+    }
+}
+
+/// The power of two next above a positive number.
+fn exponent(value: f64) -> i32 {
+    let of = |value: f64| (value.to_bits() >> 52) as i32 - 1022;
+    if value.is_normal() { of(value) } else { of(value * power(64)) - 64 }
+}
+
+/// Two to the power of a number that a normal float64 has.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_that_of_frexp() {
+        for (value, expected) in [
+            (1.0, 1),
+            (0.5, 0),
+            (0.75, 0),
+            (f64::MAX, 1024),
+            (f64::MIN_POSITIVE, -1021),
+            (5e-324, -1073),
+            (1e-310, -1029),
+        ] {
+            assert_eq!(exponent(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn edges_rise_and_every_value_is_in_the_bin_that_says_so() {
+        let next = f64::from_bits(1f64.to_bits() + 1);
+        for (low, high) in [
+            (0.0, 1.0),
+            (1.0, next),
+            (-f64::MAX, f64::MAX),
+            (-5e-324, 5e-324),
+            (0.0, 5e-324),
+            (f64::MIN_POSITIVE, 1.0),
+            (-3.0, 1e300),
+            (1e300, f64::MAX),
+            (-1e-320, 7e-321),
+        ] {
+            for bins in [1, 2, 3, 12, 1000] {
+                let edges = Edges::new(low, high, bins);
+                assert!(edges.all.is_sorted(), "{low} to {high}");
+                assert_eq!((edges.all[0], edges.all[bins]), (low, high));
+                let between = (0..=100).map(|i| low * (1.0 - f64::from(i) / 100.0) + high * (f64::from(i) / 100.0));
+                for value in edges.all.iter().copied().chain(between).map(|value| value.clamp(low, high)) {
+                    let bin = edges.find(value);
+                    assert!(edges.all[bin] <= value, "{value} of {low} to {high}");
+                    assert!(value < edges.all[bin + 1] || bin == bins - 1, "{value} of {low} to {high}");
+                }
+            }
+        }
+    }
+}

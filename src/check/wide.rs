@@ -1,0 +1,206 @@
+//! Elements of more than 16 bits, and what packed blocks decode to: a pass for counts, extremes, mean and deviation, and one for the histogram,
+//! whose bins depend on the extremes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+use super::elements::{BLOCK, Elements, Seen};
+use super::histogram::{Bins, Scale};
+use super::moments::Moments;
+use super::statistics::Statistics;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::load::Scan;
+use crate::quant::{self, Encoding};
+use crate::workers::Interrupt;
+
+/// Elements that are read at a time: their bytes stay in the cache of the core. Sums are joined in the order of these parts, so that they are the
+/// same however many threads there are.
+const PART: usize = 32 * BLOCK;
+
+/// What the bytes are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// Elements of a dtype of more than 16 bits.
+    Plain(DType),
+    /// Blocks.
+    Packed(Encoding),
+}
+
+/// One pass over a tensor after the other.
+struct Passes<'a> {
+    scan: &'a Scan<'a>,
+    kind: Kind,
+    elements: Elements,
+    interrupt: Interrupt<'a>,
+}
+
+/// The statistics of elements of this kind.
+pub(super) fn statistics(
+    scan: &Scan<'_>,
+    kind: Kind,
+    bins: usize,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Statistics> {
+    let dtype = match kind {
+        Kind::Plain(dtype) => dtype,
+        Kind::Packed(_) => DType::Float32,
+    };
+    let passes = Passes { scan, kind, elements: Elements::of(dtype), interrupt };
+    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first(done)?;
+    let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
+    let Some((low, high)) = extremes else { return Ok(found) };
+    found.minimum = Some(low);
+    found.maximum = Some(high);
+    let bins = Bins::new(low, high, bins);
+    if low == high {
+        found.mean = Some(low.to_f64());
+        found.deviation = Some(0.0);
+        found.bins = bins.labelled(&[found.finite()]);
+        return Ok(found);
+    }
+    let scale = Scale::of(low.to_f64(), high.to_f64());
+    let moments = if scale.is_one() { moments } else { passes.moments(scale)? };
+    found.mean = Some(scale.down(moments.mean()).clamp(low.to_f64(), high.to_f64()));
+    found.deviation = Some(scale.down(moments.deviation()));
+    found.bins = bins.labelled(&passes.counts(&bins)?);
+    Ok(found)
+}
+
+impl Passes<'_> {
+    /// What can be said without knowing the extremes.
+    fn first(&self, done: &AtomicU64) -> Result<Seen> {
+        let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
+        self.each(
+            done,
+            || (),
+            |(), number, bytes| {
+                let mut seen = Seen::default();
+                let mut values = [0.0; BLOCK];
+                for block in bytes.chunks(BLOCK * elements.bytes()) {
+                    let finite = elements.read(block, &mut values, &mut seen);
+                    seen.add(elements, finite);
+                }
+                total.put(number, seen);
+            },
+            |()| {},
+        )?;
+        Ok(total.into_inner())
+    }
+
+    /// Mean and deviation of the values times a scale.
+    fn moments(&self, scale: Scale) -> Result<Moments> {
+        let (elements, total) = (self.elements, InOrder::new(Moments::default(), Moments::join));
+        self.each(
+            &AtomicU64::new(0),
+            || (),
+            |(), number, bytes| {
+                let (mut moments, mut values) = (Moments::default(), [0.0; BLOCK]);
+                for block in bytes.chunks(BLOCK * elements.bytes()) {
+                    let finite = elements.read(block, &mut values, &mut Seen::default());
+                    for value in &mut *finite {
+                        *value = scale.up(*value);
+                    }
+                    moments.join(Moments::of(finite));
+                }
+                total.put(number, moments);
+            },
+            |()| {},
+        )?;
+        Ok(total.into_inner())
+    }
+
+    /// How many values are in each bin.
+    fn counts(&self, bins: &Bins) -> Result<Vec<u64>> {
+        if bins.len() == 0 {
+            return Ok(Vec::new());
+        }
+        let (elements, total) = (self.elements, Mutex::new(vec![0; bins.len()]));
+        self.each(
+            &AtomicU64::new(0),
+            || vec![0; bins.len()],
+            |counts: &mut Vec<u64>, _, bytes| match bins {
+                Bins::None | Bins::One(_) => {}
+                Bins::Integers(low, _) => elements.count_from(*low, bytes, counts),
+                Bins::Equal(edges) => {
+                    let mut values = [0.0; BLOCK];
+                    for block in bytes.chunks(BLOCK * elements.bytes()) {
+                        let finite = elements.read(block, &mut values, &mut Seen::default());
+                        for value in finite {
+                            counts[edges.find(*value)] += 1;
+                        }
+                    }
+                }
+            },
+            |counts| {
+                let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+            },
+        )?;
+        Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `work` for the elements of each part, decoded if they are packed.
+    fn each<S>(
+        &self,
+        done: &AtomicU64,
+        start: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64, &[u8]) + Sync,
+        end: impl Fn(S) + Sync,
+    ) -> Result<()> {
+        let kind = self.kind;
+        let per_part = match kind {
+            Kind::Plain(_) => PART,
+            Kind::Packed(encoding) => PART / encoding.elements_per_block(),
+        };
+        self.scan.each(
+            per_part,
+            done,
+            self.interrupt,
+            || Ok((start(), Vec::new())),
+            |(kept, decoded): &mut (S, Vec<u8>), number, bytes| {
+                match kind {
+                    Kind::Plain(_) => work(kept, number, bytes),
+                    Kind::Packed(encoding) => {
+                        decoded.resize(quant::elements(encoding, bytes.len())? * 4, 0);
+                        quant::dequantize(encoding, bytes, DType::Float32, decoded)?;
+                        work(kept, number, decoded);
+                    }
+                }
+                Ok(())
+            },
+            |(kept, _)| {
+                end(kept);
+                Ok(())
+            },
+        )
+    }
+}
+
+/// What comes from several threads, joined in the order of the parts.
+struct InOrder<T> {
+    join: fn(&mut T, T),
+    state: Mutex<(u64, T, BTreeMap<u64, T>)>,
+}
+
+impl<T> InOrder<T> {
+    fn new(first: T, join: fn(&mut T, T)) -> Self {
+        Self { join, state: Mutex::new((0, first, BTreeMap::new())) }
+    }
+
+    fn put(&self, number: u64, part: T) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, total, waiting) = &mut *state;
+        waiting.insert(number, part);
+        while let Some(part) = waiting.remove(next) {
+            (self.join)(total, part);
+            *next += 1;
+        }
+    }
+
+    fn into_inner(self) -> T {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).1
+    }
+}

@@ -1,0 +1,326 @@
+//! Statistics of tensors: what a plain loop over all values would give, for every dtype and encoding, however the values lie in the file.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
+#![allow(clippy::float_cmp)] // what is exact is compared exactly
+
+mod gguf_files;
+mod source_support;
+mod statistics_support;
+mod zip_files;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group};
+use max_weights::check::{MAX_BINS, Number, Statistics, statistics};
+use max_weights::checkpoint::{Checkpoint, OpenOptions};
+use max_weights::dtype::DType;
+use max_weights::error::{Error, Result};
+use max_weights::quant::{self, Encoding};
+use max_weights::workers::uninterrupted;
+
+use source_support::Trial;
+use statistics_support::{Naive, Torch, gguf, noise, opened, safetensors};
+
+fn of(checkpoint: &Checkpoint, name: &str, bins: usize) -> Result<Statistics> {
+    statistics(checkpoint, checkpoint.catalog().require(name)?, bins, &AtomicU64::new(0), &uninterrupted)
+}
+
+/// Of float64 values.
+fn of_f64(values: &[f64], bins: usize) -> Statistics {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    of(&opened(safetensors("F64", &[values.len()], &bytes, 0)), "t", bins).unwrap()
+}
+
+fn counts(found: &Statistics) -> Vec<u64> {
+    found.bins.iter().map(|bin| bin.count).collect()
+}
+
+fn integers(found: &Statistics) -> (i128, i128) {
+    match (found.minimum, found.maximum) {
+        (Some(Number::Integer(low)), Some(Number::Integer(high))) => (low, high),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Some values of a dtype as float64, by the oracle of the casts; the magnitudes of complex ones, and the bytes of bools.
+fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    let f64s = |bytes: &[u8]| bytes.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+    match dtype {
+        DType::Float64 => f64s(bytes),
+        DType::Complex64 => {
+            let parts: Vec<f64> = values(DType::Float32, bytes);
+            parts.chunks(2).map(|pair| pair[0].hypot(pair[1])).collect()
+        }
+        DType::Bool => bytes.iter().copied().map(f64::from).collect(),
+        _ => {
+            let mut made = vec![0; bytes.len() * 8 / dtype.bits() * 8];
+            cast_by_oracle(dtype, DType::Float64, bytes, &mut made, CastOptions::default()).unwrap();
+            f64s(&made)
+        }
+    }
+}
+
+#[test]
+fn every_dtype_has_the_statistics_of_a_plain_loop_wherever_the_file_has_it() {
+    for dtype in DType::all() {
+        for (count, pad) in [(60_000, 0), (60_000, 1), (4, 3), (140_004, 5)] {
+            let count = count / elements_per_group(dtype) * elements_per_group(dtype);
+            let bytes = noise(count * dtype.bits() / 8);
+            let checkpoint = opened(safetensors(dtype.safetensors_name(), &[count], &bytes, pad));
+            let integers = matches!(dtype.name().split(char::is_numeric).next(), Some("int" | "uint" | "bool"));
+            for bins in [0, 12] {
+                let found = of(&checkpoint, "t", bins).unwrap();
+                Naive::of(&values(dtype, &bytes)).assert_equals(&found, bins, &format!("{dtype}, {count}"));
+                assert_eq!(matches!(found.minimum, Some(Number::Integer(_))), integers, "{dtype}");
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_blocks_have_the_statistics_of_what_they_decode_to() {
+    for encoding in Encoding::all() {
+        for blocks in [1, 700] {
+            let bytes = noise(blocks * encoding.bytes_per_block());
+            let elements = blocks * encoding.elements_per_block();
+            let mut decoded = vec![0; elements * 4];
+            quant::dequantize(encoding, &bytes, DType::Float32, &mut decoded).unwrap();
+            let checkpoint = opened(gguf(encoding, elements, &bytes, false));
+            let found = of(&checkpoint, "t", 9).unwrap();
+            Naive::of(&values(DType::Float32, &decoded)).assert_equals(&found, 9, encoding.name());
+            let mut swapped = bytes.clone();
+            quant::swap_bytes(encoding, &mut swapped);
+            let swapped = of(&opened(gguf(encoding, elements, &swapped, true)), "t", 9).unwrap();
+            assert_eq!(format!("{swapped:?}"), format!("{found:?}"), "big-endian {encoding}");
+        }
+    }
+}
+
+#[test]
+fn known_values_have_known_statistics() {
+    let found = of_f64(&[1.0, 2.0, 3.0, 4.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 5e-324], 2);
+    assert_eq!((found.count, found.finite()), (10, 7));
+    assert_eq!((found.zeros, found.subnormals, found.nans, found.infinities), (2, 1, 1, 2));
+    assert_eq!((found.minimum, found.maximum), (Some(Number::Float(0.0)), Some(Number::Float(4.0))));
+    assert_eq!(found.mean, Some(10.0 / 7.0));
+    assert!((found.deviation.unwrap() - (30.0f64 / 7.0 - 100.0 / 49.0).sqrt()).abs() < 1e-15);
+    assert_eq!(counts(&found), [4, 3]);
+    assert_eq!((found.bins[0].high, found.bins[1].low), (Number::Float(2.0), Number::Float(2.0)));
+}
+
+#[test]
+fn the_extremes_of_float64_do_not_overflow() {
+    let found = of_f64(&[f64::MAX, -f64::MAX, f64::MAX, -f64::MAX], 4);
+    assert_eq!((found.mean, found.deviation), (Some(0.0), Some(f64::MAX)));
+    assert_eq!(counts(&found), [2, 0, 0, 2]);
+    let found = of_f64(&[f64::MAX, f64::MAX / 2.0], 1);
+    assert_eq!((found.mean, found.deviation), (Some(f64::MAX * 0.75), Some(f64::MAX / 4.0)));
+    let found = of_f64(&[5e-324, 0.0, 1e-323, 5e-324], 2);
+    assert_eq!((found.mean, found.subnormals), (Some(5e-324), 3));
+    assert_eq!(counts(&found), [1, 3]);
+    let small = of_f64(&[3e-200, 1e-200], 0);
+    assert!((small.deviation.unwrap() / 1e-200 - 1.0).abs() < 1e-14, "{small:?}");
+}
+
+#[test]
+fn the_deviation_of_large_neighbours_is_not_lost() {
+    let values: Vec<f64> = (0..100_000).map(|i| 1e9 + f64::from(i % 2)).collect();
+    let found = of_f64(&values, 0);
+    assert_eq!((found.mean, found.deviation), (Some(1e9 + 0.5), Some(0.5)));
+}
+
+#[test]
+fn integers_of_64_bits_are_exact() {
+    let bytes: Vec<u8> = [u64::MAX, u64::MAX - 2, u64::MAX].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let found = of(&opened(safetensors("U64", &[3], &bytes, 0)), "t", 12).unwrap();
+    assert_eq!(integers(&found), (i128::from(u64::MAX) - 2, i128::from(u64::MAX)));
+    assert_eq!(counts(&found), [1, 0, 2]);
+    assert_eq!(found.bins[2].low, Number::Integer(i128::from(u64::MAX)));
+    let bytes: Vec<u8> = [i64::MIN, 0, i64::MAX, i64::MAX].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let found = of(&opened(safetensors("I64", &[4], &bytes, 0)), "t", 3).unwrap();
+    assert_eq!(integers(&found), (i64::MIN.into(), i64::MAX.into()));
+    assert_eq!((found.zeros, counts(&found)), (1, vec![1, 1, 2]));
+    let found = of(&opened(safetensors("I64", &[3], &bytes[16..].repeat(2)[..24], 0)), "t", 3).unwrap();
+    assert_eq!((found.bins[0].low, counts(&found)), (Number::Integer(i64::MAX.into()), vec![3]));
+}
+
+#[test]
+fn narrow_integers_have_one_bin_each() {
+    for (dtype, step) in [("I8", 1), ("U16", 2), ("I32", 4), ("U64", 8)] {
+        let bytes: Vec<u8> = (0..24u64).flat_map(|value| value.to_le_bytes()[..step].to_vec()).collect();
+        let found = of(&opened(safetensors(dtype, &[24], &bytes, 0)), "t", 5).unwrap();
+        assert_eq!(counts(&found), [1; 24], "{dtype}");
+        assert!(found.bins.iter().zip(0..).all(|(bin, i)| bin.low == Number::Integer(i) && bin.high == bin.low));
+        let wider = [bytes, 24u64.to_le_bytes()[..step].to_vec()].concat();
+        let found = of(&opened(safetensors(dtype, &[25], &wider, 0)), "t", 5).unwrap();
+        assert_eq!(counts(&found), [5; 5], "{dtype}");
+    }
+}
+
+#[test]
+fn bools_count_as_the_bytes_that_they_are() {
+    let found = of(&opened(safetensors("BOOL", &[5], &[0, 1, 1, 7, 0], 0)), "t", 12).unwrap();
+    assert_eq!((integers(&found), found.zeros), ((0, 7), 2));
+    assert_eq!(counts(&found), [2, 2, 0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn an_empty_tensor_has_no_values() {
+    for dtype in ["F32", "BF16", "I64", "F4"] {
+        let found = of(&opened(safetensors(dtype, &[0], &[], 0)), "t", 12).unwrap();
+        assert_eq!(found, Statistics::default(), "{dtype}");
+    }
+    let none = Torch { shape: &[3, 0], strides: &[0, 1], ..Torch::floats(&[1.0]) };
+    assert_eq!(of(&opened(none.file()), "t", 12).unwrap(), Statistics::default());
+}
+
+#[test]
+fn a_tensor_without_finite_values_has_counts_alone() {
+    for (dtype, nan, infinity) in
+        [("F32", vec![0, 0, 192, 127], vec![0, 0, 128, 255]), ("F16", vec![1, 124], vec![0, 252])]
+    {
+        let bytes = [nan.repeat(70_000), infinity.repeat(5)].concat();
+        let found = of(&opened(safetensors(dtype, &[70_005], &bytes, 0)), "t", 12).unwrap();
+        assert_eq!((found.count, found.nans, found.infinities, found.finite()), (70_005, 70_000, 5, 0));
+        assert_eq!((found.minimum, found.maximum, found.mean, found.deviation), (None, None, None, None));
+        assert!(found.bins.is_empty());
+    }
+}
+
+#[test]
+fn a_constant_has_one_bin_and_no_deviation() {
+    for (dtype, bytes) in
+        [("F64", 0.1f64.to_le_bytes().to_vec()), ("BF16", vec![0x80, 0x3f]), ("F32", vec![0, 0, 0, 0x80])]
+    {
+        let found = of(&opened(safetensors(dtype, &[99_999], &bytes.repeat(99_999), 0)), "t", 12).unwrap();
+        assert_eq!((counts(&found), found.deviation), (vec![99_999], Some(0.0)));
+        assert_eq!(found.mean, found.minimum.map(Number::to_f64));
+    }
+}
+
+#[test]
+fn a_file_of_a_kilobyte_with_a_tensor_of_petabytes_is_counted_at_once() {
+    let expanded =
+        Torch { shape: &[1 << 30, 4, 1 << 20], strides: &[0, 1, 0], ..Torch::floats(&[1.0, 0.0, f32::NAN, 3.0]) };
+    let found = of(&opened(expanded.file()), "t", 2).unwrap();
+    assert_eq!((found.count, found.zeros, found.nans), (1 << 52, 1 << 50, 1 << 50));
+    assert_eq!((found.mean, counts(&found)), (Some(4.0 / 3.0), vec![2 << 50, 1 << 50]));
+}
+
+#[test]
+fn of_elements_that_overlap_the_first_million_is_counted() {
+    let windows = Torch { shape: &[1 << 30, 1 << 30], strides: &[0, 0], ..Torch::floats(&[2.0]) };
+    assert_eq!(of(&opened(windows.file()), "t", 2).unwrap().count, 1 << 60);
+    let values: Vec<f32> = (0u16..4096).map(f32::from).collect();
+    let windows = Torch { shape: &[2049, 1024, 1025], strides: &[1, 1, 1], ..Torch::floats(&values) };
+    let found = of(&opened(windows.file()), "t", 2).unwrap();
+    assert_eq!(found.count, 1023 * 1025, "of the first dimension one, of the second as many as fit");
+    assert_eq!((found.minimum, found.maximum), (Some(Number::Float(0.0)), Some(Number::Float(2046.0))));
+    // Fewer than a million, all of them.
+    let windows = Torch { shape: &[1000, 7], strides: &[2, 1], ..Torch::floats(&values) };
+    let found = of(&opened(windows.file()), "t", 0).unwrap();
+    assert_eq!((found.count, found.maximum), (7000, Some(Number::Float(2004.0))));
+}
+
+#[test]
+fn strides_and_compression_and_byte_order_change_nothing() {
+    let values: Vec<f32> = (0..40_000u16).map(|i| f32::from(i.wrapping_mul(40_503)) - 1e4).collect();
+    let whole =
+        of(&opened(Torch { shape: &[40_000], strides: &[1], ..Torch::floats(&values) }.file()), "t", 7).unwrap();
+    assert_eq!(whole.count, 40_000);
+    for (deflated, big_endian) in [(false, false), (true, false), (false, true), (true, true)] {
+        let of = |shape: &[u64], strides: &[u64], offset| {
+            let torch = Torch { shape, strides, offset, deflated, big_endian, ..Torch::floats(&values) };
+            of(&opened(torch.file()), "t", 7).unwrap()
+        };
+        assert_eq!(of(&[40, 1000], &[1000, 1], 0), whole);
+        assert_eq!(of(&[1000, 40], &[1, 1000], 0), whole);
+        let expected = |places: &mut dyn Iterator<Item = usize>| {
+            Naive::of(&places.map(|place| f64::from(values[place])).collect::<Vec<_>>())
+        };
+        let found = of(&[30, 20, 10], &[1000, 3, 90], 17);
+        let mut places = (0..6000).map(|i| 17 + i / 200 * 1000 + i / 10 % 20 * 3 + i % 10 * 90);
+        expected(&mut places).assert_equals(&found, 7, "strided");
+        expected(&mut (5..40_000).step_by(16_000)).assert_equals(&of(&[3], &[16_000], 5), 7, "far apart");
+        expected(&mut std::iter::once(39_999)).assert_equals(&of(&[], &[], 39_999), 7, "a scalar");
+        expected(&mut (100..39_000)).assert_equals(&of(&[38_900], &[1], 100), 7, "a part");
+    }
+}
+
+#[test]
+fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
+    for (dtype, bytes) in [("F32", 4), ("BF16", 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        std::fs::write(&path, safetensors(dtype, &[1 << 20], &noise(bytes << 20), 0).1).unwrap();
+        let checkpoint = max_weights::open(&path).unwrap();
+        assert!(of(&checkpoint, "t", 3).is_ok());
+        checkpoint.get("t").unwrap(); // mapped
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        // In the middle of the work, or before it.
+        let cut = || file.set_len(1 << 19).map_err(|error| Error::Argument(error.to_string()));
+        for begun in [true, false] {
+            let asked = || if begun { cut() } else { Ok(()) };
+            let failed = statistics(&checkpoint, 1, 3, &AtomicU64::new(0), &asked);
+            if begun && failed.is_ok() {
+                cut().unwrap(); // it was done before it was asked
+                continue;
+            }
+            let failed = failed.expect_err("the file is shorter");
+            assert!(matches!(failed, Error::FileChanged(_)), "{failed}");
+            let message = failed.to_string();
+            assert!(message.contains("model.safetensors: tensor 't'") && message.contains("truncated"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn the_result_is_the_same_however_many_threads_there_are() {
+    let torch: Vec<f32> = (0..600_000).map(|i| (i as f32).sin() * 1e-3).collect();
+    let files = [
+        safetensors("F32", &[800_001], &noise(4 * 800_001), 2),
+        safetensors("F64", &[400_000], &noise(8 * 400_000), 0),
+        safetensors("BF16", &[1_600_000], &noise(2 * 1_600_000), 0),
+        safetensors("I64", &[400_000], &noise(8 * 400_000), 0),
+        gguf(Encoding::Q4_K, 256 * 9000, &noise(144 * 9000), false),
+        Torch { shape: &[700, 400], strides: &[800, 2], ..Torch::floats(&torch) }.file(),
+    ];
+    for file in files {
+        let checkpoint = opened(file);
+        let mut all = [1, 2, 3, 7, 16].map(|threads| {
+            max_weights::workers::set_threads(std::num::NonZero::new(threads));
+            format!("{:?}", of(&checkpoint, "t", 31).unwrap())
+        });
+        max_weights::workers::set_threads(None);
+        let first = std::mem::take(&mut all[0]);
+        assert!(all[1..].iter().all(|other| *other == first), "{first}\n{}", all[1]);
+    }
+}
+
+#[test]
+fn long_work_is_counted_and_can_be_interrupted() {
+    let checkpoint = opened(safetensors("F32", &[3 << 20], &noise(12 << 20), 0));
+    let (number, done) = (checkpoint.catalog().require("t").unwrap(), AtomicU64::new(0));
+    statistics(&checkpoint, number, 4, &done, &uninterrupted).unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), 12 << 20);
+    let (name, bytes) = safetensors("F32", &[3 << 20], &noise(12 << 20), 0);
+    let slow = Arc::new(Trial::of(name, &bytes).delayed(Duration::from_millis(20)));
+    let slow = Checkpoint::open_sources(vec![slow], &OpenOptions::default()).unwrap();
+    let stop = || Err(Error::Interrupted);
+    assert!(matches!(statistics(&slow, number, 4, &done, &stop), Err(Error::Interrupted)));
+    assert!(done.load(Ordering::Relaxed) < 24 << 20);
+}
+
+#[test]
+fn what_has_no_values_here_and_too_many_bins_are_errors() {
+    let checkpoint = opened(safetensors("F32", &[1], &[0; 4], 0));
+    let failed = of(&checkpoint, "t", MAX_BINS + 1).expect_err("too many").to_string();
+    assert!(failed.contains("65536"), "{failed}");
+    assert!(of(&checkpoint, "t", MAX_BINS).is_ok());
+    let unknown = opened(gguf_files::unknown());
+    let failed = of(&unknown, "t", 1).expect_err("unknown");
+    assert_eq!(failed.fault().unwrap().rule.id, "tensor.unknown-type");
+    assert!(failed.to_string().contains("tensor 't'"), "{failed}");
+}
