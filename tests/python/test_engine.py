@@ -320,6 +320,42 @@ def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_ar
     for rows in (5, 2):
         assert model(given(rows))[0].shape == (rows - 2,)
     assert "is to be at least 1, and n is 0" in refused(model, given(0))
+    # The first call leaves nothing, of which the second takes the tail.
+    assert "is to be at least 1, and m is 0" in refused(model, given(1))
+
+
+def test_symbols_that_a_subgraph_makes_are_others_in_each_call() -> None:
+    with Graph("g", input_types=[floats("n"), floats("m_1")]) as graph:
+        places = graph.add_subgraph("places", lambda x: ops.nonzero(x, "m"), [floats("a")])
+        calls = [ops.call(places, x)[0] for x in graph.inputs]
+        assert [found.shape[0] for found in calls] == ["m", "m_2"]
+        with pytest.raises(GraphError, match="m and m_2 may differ"):
+            ops.add(*calls)
+        graph.output(*calls, *(ops.range(0, found.shape[0]) for found in calls))
+    results = InferenceSession().load(graph)(np.array([0, 1, 1], "float32"), given(5) * 0 + 1)
+    assert [result.shape for result in results] == [(2, 1), (5, 1), (2,), (5,)]
+
+
+def test_what_is_stated_of_symbols_that_subgraphs_make_is_checked() -> None:
+    with Graph("g", input_types=[floats("n"), floats("m")]) as graph:
+        tail = graph.add_subgraph("tail", lambda x: x[1:].rebind(["m"]), [floats("a")])
+        first, second = (ops.call(tail, x)[0] for x in graph.inputs)
+        assert (first.shape, second.shape) == (["m_1"], ["m_2"])
+        graph.output(first + second.rebind(["m_1"], "as long as the first"))
+    model = InferenceSession().load(graph)
+    assert model(given(3), given(3))[0].shape == (2,)
+    assert "as long as the first: m_1 is to be m_2, and m_1 is 2, m_2 is 1" in refused(model, given(3), given(2))
+
+
+def test_symbols_of_a_weight_are_the_same_in_each_call() -> None:
+    weight = Weight("weight", "float32", ("rows",), HOST)
+    with Graph("g", input_types=[floats("n")]) as graph:
+        both = graph.add_subgraph("both", lambda x: (x.rebind(["rows"]) + weight, weight), [floats("a")])
+        first, second = ops.call(both, graph.inputs[0]), ops.call(both, graph.inputs[0])
+        graph.output(first[0] + second[1])
+    model = InferenceSession().load(graph, weights_registry={"weight": np.ones(3, np.float32)})
+    assert model(given(3))[0].shape == (3,)
+    assert "rows is to be n, and rows is 3, n is 2" in refused(model, given(2))
 
 
 def test_a_file_that_is_truncated_while_the_model_lives_is_an_error(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from max_weights.dim import Dim, StaticDim, SymbolicDim, to_dim
+import max_weights.graph.infer as infer
+from max_weights.dim import Dim, StaticDim, SymbolicDim
 from max_weights.errors import GraphError
 from max_weights.shape import listed
 
@@ -36,7 +36,7 @@ class Sizes:
         self._known: dict[str, tuple[int, str]] = {}
         for name, weight in graph.parameters.items():
             self._bind(self._known, weight.shape, weights[name], f"weight {name!r}")
-        self._needs = list(_needs(graph, {}, count()))
+        self._needs = list(_needs(graph, {}, graph.symbols))
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
         """Check the shapes of the inputs of a run.
@@ -92,9 +92,9 @@ class Sizes:
                 raise GraphError(f"{where} of graph {self._name!r}: {dim} is {found}, and there it is {size}")
 
 
-def _needs(graph: Graph, names: Mapping[str, Dim], calls: Iterator[int]) -> Iterable[_Need]:
+def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[_Need]:
     """What has to be equal, or at least as large, with the operation that assumes it; in the words of the graph that is
-    run, for the subgraphs that it calls: `names` has what their symbols are there.
+    run, for the subgraphs that it calls: `names` has what their symbols are there, `taken` all that are in use.
     """
     for node in graph.nodes:
         for large, small in node.attributes.get("at_least", ()):
@@ -104,9 +104,9 @@ def _needs(graph: Graph, names: Mapping[str, Dim], calls: Iterator[int]) -> Iter
                 if old != new:
                     yield node, new.substitute(names), old.substitute(names), True, node.attributes["message"]
         elif node.op == "call":
-            called, number = node.attributes["graph"], next(calls)
-            # A symbol that a subgraph makes itself is another one in each call.
-            own = {symbol.name for inner in called.nodes for value in inner.outputs for symbol in value.type.parameters}
-            inside = {name: to_dim(f"{name}_{number}") for name in own}
-            inside |= {name: dim.substitute(names) for name, dim in node.attributes["dims"].items()}
-            yield from _needs(called, inside, calls)
+            called, dims = node.attributes["graph"], node.attributes["dims"]
+            inside = {name: dim.substitute(names) for name, dim in dims.items()}
+            given = {symbol.name for weight in called.weight_values for symbol in weight.type.parameters}
+            # A symbol that a subgraph makes itself, and does not return, is another one in each call.
+            inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.symbols - given - dims.keys())}
+            yield from _needs(called, inside, taken)

@@ -133,6 +133,11 @@ class Graph:
         """The operations recorded so far, inputs and weights included; operands come before what uses them."""
         return tuple(self._nodes)
 
+    @property
+    def symbols(self) -> set[str]:
+        """The names of the symbols in the shapes of all values so far."""
+        return {symbol.name for node in self._nodes for value in node.outputs for symbol in value.type.parameters}
+
     def output(self, *values: TensorValue) -> None:
         """Declare what running the graph gives, once; nothing can be recorded after it."""
         if self._outputs is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from itertools import count
 from typing import SupportsIndex
 
 from max_weights.dim import Dim, DimLike, StaticDim, factors_of, to_dim
@@ -39,6 +40,14 @@ def axis_of(op: str, axis: SupportsIndex, rank: int, shape: Sequence[Dim]) -> in
 def is_size(dim: Dim, size: int) -> bool:
     """Whether a dimension is known to have this size."""
     return isinstance(dim, StaticDim) and dim.dim == size
+
+
+def new_symbol(name: str, taken: set[str]) -> Dim:
+    """A symbol of this name, with a number behind it where that is taken; its name is taken from then on."""
+    names = (name if number == 0 else f"{name}_{number}" for number in count())
+    found = next(candidate for candidate in names if candidate not in taken)
+    taken.add(found)
+    return to_dim(found)
 
 
 def broadcast(op: str, left: Shape, right: Shape) -> Shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+import max_weights.graph.infer as infer
 from max_weights.devices import DeviceRef
 from max_weights.dim import Dim, SymbolicDim
 from max_weights.graph.call_site import problem
@@ -46,7 +47,8 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
             `weight_prefix` are others in each call: `prefix` stands in its place.
 
     Returns:
-        The outputs, in order.
+        The outputs, in order. A symbol in their shapes that the subgraph makes itself, by `rebind` or `nonzero` for
+        example, is another one in each call: `m`, then `m_1`, `m_2` and so on, as far as the caller has no such symbol.
 
     Raises:
         GraphError: a ValueError; another number of values, or one whose dtype, device or shape does not fit.
@@ -61,6 +63,7 @@ def call(graph: Graph, *args: TensorValueLike | Sequence[TensorValueLike], prefi
     dims: dict[str, Dim] = {}
     for index, (value, kind) in enumerate(zip(values, wanted, strict=True)):
         _fit(graph, index, value, kind, dims)
+    _name_own(graph, caller, dims)
     made = [
         TensorType(kind.dtype, [dim.substitute(dims) for dim in kind.shape], kind.device) for kind in graph.output_types
     ]
@@ -87,3 +90,14 @@ def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: d
         fits = all(given == dim.substitute(dims) for given, dim in zip(value.shape, kind.shape, strict=True))
     if not fits:
         raise problem("call", f"input {index} of graph {graph.name!r} is {kind}, found {value.type}")
+
+
+def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
+    """Note what the symbols of the outputs that the subgraph makes itself are called in this call."""
+    given = {symbol for weight in graph.weight_values for symbol in weight.type.parameters}
+    own = [symbol for kind in graph.output_types for symbol in kind.parameters if symbol not in given]
+    if any(symbol.name not in dims for symbol in own):
+        taken = caller.symbols
+        for symbol in own:
+            if symbol.name not in dims:
+                dims[symbol.name] = infer.new_symbol(symbol.name, taken)
