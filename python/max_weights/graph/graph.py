@@ -349,6 +349,7 @@ class Graph:
 
         Raises:
             GraphError: a ValueError; a weight has no value, or one that does not fit.
+            ValueError: a weight lies in the file that would be written.
             UnsupportedError: an operation or a dtype that ONNX has nothing for.
         """
         from max_weights.graph.lowering.saving import save

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from max_weights._core import printable, shown
 from max_weights.buffer import Buffer, file_place
 from max_weights.errors import ArgumentError
 from max_weights.graph.lowering.model import lowered
@@ -51,6 +52,7 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
     data = target.with_name(f"{target.name}.data")
     apart: list[tuple[int, Buffer]] = []
     end = 0
+    _require_other(target, values)
     for tensor in model.graph.initializer:
         value = values[tensor.name]
         place = file_place(value)
@@ -64,12 +66,29 @@ def save(graph: Graph, path: str | os.PathLike[str], weights_registry: Mapping[s
         for key, said in (("location", location), ("offset", offset), ("length", value.nbytes)):
             tensor.external_data.add(key=key, value=str(said))
     if apart:
+        _require_other(data, values)
         with _written(data) as file:
             for at, value in apart:
                 file.seek(at)
                 file.write(_bytes(value))
     with _written(target) as file:
         file.write(model.SerializeToString())
+
+
+def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
+    """Refuse to write to a file that weights are in."""
+    for name, value in values.items():
+        place = file_place(value)
+        if place is not None and _real_folder(path) in (_real_folder(place[0]), place[0].resolve()):
+            raise ArgumentError(
+                f"{printable(str(path))} is the file that weight '{shown(name)}' lies in, and would be written over; "
+                "save the graph under another name"
+            )
+
+
+def _real_folder(path: Path) -> Path:
+    """A path without links, but for itself: writing to a link takes its place."""
+    return path.parent.resolve() / path.name
 
 
 def _model(graph: Graph, values: Mapping[str, Buffer]) -> onnx.ModelProto:
