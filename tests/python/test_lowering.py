@@ -228,6 +228,8 @@ def test_powers_of_integers(dtype: DType) -> None:
     x = np.arange(1, 11).astype(dtype.to_numpy())
     y = np.array([0, 1, 2, 3, 5], x.dtype)[:, None]
     close(run(ops.pow, x, y), by_numpy(np.power, dtype, x, y))
+    square = np.full((1, 1), 2, x.dtype)  # a constant with axes, which the result has too
+    close(run(lambda x: ops.pow(x, square), x), by_numpy(np.power, dtype, x, square))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -63,7 +63,7 @@ def test_a_dtype_that_onnx_has_not() -> None:
 
 def test_a_weight_may_have_any_name() -> None:
     """Those of the model's own inputs and outputs too."""
-    names = ("input0", "output0", "a.b/c d")
+    names = ("input0", "output0", "a.b/c d", "%0", "%%1")
     weights = {name: np.full(4, number, np.float32) for number, name in enumerate(names)}
     with Graph("g", input_types=[X]) as graph:
         total = graph.inputs[0]
@@ -72,7 +72,26 @@ def test_a_weight_may_have_any_name() -> None:
         graph.output(total)
     for memory in ("shared", "fast"):
         model = InferenceSession().load(graph, weights_registry=weights, memory=memory)
-        assert model(np.zeros((1, 4), np.float32))[0].to_numpy().tolist() == [[3.0] * 4]
+        assert model(np.zeros((1, 4), np.float32))[0].to_numpy().tolist() == [[10.0] * 4]
+
+
+def test_a_subgraph_may_have_any_name() -> None:
+    def nested(x: TensorValue) -> TensorValue:
+        inner = Graph.current.add_subgraph("twice", lambda x: x * 2, [X])
+        return ops.call(inner, x)[0] + 1
+
+    with Graph("g", input_types=[X]) as graph:
+        (value,) = graph.inputs
+        for name in ("twice", "twice.1", "a b", ""):
+            (value,) = ops.call(graph.add_subgraph(name, nested, [X]), value)
+        graph.output(value)
+    assert InferenceSession().load(graph)(np.zeros((1, 4), np.float32))[0].to_numpy().tolist() == [[15.0] * 4]
+
+
+def test_a_graph_without_outputs_is_refused() -> None:
+    graph = Graph("g", lambda _x: None, [X])
+    with pytest.raises(GraphError, match=r"^graph 'g' gives nothing, so there is nothing to run"):
+        InferenceSession().load(graph)
 
 
 def test_prints_are_of_the_values(capsys: pytest.CaptureFixture[str]) -> None:

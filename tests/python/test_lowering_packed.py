@@ -129,6 +129,13 @@ def test_blocks_in_subgraphs(encoding: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+def test_a_matrix_with_any_number_of_rows() -> None:
+    blocks = np.random.default_rng(5).integers(0, 2**14, (3, 17), np.uint16).view(np.uint8)
+    weight, x = Weight("w", "uint8", ("rows", 34), CPU), np.ones((2, 32), np.float32)
+    wanted = x @ dequantize(blocks, "Q8_0").to_numpy().T
+    close(run(lambda x: ops.qmatmul("Q8_0", None, x, weight), x, weights={"w": blocks}), wanted, 2e-6)
+
+
 def test_a_real_model(models: Path) -> None:
     """Matrices of SmolLM2 as the file has them."""
     weights = {name: weight.data() for name, weight in load_weights([models / "smollm2-135m.Q4_1.gguf"]).items()}

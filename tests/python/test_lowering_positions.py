@@ -90,11 +90,21 @@ def test_nonzero_and_masks(dtype: DType) -> None:
     close(run(lambda x, m, v: ops.masked_scatter(x, m, v, "k"), x, mask, values), expected)
 
 
+def test_the_smallest_numbers_are_not_zero() -> None:
+    numbers = np.array([5e-324, 0, -0.0, 1e-300, np.nan])
+    close(run(lambda x: ops.nonzero(x, "count"), numbers), np.argwhere(numbers))
+
+
 def test_another_number_than_stated_is_an_error() -> None:
     with pytest.raises(GraphError, match=r"nonzero of graph 'g' \(at .*test_lowering_positions.py:\d+\)"):
         run(lambda x: ops.nonzero(x, 2), counted(2, 2))
     with pytest.raises(GraphError, match=r"slice_tensor of graph 'g' \(at .*test_lowering_positions.py:\d+\)"):
         run(lambda x: x[(slice(-3, 4), 2), ...], counted(4), shapes=[("n",)])
+    boxes, scores = np.array([[[0, 0, 1, 1]]], np.float32), np.array([[[0.9]]], np.float32)
+    with pytest.raises(GraphError, match=r"non_maximum_suppression of graph 'g' \(at .*test_lowering_positions.py:\d+"):
+        run(lambda b, s: ops.non_maximum_suppression(b, s, 5, 0.5, 0.0, 4), boxes, scores)
+    with pytest.raises(GraphError, match=r"broadcast_to of graph 'g' \(at .*test_lowering_positions.py:\d+"):
+        run(lambda x, sizes: ops.broadcast_to(x, sizes, [3, 2]), counted(1, 2), np.array([4, 2]))
 
 
 @pytest.mark.parametrize("op", [ops.top_k, ops.bottom_k])
@@ -153,6 +163,13 @@ def test_pad(dtype: DType) -> None:
         close(found[1], np.pad(x, pairs, constant_values=one))
         close(found[2], np.pad(x, ((2, 1), (0, 3)), "reflect"))
         close(found[3], np.pad(x, ((2, 1), (0, 9)), "edge"))
+
+
+@pytest.mark.parametrize(("mode", "least"), [("reflect", 3), ("edge", 1)])
+def test_what_pads_from_the_tensor_itself_needs_elements(mode: str, least: int) -> None:
+    close(run(lambda x: ops.pad(x, [2, 1], mode), counted(least), shapes=["n"]), np.pad(counted(least), (2, 1), mode))
+    with pytest.raises(GraphError, match=f"n is to be at least {least}, and n is {least - 1}"):
+        run(lambda x: ops.pad(x, [2, 1], mode), counted(least - 1), shapes=["n"])
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)

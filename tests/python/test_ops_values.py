@@ -12,6 +12,7 @@ import torch
 
 from max_weights.dtype import DType
 from max_weights.engine import InferenceSession
+from max_weights.errors import GraphError
 from max_weights.graph import DeviceRef, Graph, TensorType, ops
 
 CPU = DeviceRef.CPU()
@@ -240,6 +241,20 @@ def test_pools_are_those_of_torch(options: dict[str, Any]) -> None:
         if not options.get("ceil_mode"):  # where torch divides by what lies inside the padding, and MAX by the window
             everything = torch.nn.functional.avg_pool2d(planes, **options).permute(0, 2, 3, 1).numpy()
             same(run(lambda x: ops.avg_pool2d(x, **options), IMAGE, symbols=symbols), everything, 1e-6)
+
+
+def test_the_largest_of_a_window_has_the_range_of_float64() -> None:
+    x = np.array([1e300, -1e300, 1e-300, 1 + 2**-50]).reshape(1, 2, 2, 1)
+    same(run(lambda x: ops.max_pool2d(x, (1, 2)), x), x.max(2, keepdims=True))
+
+
+@pytest.mark.parametrize("pool", [ops.max_pool2d, ops.avg_pool2d])
+def test_a_window_that_is_larger_than_the_image_is_refused_when_the_size_is_known(pool: Callable[..., Any]) -> None:
+    graph = Graph("g", lambda x: pool(x, (3, 2)), [TensorType("float32", [1, "h", "w", 1], CPU)])
+    model = InferenceSession().load(graph)
+    assert model(np.ones((1, 3, 2, 1), np.float32))[0].shape == (1, 1, 1, 1)
+    with pytest.raises(GraphError, match=r"_pool2d of graph 'g' .* h is to be at least 3, and h is 2"):
+        model(np.ones((1, 2, 2, 1), np.float32))
 
 
 def test_a_mean_over_a_window_beyond_the_image_is_over_the_whole_window_as_in_max() -> None:

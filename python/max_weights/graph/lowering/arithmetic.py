@@ -63,7 +63,7 @@ def power(scope: Scope, node: Node) -> str:
     if dtype.is_float():
         return scope.compute("Pow", [x, exponent], dtype)
     number = constant_of(node.inputs[1])
-    if number is not None and number.size == 1 and number.item() > 0:
+    if number is not None and number.size == 1 and number.item() > 0 and node.inputs[0].shape == node.outputs[0].shape:
         made, rest = None, int(number.item())
         while True:
             if rest % 2:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from max_weights.buffer import Buffer
 
-__all__ = ["BLOCK", "laid_out", "parts_of"]
+__all__ = ["BLOCK", "ELEMENTS", "laid_out", "parts_of"]
 
 BLOCK = 32
 """How many elements have a scale."""
@@ -28,12 +28,13 @@ _PARTS = {
     "Q4_K": ("numbers", "scales", "offsets"),
     "Q8_0": ("upper", "lower", "scales", "zeros"),
 }
-_ELEMENTS = ("elements",)
+ELEMENTS = ("elements",)
+"""What a matrix becomes that is decoded: floats."""
 
 
 def parts_of(encoding: str) -> tuple[str, ...]:
     """The tensors that a matrix in these blocks becomes; `elements` alone, floats, if there is no product for them."""
-    return _PARTS.get(encoding, _ELEMENTS)
+    return _PARTS.get(encoding, ELEMENTS)
 
 
 def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.NDArray[Any]]:
@@ -46,7 +47,7 @@ def laid_out(encoding: str, parts: tuple[str, ...], blocks: Buffer) -> list[npt.
     """
     import numpy as np
 
-    if parts == _ELEMENTS:
+    if parts == ELEMENTS:
         return [dequantize(blocks, encoding).to_numpy()]
     kind = QuantizationEncoding(encoding)
     given = blocks.to_numpy()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights.buffer import Buffer
 from max_weights.dim import Dim, StaticDim, SymbolicDim
+from max_weights.errors import GraphError
 from max_weights.graph.lowering.layouts import laid_out
 from max_weights.graph.lowering.scope import Scope, onnx_type
 from max_weights.graph.lowering.subgraphs import Functions, opsets
@@ -88,12 +89,13 @@ def lowered(
             each run.
 
     Raises:
+        GraphError: a ValueError; the graph has no outputs.
         UnsupportedError: an operation or a dtype that cannot be run; names it, and the user's line.
     """
     from onnx import helper
 
-    functions = Functions(lays_out)
     weights = graph.parameters
+    functions = Functions(lays_out, weights)
     scope = Scope(functions, dict(zip(graph.weight_values, weights, strict=True)))
     given: list[Any] = []
     shape: list[Any]
@@ -115,6 +117,10 @@ def lowered(
     ]
     printed = dict.fromkeys(name for _, name in functions.prints if name is not None)
     made += [onnx_value(name) for name in printed if name not in outputs]
+    if not made:
+        raise GraphError(
+            f"graph {graph.name!r} gives nothing, so there is nothing to run; call `output(...)` with values"
+        )
     nodes = scope.needed([*outputs, *printed])
     used = {name for node in nodes for name in node.input}
     instead = {name for name, _, _ in scope.laid_out} - used

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from max_weights.dim import StaticDim
 from max_weights.dtype import DType
-from max_weights.graph.lowering.layouts import BLOCK, parts_of
+from max_weights.graph.lowering.layouts import BLOCK, ELEMENTS, parts_of
 from max_weights.graph.lowering.scope import CONTRIB
 from max_weights.graph.lowering.table import lowers
 from max_weights.quantization import QuantizationEncoding
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def dequantize(scope: Scope, node: Node) -> str:
     """The elements as float32."""
     encoding, (blocks,) = node.attributes["encoding"], node.inputs
-    parts = scope.parts(blocks, encoding, ("elements",))
+    parts = scope.parts(blocks, encoding, ELEMENTS)
     return parts["elements"] if parts else scope.reshape(_elements(scope, blocks, encoding), node.outputs[0].shape)
 
 
@@ -35,7 +35,8 @@ def qmatmul(scope: Scope, node: Node) -> str:
     inner = left.shape[-1]
     assert isinstance(inner, StaticDim)
     encoding = node.attributes["encoding"]
-    parts = scope.parts(right, encoding, parts_of(encoding))
+    rows_known = isinstance(right.shape[0], StaticDim)  # which the operator for blocks has as an attribute
+    parts = scope.parts(right, encoding, parts_of(encoding) if rows_known else ELEMENTS)
     rows = scope.add("Reshape", [scope[left], scope.constant([-1, int(inner)])])
     if parts is None:
         matrix = scope.add("Reshape", [_elements(scope, right, encoding), scope.constant([-1, int(inner)])])

@@ -55,8 +55,11 @@ def _written(scope: Scope, node: Node, operator: str, places: str, **attributes:
 
 @lowers("nonzero")
 def nonzero(scope: Scope, node: Node) -> str:
-    """The positions, one row for each axis."""
-    made = scope.compute("NonZero", scope.inputs(node), node.inputs[0].dtype, made=DType.int64)
+    """The positions, one row for each axis. There is no kernel for float64, and as float32 the smallest would be 0."""
+    dtype, (x,) = node.inputs[0].dtype, scope.inputs(node)
+    if dtype is DType.float64:
+        dtype, x = DType.bool, scope.add("Not", [scope.add("Equal", [x, scope.constant(0, dtype)])])
+    made = scope.compute("NonZero", [x], dtype, made=DType.int64)
     return scope.stated(made, node.outputs[0])
 
 

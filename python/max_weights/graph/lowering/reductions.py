@@ -66,10 +66,12 @@ def mean(scope: Scope, node: Node) -> str:
     """The sum through the size; ReduceMean says 0 where there are no elements, and adds integers as it likes."""
     dtype, (x,), axis = node.outputs[0].dtype, scope.inputs(node), node.attributes["axis"]
     if dtype.is_integral():
+        wide = DType.uint64 if dtype is DType.uint64 else DType.int64
         x = scope.cast(x, dtype, DType.int64)
         number = scope.add("Max", [scope.add("Shape", [x], start=axis, end=axis + 1), scope.constant([1])])
         total = _sum_of_integers(scope, x, axis, node.inputs[0].rank)
-        return scope.cast(scope.add("Div", [total, number]), DType.int64, dtype)
+        share = scope.add("Div", [scope.cast(name, DType.int64, wide) for name in (total, number)])
+        return scope.cast(share, wide, dtype)
     wide = computed_as("ReduceMean", dtype)
     x, axes = scope.cast(x, dtype, wide), scope.constant([axis])
     size = node.inputs[0].shape[axis]

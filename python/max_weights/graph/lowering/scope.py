@@ -120,7 +120,8 @@ class Scope:
         from onnx import helper
 
         number = self.functions.next_number()
-        names = [f"%{number}"] if outputs == 1 else [f"%{number}.{index}" for index in range(outputs)]
+        stem = f"{self.functions.prefix}{number}"
+        names = [stem] if outputs == 1 else [f"{stem}.{index}" for index in range(outputs)]
         made = helper.make_node(operator, list(inputs), names, domain=domain, **attributes)
         if self._node is not None:
             made.name = f"{self._node.op}#{number}"

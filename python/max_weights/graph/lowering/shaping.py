@@ -38,7 +38,8 @@ def broadcast_to(scope: Scope, node: Node) -> str:
     to = node.outputs[0]
     if StaticDim(0) in to.shape:  # ONNX Runtime leaves an Expand to a constant 0 out
         return scope.cast(scope.add("ConstantOfShape", [scope.dims(to.shape)]), DType.float32, to.dtype)
-    return scope.compute("Expand", [x], to.dtype, beside=shape or [scope.dims(to.shape)])
+    made = scope.compute("Expand", [x], to.dtype, beside=shape or [scope.dims(to.shape)])
+    return scope.stated(made, to) if shape else made
 
 
 @lowers("tile")

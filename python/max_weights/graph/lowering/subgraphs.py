@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,7 +36,11 @@ def opsets() -> list[Any]:
 class Functions:
     """What all scopes of one model share: its functions, numbers for names, and which operation a node came from."""
 
-    def __init__(self, lays_out: bool) -> None:
+    def __init__(self, lays_out: bool, weights: Iterable[str]) -> None:
+        self.prefix = "%"
+        """What the names of results begin with, and that of no weight."""
+        while any(name.startswith(self.prefix) for name in weights):
+            self.prefix += "%"
         self.lays_out = lays_out
         """Whether weights in packed blocks are laid out anew when the model is loaded."""
         self.places: dict[str, Node] = {}
@@ -79,8 +83,9 @@ class Functions:
         if len(self.prints) > printed:
             raise UnsupportedError(f"subgraph {graph.name!r} prints, which only the graph that is run can do")
         results = scope.results(graph, [f"result{index}" for index in range(len(graph.outputs))])
-        taken = {function.name for function in self._made.values()}
-        name = graph.name if graph.name not in taken else f"{graph.name}.{len(taken)}"
+        taken = {function.name for function in self._made.values()} | {""}
+        names_left = (f"{graph.name}.{number}" if number else graph.name for number in count())
+        name = next(candidate for candidate in names_left if candidate not in taken)
         nodes = scope.needed(results)
         used = {name for node in nodes for name in node.input}
         takes: list[_Taken] = [(index, None) for index in range(len(names)) if index < inputs or names[index] in used]

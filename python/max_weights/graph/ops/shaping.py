@@ -169,10 +169,13 @@ def pad(
     if any(count < 0 for count in counts):
         raise problem("pad", f"the numbers are not negative, found {listed(counts)}; a slice takes elements away")
     pairs = list(zip(counts[::2], counts[1::2], strict=True))
+    needs = []
     for axis, (dim, pair) in enumerate(zip(shape, pairs, strict=True)):
         least = max(pair) + 1 if mode == "reflect" and any(pair) else int(mode == "edge" and any(pair))
         if isinstance(dim, StaticDim) and dim < least:
             raise problem("pad", f"the shape {listed(shape)} has too few elements on axis {axis} to {mode} {max(pair)}")
+        if least and not isinstance(dim, StaticDim):
+            needs.append((dim, to_dim(least)))
     result = like(tensor, [dim + (before + behind) for dim, (before, behind) in zip(shape, pairs, strict=True)])
     inputs = [tensor]
     if mode == "constant":
@@ -182,4 +185,4 @@ def pad(
         if fill.rank or fill.dtype is not tensor.dtype:
             raise problem("pad", f"the value is a scalar of {tensor.dtype!r}, found {fill.type}")
         inputs.append(fill)
-    return record("pad", inputs, result, paddings=tuple(counts), mode=mode)
+    return record("pad", inputs, result, paddings=tuple(counts), mode=mode, at_least=tuple(needs))

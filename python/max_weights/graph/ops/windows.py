@@ -103,7 +103,8 @@ def fold(
         raise problem(
             op, f"the {shape[1]} rows of {listed(shape)} are no multiple of a window of {window[0]} by {window[1]}"
         )
-    counts = [(_room(op, size, axis, window, apart, pads) + steps[axis]) // steps[axis] for axis in range(2)]
+    both = [_reach(op, size, axis, window, apart, pads) for axis in range(2)]
+    counts = [(padded - reach + step) // step for (padded, reach), step in zip(both, steps, strict=True)]
     windows = counts[0] * counts[1]
     if isinstance(windows, StaticDim) and isinstance(shape[2], StaticDim) and windows != shape[2]:
         raise problem(op, f"an image {listed(size)} has {windows} windows, and {listed(shape)} has {shape[2]}")
@@ -115,6 +116,7 @@ def fold(
         stride=steps,
         dilation=apart,
         padding=pads,
+        at_least=_needs(both),
     )
 
 
@@ -145,8 +147,12 @@ class _Pool:
         self.paddings = [0, 0, 0, 0, pads[0], pads[0] + more[0], pads[1], pads[1] + more[1]]
         self.is_padded = any(self.paddings)
         _, height, width, _ = value.shape
-        room = [_room(op, Shape([height, width]), axis, self.window, self.apart, pads) for axis in range(2)]
-        self.counts = [(room[axis] + (self.steps[axis] + more[axis])) // self.steps[axis] for axis in range(2)]
+        both = [_reach(op, Shape([height, width]), axis, self.window, self.apart, pads) for axis in range(2)]
+        self.counts = [
+            (padded - reach + (step + beyond)) // step
+            for (padded, reach), beyond, step in zip(both, more, self.steps, strict=True)
+        ]
+        self.needs = _needs(both)
         self.planes = permute(value, [0, 3, 1, 2])
 
     def over(self, planes: TensorValue, outside: float) -> TensorValue:
@@ -155,21 +161,32 @@ class _Pool:
         if self.is_padded:
             planes = pad(planes, self.paddings, value=outside)
         return record(
-            self.op, [planes], like(planes, shape), kernel_size=self.window, stride=self.steps, dilation=self.apart
+            self.op,
+            [planes],
+            like(planes, shape),
+            kernel_size=self.window,
+            stride=self.steps,
+            dilation=self.apart,
+            at_least=self.needs,
         )
 
 
-def _room(
+def _reach(
     op: str, size: Shape, axis: int, window: tuple[int, int], apart: tuple[int, int], pads: tuple[int, int]
-) -> Dim:
-    """How far a window can go along an axis."""
+) -> tuple[Dim, Dim]:
+    """The padded size of an axis, and how much of it a window takes, which is no more."""
     reach = apart[axis] * (window[axis] - 1) + 1
     padded = size[axis] + 2 * pads[axis]
     if isinstance(padded, StaticDim) and padded < reach:
         raise problem(
             op, f"a window of {reach} is larger than {padded}, the padding included, in an image {listed(size)}"
         )
-    return padded - reach
+    return padded, to_dim(reach)
+
+
+def _needs(both: list[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
+    """What `_reach` assumes of sizes that are not known."""
+    return tuple(pair for pair in both if not isinstance(pair[0], StaticDim))
 
 
 def _numbers(op: str, stride: _Pair, dilation: _Pair, padding: _Pair) -> tuple[tuple[int, int], ...]:
