@@ -1,4 +1,4 @@
-"""The script `max-weights`, and `python -m max_weights` where that is not on the path: the command line of `_core`, and no other import."""
+"""The script `max-weights`, and `python -m max_weights` where that is not on the path: the native command line."""
 
 import sys
 

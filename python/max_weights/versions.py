@@ -8,7 +8,8 @@ __all__ = ["show_versions"]
 
 
 def show_versions() -> None:
-    """Print the versions of the package, the interpreter, the platform, the processor, and of the packages that it may meet, to be pasted
-    into a bug report: what `max-weights versions` prints.
+    """Print the versions of the package, the interpreter, the platform, the processor and the packages that it may meet.
+
+    To be pasted into a bug report; it is what `max-weights versions` prints.
     """
     command_line(["max-weights", "versions"])

@@ -85,7 +85,7 @@ pub(crate) struct Reading {
     pub(crate) no_strict: bool,
     /// Refuse what other readers let pass (this is how it starts).
     #[arg(long, hide = true)]
-    strict: bool,
+    pub(crate) strict: bool,
 }
 
 /// List weights: a tree, a table, JSON or CSV.

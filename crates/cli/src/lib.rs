@@ -11,6 +11,7 @@ mod globals;
 mod host;
 mod list;
 mod open;
+mod progress;
 mod record;
 mod screen;
 mod show;

@@ -82,7 +82,9 @@ fn object<V: Serialize + ?Sized>(key: &str, value: &V, screen: &mut Screen) -> R
 
 fn lines(value: &Value<'_>, screen: &mut Screen) -> io::Result<()> {
     match value {
-        Value::Array(array) => array.iter().try_for_each(|element| screen.line(&text::printable(&plain(&element, usize::MAX)))),
+        Value::Array(array) => {
+            array.iter().try_for_each(|element| screen.line(&text::printable(&plain(&element, usize::MAX))))
+        }
         Value::String(value) => text_lines(value, screen),
         other => screen.line(&text::printable(&plain(other, usize::MAX))),
     }

@@ -55,7 +55,9 @@ fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen
         }
         return Ok(list::write_tree(catalog, name, None, true, screen)?);
     }
-    if metadata::write_one(catalog, name, options.json, screen)? || values::write(checkpoint, name, options.json, screen)? {
+    if metadata::write_one(catalog, name, options.json, screen)?
+        || values::write(checkpoint, name, options.json, screen)?
+    {
         return Ok(());
     }
     match catalog.require(name) {

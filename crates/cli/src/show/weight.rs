@@ -1,5 +1,6 @@
 //! One weight: what the header says of it, and what its values are like.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use max_weights::check::{Bin, Number, Statistics, statistics};
@@ -57,10 +58,16 @@ struct JsonBin {
 }
 
 /// Writes what the header says of a weight, and of its values unless they were not asked for.
-pub(super) fn write(checkpoint: &Checkpoint, number: usize, options: &Show, screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn write(
+    checkpoint: &Checkpoint,
+    number: usize,
+    options: &Show,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let catalog = checkpoint.catalog();
     let info = catalog.table().get(number);
-    let (found, note) = if options.no_values { (None, None) } else { values(checkpoint, number, options.bins as usize)? };
+    let (found, note) =
+        if options.no_values { (None, None) } else { values(checkpoint, number, options.bins as usize)? };
     if options.json {
         let object = Object {
             schema: "max-weights.show/1",
@@ -135,12 +142,16 @@ fn alignment(info: &TensorInfo<'_>) -> String {
 }
 
 /// The statistics, and how they are to be taken; or none, and why.
-fn values(checkpoint: &Checkpoint, number: usize, bins: usize) -> Result<(Option<Statistics>, Option<String>), Failure> {
+fn values(
+    checkpoint: &Checkpoint,
+    number: usize,
+    bins: usize,
+) -> Result<(Option<Statistics>, Option<String>), Failure> {
     let info = checkpoint.catalog().table().get(number);
     if info.bytes() == 0 {
         return Ok((None, Some("none: the tensor is empty".into())));
     }
-    let done = AtomicU64::new(0);
+    let done = Arc::new(AtomicU64::new(0));
     let progress = Progress::new(&done, info.bytes());
     let found = statistics(checkpoint, number, bins, &done, &uninterrupted);
     drop(progress);
@@ -256,7 +267,8 @@ mod tests {
     #[test]
     fn floats_are_shown_as_c_shows_them() {
         let shown = [0.0, -0.0, 1.0, -0.772_516, 9.174_39e-5, 0.095_457_5, 1e20, 123_456.0, 1_234_567.0, 1e-4];
-        let wanted = ["0", "0", "1", "-0.772516", "9.17439e-05", "0.0954575", "1e+20", "123456", "1.23457e+06", "0.0001"];
+        let wanted =
+            ["0", "0", "1", "-0.772516", "9.17439e-05", "0.0954575", "1e+20", "123456", "1.23457e+06", "0.0001"];
         assert_eq!(shown.map(significant), wanted);
         assert_eq!(general(99.96, 3), "100");
     }
