@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 # The order of the chart; a bench that is not named here comes after them.
 ORDER = (
     "import_time",
+    "command_line",
     "open_list",
     "shards",
     "many_tensors",
