@@ -96,7 +96,7 @@ fn a_directory_without_weights() {
 fn a_missing_file() {
     let path = PathBuf::from("/nonexistent/model.safetensors");
     let error = Checkpoint::open(std::slice::from_ref(&path), &OpenOptions::default()).expect_err("refused");
-    assert!(matches!(error, Error::MissingFile { path: missing } if missing == path));
+    assert!(matches!(error, Error::MissingFile { path: missing, .. } if missing == path));
 }
 
 #[test]

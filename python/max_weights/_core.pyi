@@ -498,7 +498,7 @@ def open_weights(
     paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
     max_header_bytes: int | None = None,
 ) -> WeightsNode:  # fmt: skip
-    """Opens files, of whatever format they turn out to be, as one tree of weights."""
+    """Opens files of any format, or a model of the local cache by its name (a `str`), as one tree of weights."""
 
 def _reopen_weights(
     paths: Sequence[str], arguments: dict[str, Any], marks: Sequence[tuple[int, int]], name: str

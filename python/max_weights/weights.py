@@ -24,7 +24,7 @@ from max_weights._core import (
     open_weights,
     printable,
 )
-from max_weights.errors import ArgumentError, MissingFileError
+from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -217,16 +217,7 @@ def load_weights(
     files = _paths(paths)
     if not files:
         raise ValueError("no checkpoint files were given: paths is empty")
-    if len(files) == 1 and isinstance(files[0], str) and not os.path.lexists(files[0]):
-        from max_weights.hub import find_in_cache
-
-        files = [find_in_cache(files[0]) or files[0]]
-    try:
-        return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
-    except MissingFileError as error:
-        from max_weights.hub import with_near_paths
-
-        raise with_near_paths(error) from None
+    return open_weights(files, backend=backend, strict=strict, max_header_bytes=max_header_bytes)
 
 
 def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:

@@ -4,8 +4,10 @@
 //! the checkpoint was closed; tensors taken from it keep their own memory alive.
 
 mod aliases;
+mod hub;
 mod known;
 mod locate;
+mod near_paths;
 mod open;
 mod shards;
 mod torch;
@@ -15,6 +17,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use hub::{ModelCache, find_in_cache};
+pub use near_paths::with_near_paths;
 pub use tree::{Tree, TreeLimits, TreeLine};
 
 use crate::budget;
@@ -319,7 +323,8 @@ impl Checkpoint {
 
     /// An open file, by its number.
     pub(crate) fn file(&self, number: u32) -> Result<&dyn Source> {
-        let missing = || Error::MissingFile { path: self.catalog.files[number as usize].path.clone() };
+        let missing =
+            || Error::MissingFile { path: self.catalog.files[number as usize].path.clone(), near: Vec::new() };
         self.files[number as usize].as_deref().ok_or_else(missing)
     }
 

@@ -129,10 +129,22 @@ pub enum Error {
         note: Option<String>,
     },
     /// A path that does not exist.
-    #[error("{}: no such file or directory", text::path(path))]
+    #[error("{}: no such file or directory{}", text::path(path), did_you_mean(near))]
     MissingFile {
         /// The path asked for.
         path: PathBuf,
+        /// Up to three paths that are near it, as they can be printed, where they were looked for.
+        near: Vec<String>,
+    },
+    /// The name of a model that is not in the local cache, or not in this revision.
+    #[error("{}: {cause}; download it with `{command}`", text::shown(name))]
+    NotInCache {
+        /// The name asked for.
+        name: String,
+        /// What is not there, and where.
+        cause: String,
+        /// The command that downloads it.
+        command: String,
     },
     /// The operating system refused.
     #[error("{}: cannot {action}: {source}", text::path(path))]
@@ -210,16 +222,19 @@ fn several(list: &[Fault]) -> String {
     list.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
 }
 
+/// What a message about a path that does not exist says of those near it, as they can be printed.
+pub fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
 fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {
     let mut text = String::new();
     if below > 0 {
         let (verb, noun) = if below == 1 { ("is", "weight") } else { ("are", "weights") };
         text.push_str(&format!("; it is a prefix: there {verb} {below} {noun} below it (items() walks them)"));
     }
-    if !near.is_empty() {
-        let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
-        text.push_str(&format!("; did you mean {}?", quoted.join(", ")));
-    }
+    let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
+    text.push_str(&did_you_mean(&quoted));
     if let Some(note) = note {
         text.push_str(&format!(" ({note})"));
     }

@@ -39,7 +39,7 @@ impl LocalFile {
     /// Opens a regular file.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => Error::MissingFile { path: path.to_path_buf() },
+            io::ErrorKind::NotFound => Error::MissingFile { path: path.to_path_buf(), near: Vec::new() },
             _ => Error::io(path, "open", source),
         };
         let file = match open_at_once(path) {

@@ -1,10 +1,13 @@
 //! The core's one error type as the Python classes of `max_weights.errors`.
 
 use crate::ending::reattached;
-use max_weights::error::{Error, Fault};
+use max_weights::error::{Error, Fault, did_you_mean};
 use max_weights::text;
 use pyo3::exceptions::{PyIndexError, PyKeyboardInterrupt, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+
+/// The number of the operating system for what is not there.
+const ENOENT: i32 = 2;
 
 /// The classes live in Python, because each has two bases; they are imported when the first error is raised.
 mod classes {
@@ -58,9 +61,13 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::FileChanged(fault) => with_attributes(classes::FileChangedError::new_err(message), &fault),
         Error::Findings(_) => classes::FormatError::new_err(message),
         Error::NotFound { .. } => classes::WeightNotFoundError::new_err(message),
-        Error::MissingFile { path } => {
-            const ENOENT: i32 = 2;
-            classes::MissingFileError::new_err((ENOENT, "No such file or directory", path.into_os_string()))
+        Error::MissingFile { path, near } => {
+            let message = format!("No such file or directory{}", did_you_mean(&near));
+            classes::MissingFileError::new_err((ENOENT, message, path.into_os_string()))
+        }
+        Error::NotInCache { name, cause, command } => {
+            let message = format!("{cause}; download it with `{command}`");
+            classes::MissingFileError::new_err((ENOENT, message, name))
         }
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(message),
         Error::Io { path, action, source } => match source.raw_os_error() {

@@ -1,0 +1,33 @@
+//! Paths near one that does not exist, for the error message.
+
+use std::fs;
+use std::path::Path;
+
+use super::NEAR_NAMES;
+use crate::error::Error;
+use crate::names::nearest_of;
+use crate::text;
+
+/// The error about a file that is not there, with the names that are near the first part of its path that does not exist. Other errors stay.
+pub fn with_near_paths(error: Error) -> Error {
+    match error {
+        Error::MissingFile { path, near } if near.is_empty() => Error::MissingFile { near: near_paths(&path), path },
+        other => other,
+    }
+}
+
+/// Up to three, as they can be printed; none where the folder cannot be listed.
+fn near_paths(path: &Path) -> Vec<String> {
+    let mut missing = path;
+    let folder = loop {
+        match missing.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => missing = folder,
+            folder => break folder.unwrap_or(Path::new("")),
+        }
+    };
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let (Some(name), Ok(entries)) = (missing.file_name(), fs::read_dir(here)) else { return Vec::new() };
+    let names: Vec<String> = entries.flatten().map(|entry| text::path(Path::new(&entry.file_name()))).collect();
+    let near = nearest_of(&names, &[text::path(Path::new(name))], NEAR_NAMES).unwrap_or_default();
+    near.iter().flatten().map(|name| text::path(&folder.join(name))).collect()
+}
