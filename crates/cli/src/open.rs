@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use max_weights::checkpoint::ModelCache;
 use max_weights::{Checkpoint, OpenOptions};
 
 use crate::arguments::Reading;
@@ -9,5 +10,6 @@ use crate::failure::Failure;
 
 /// Opens files, folders, indexes, or a model in the local cache, as one checkpoint.
 pub(crate) fn open(paths: &[PathBuf], reading: &Reading) -> Result<Checkpoint, Failure> {
-    Ok(Checkpoint::open(paths, &OpenOptions::default().strict(!reading.no_strict))?)
+    let options = OpenOptions::default().strict(!reading.no_strict);
+    Ok(Checkpoint::open_named(paths, &ModelCache::from_environment(), &options)?)
 }

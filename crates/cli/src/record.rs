@@ -45,7 +45,12 @@ impl<'a> Message<'a> {
         let new = Self::new("checkpoint", message);
         match error {
             Error::NotFound { name, near, .. } => Self { kind: "not_found", tensor: Some(name), near, ..new },
-            Error::MissingFile { path } => Self { kind: "missing_file", file: Some(path.to_string_lossy()), ..new },
+            Error::MissingFile { path, near } => {
+                Self { kind: "missing_file", file: Some(path.to_string_lossy()), near, ..new }
+            }
+            Error::NotInCache { cause, command, .. } => {
+                Self { kind: "not_in_cache", cause: Some(cause), cure: Some(command), ..new }
+            }
             Error::Io { path, .. } => Self { kind: "io", file: Some(path.to_string_lossy()), ..new },
             Error::Argument(_) => Self { kind: "usage", ..new },
             Error::Interrupted => Self { kind: "interrupted", ..new },
