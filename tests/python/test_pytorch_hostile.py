@@ -4,6 +4,7 @@ The attacks are those of CVE-2024-5480, CVE-2025-1716, CVE-2025-1889, CVE-2025-1
 CVE-2025-10155 to 10157 and CVE-2026-24747, and of scanner bypasses by submodule names.
 """
 
+import _compat_pickle
 import io
 import pickle
 import struct
@@ -120,6 +121,16 @@ def test_the_tensors_are_read_and_nothing_is_run(
     with pytest.raises((pickle.UnpicklingError, RuntimeError, KeyError)):
         torch.load(path, weights_only=True)
     assert not (tmp_path / MARKER).exists()
+
+
+def test_names_of_python_2_are_listed_as_what_python_3_imports(tmp_path: Path) -> None:
+    modules = {(old, "anything"): (new, "anything") for old, new in _compat_pickle.IMPORT_MAPPING.items()}
+    expected = modules | _compat_pickle.NAME_MAPPING
+    named = b"".join(f"c{module}\n{name}\n0".encode() for module, name in expected)
+    for protocol, names in (2, expected.values()), (3, expected):
+        path = archive(tmp_path / f"{protocol}.pt", b"\x80" + bytes([protocol]) + named + b"}.")
+        found = [name for _, name, _, _ in torch_globals(max_weights.load_weights(path))]
+        assert found == [".".join(name) for name in names]
 
 
 def test_a_hostile_file_is_read_where_torch_was_never_imported(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
 //! The globals that a pickle names, and what is known about each.
 
-use super::danger;
+use super::cursor::limit;
 use super::dtype::StorageType;
-use super::object::DictKind;
+use super::machine::Machine;
+use super::object::{DictKind, Object, ObjectId};
+use super::{Step, danger, python2};
 use crate::tensor::TorchDType;
 
 number!(GlobalId, "globals");
+
+/// What a global takes beside the bytes of its names, in the list and in the map.
+const GLOBAL_BYTES: usize = 384;
 
 /// A class or function that a pickle names. Nothing is imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +21,8 @@ pub struct GlobalUse {
     pub name: String,
     /// The offset in the file of the instruction that names it first.
     pub offset: u64,
+    /// Module and name as Python 3 imports them, where the pickle has those of Python 2.
+    pub imported: Option<Box<(String, String)>>,
     /// What is known about it.
     pub verdict: Verdict,
 }
@@ -23,12 +30,19 @@ pub struct GlobalUse {
 impl GlobalUse {
     /// Whether both are one class or function.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.module, &self.name) == (&other.module, &other.name)
+        self.parts() == other.parts()
     }
 
-    /// Module and name, such as `torch._utils._rebuild_tensor_v2`.
+    /// Module and name that would be imported, such as `torch._utils._rebuild_tensor_v2`: a file may have `subprocess.Popen` as
+    /// `commands.Popen`, its name in Python 2.
     pub fn full_name(&self) -> String {
-        format!("{}.{}", self.module, self.name)
+        let (module, name) = self.parts();
+        format!("{module}.{name}")
+    }
+
+    /// Module and name that would be imported.
+    pub fn parts(&self) -> (&str, &str) {
+        self.imported.as_deref().map_or((&self.module, &self.name), |(module, name)| (module, name))
     }
 }
 
@@ -41,6 +55,17 @@ pub enum Verdict {
     Unknown,
     /// One that runs code, opens files or reaches the network when it is called: kept as a placeholder, never built.
     Dangerous,
+}
+
+impl Verdict {
+    /// `known`, `unknown` or `dangerous`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Known(_) => "known",
+            Self::Unknown => "unknown",
+            Self::Dangerous => "dangerous",
+        }
+    }
 }
 
 /// The globals whose meaning is known.
@@ -84,11 +109,13 @@ pub enum Known {
     Placeholder,
 }
 
-/// What a global is, by the exact spelling of its module and its name.
+/// What a global is, by the exact spelling of its module and its name. One that does harm under the name that Python 2 had for it does so in
+/// a pickle of any protocol: which of them a reader takes for old is its own affair.
 pub(super) fn verdict(module: &str, name: &str) -> Verdict {
+    let old = || python2::renamed(module, name).is_some_and(|(module, name)| danger::is_dangerous(module, name));
     match known(module, name) {
         Some(known) => Verdict::Known(known),
-        None if danger::is_dangerous(module, name) => Verdict::Dangerous,
+        None if danger::is_dangerous(module, name) || old() => Verdict::Dangerous,
         None => Verdict::Unknown,
     }
 }
@@ -186,6 +213,35 @@ const DISTRIBUTED: [(&str, &str); 8] = [
 /// Whether a list of words has this one.
 pub(super) fn listed(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|listed| listed == word)
+}
+
+impl Machine<'_> {
+    /// The value of a global: one for each name.
+    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
+        if module.len().saturating_add(name.len()) > self.limits.global_bytes {
+            return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
+        }
+        let is_old = self.protocol <= python2::LAST_PROTOCOL;
+        let imported = if is_old { python2::renamed(module, name) } else { None };
+        let key = (module.to_owned(), name.to_owned(), imported.is_some());
+        if let Some(id) = self.global_ids.get(&key) {
+            return Ok(*id);
+        }
+        if self.globals.len() >= self.limits.globals {
+            return Err(limit("different globals", self.limits.globals, self.position));
+        }
+        let verdict = verdict(module, name);
+        let id = self.make(match verdict {
+            Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
+            _ => Object::Global(GlobalId(self.globals.len() as u32)),
+        })?;
+        self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
+        let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));
+        let (module, name) = (module.to_owned(), name.to_owned());
+        self.globals.push(GlobalUse { module, name, offset: self.position, imported, verdict });
+        self.global_ids.insert(key, id);
+        Ok(id)
+    }
 }
 
 #[cfg(test)]

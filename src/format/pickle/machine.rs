@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cursor::{Cursor, limit};
 use super::dtype::StorageType;
-use super::global::{GlobalId, GlobalUse, Known, Verdict, verdict};
+use super::global::GlobalUse;
 use super::memo::Memo;
 use super::object::{Object, ObjectId, Objects, Slice};
 use super::tensor::{StorageId, StorageRef, StorageView, TensorRef};
@@ -30,7 +30,10 @@ pub(super) struct Machine<'a> {
     marks: Vec<usize>,
     memo: Memo,
     pub(super) globals: Vec<GlobalUse>,
-    global_ids: HashMap<(String, String), ObjectId>,
+    /// By module and name, and whether these are names of Python 2.
+    pub(super) global_ids: HashMap<(String, String, bool), ObjectId>,
+    /// As the pickle says; where it says nothing, it is the first.
+    pub(super) protocol: u8,
     pub(super) storages: Vec<StorageRef>,
     pub(super) storage_ids: HashMap<(Arc<str>, StorageType, Option<StorageView>), StorageId>,
     pub(super) storage_bytes: HashMap<Arc<str>, u64>,
@@ -55,8 +58,6 @@ pub(super) struct Machine<'a> {
     pace: Pace,
 }
 
-/// What a global takes beside the bytes of its name, in the list and in the map.
-const GLOBAL_BYTES: usize = 256;
 const NONE: usize = 256;
 const FALSE: usize = 257;
 const TRUE: usize = 258;
@@ -75,6 +76,7 @@ impl<'a> Machine<'a> {
             memo: Memo::default(),
             globals: Vec::new(),
             global_ids: HashMap::new(),
+            protocol: 0,
             storages: Vec::new(),
             storage_ids: HashMap::new(),
             storage_bytes: HashMap::new(),
@@ -187,6 +189,7 @@ impl<'a> Machine<'a> {
                 format!("the pickle is of protocol {version}; the protocols 0 to {HIGHEST_PROTOCOL} can be read");
             return Err(self.fault(rules::PICKLE_PROTOCOL, cause));
         }
+        self.protocol = version;
         Ok(())
     }
 
@@ -453,29 +456,6 @@ impl<'a> Machine<'a> {
         let line = self.number_line()?;
         let index = str::from_utf8(line).ok().and_then(|line| line.parse().ok());
         index.ok_or_else(|| self.no_number(line))
-    }
-
-    /// The value of a global: one for each name.
-    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
-        if module.len().saturating_add(name.len()) > self.limits.global_bytes {
-            return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
-        }
-        let key = (module.to_owned(), name.to_owned());
-        if let Some(id) = self.global_ids.get(&key) {
-            return Ok(*id);
-        }
-        if self.globals.len() >= self.limits.globals {
-            return Err(limit("different globals", self.limits.globals, self.position));
-        }
-        let verdict = verdict(module, name);
-        let id = self.make(match verdict {
-            Verdict::Known(Known::DType(dtype)) => Object::DType(dtype),
-            _ => Object::Global(GlobalId(self.globals.len() as u32)),
-        })?;
-        self.take(2 * (module.len() + name.len()) + GLOBAL_BYTES)?;
-        self.globals.push(GlobalUse { module: module.into(), name: name.into(), offset: self.position, verdict });
-        self.global_ids.insert(key, id);
-        Ok(id)
     }
 
     pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Fault> {

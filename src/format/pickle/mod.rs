@@ -39,6 +39,7 @@ mod memo;
 mod numpy;
 mod object;
 mod persistent;
+mod python2;
 mod reach;
 mod rebuild;
 mod tensor;
