@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use max_weights::error::Error;
-use max_weights::format::pickle::{Limits, Object, PersistentIds, Pickled, Strided, TensorKind, globals, leaves, read};
+use max_weights::format::pickle::{
+    Limits, Object, PersistentIds, Pickled, Strided, TensorKind, globals, leaves, read, source_of,
+};
 
 use super::random::Random;
 use super::{check_message, memory};
@@ -34,6 +36,7 @@ fn check_as(input: &[u8], persistent: PersistentIds) {
     assert!(outcome.is_ok());
     assert_eq!(pickled.globals, listed);
     check_read(input, &pickled, &limits, persistent);
+    check_source(&pickled);
     match leaves(&pickled, &limits) {
         Ok(names) => {
             let mut seen = HashSet::new();
@@ -55,6 +58,17 @@ fn check_error(error: &Error, len: usize) {
         assert!((AT..=AT + len as u64).contains(&offset), "{fault}");
     }
     check_message(&fault.to_string());
+}
+
+/// The text of the whole, and of the first calls, has an end and is safe to print.
+fn check_source(pickled: &Pickled) {
+    const MOST: usize = 300;
+    const CALLS: usize = 10;
+    for id in pickled.calls().take(CALLS).map(|(id, _)| id).chain([pickled.root]) {
+        let text = source_of(pickled, id, MOST);
+        assert!(!text.is_empty() && text.chars().count() <= MOST + 1, "{text}");
+        check_message(&text);
+    }
 }
 
 fn check_read(input: &[u8], pickled: &Pickled, limits: &Limits, persistent: PersistentIds) {

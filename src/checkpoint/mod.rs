@@ -8,6 +8,7 @@ mod hub;
 mod known;
 mod locate;
 mod near_paths;
+mod objects;
 mod open;
 mod shards;
 mod torch;
@@ -19,7 +20,9 @@ use std::sync::Arc;
 
 pub use hub::{ModelCache, find_in_cache};
 pub use near_paths::with_near_paths;
+pub use objects::FileObject;
 pub use tree::{Tree, TreeLimits, TreeLine};
+
 
 use crate::budget;
 use crate::buffer::Buffer;

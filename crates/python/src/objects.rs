@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use max_weights::budget;
 use max_weights::checkpoint::Catalog;
-use max_weights::format::pickle::{Leaf, Object, ObjectId, Pickled};
+use max_weights::format::pickle::{Leaf, Number, Object, ObjectId, Pickled};
 use max_weights::format::torch::Torch;
 use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyIterator, PyList, PyString, PyTuple};
 
 use crate::convert::dtype_to_python;
 use crate::error::Outcome;
@@ -193,13 +193,12 @@ impl<'py> Maker<'py> for Inert {
             Object::Device(text) => Ok(PyString::new(py, objects.text_of(*text)).into_any()),
             Object::Layout(layout) => Ok(PyString::new(py, layout.name()).into_any()),
             Object::NumpyDType(dtype) => Ok(PyString::new(py, &dtype.code()).into_any()),
-            Object::NumpyScalar { dtype, data: Some(data) } => {
-                let bytes = objects.bytes_of(*data);
-                match scalar(py, dtype.code().trim_start_matches('|'), bytes)? {
-                    Some(value) => Ok(value),
-                    None => Ok(self.placeholder(py, id)?),
-                }
-            }
+            Object::NumpyScalar { dtype, data: Some(data) } => Ok(match dtype.number(objects.bytes_of(*data)) {
+                Some(Number::Bool(value)) => PyBool::new(py, value).to_owned().into_any(),
+                Some(Number::Int(value)) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
+                Some(Number::Float(value)) => PyFloat::new(py, value).into_any(),
+                None => self.placeholder(py, id)?,
+            }),
             Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 let door = handed::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
@@ -231,36 +230,6 @@ pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
         }
         _ => 0,
     }
-}
-
-/// A NumPy scalar as Python's own number; none for those that Python has none for.
-fn scalar<'py>(py: Python<'py>, name: &str, bytes: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let code = match name {
-        "b1" => "?",
-        "i1" => "b",
-        "u1" => "B",
-        "<i2" => "<h",
-        "<u2" => "<H",
-        "<i4" => "<i",
-        "<u4" => "<I",
-        "<i8" => "<q",
-        "<u8" => "<Q",
-        "<f2" => "<e",
-        "<f4" => "<f",
-        "<f8" => "<d",
-        ">i2" => ">h",
-        ">u2" => ">H",
-        ">i4" => ">i",
-        ">u4" => ">I",
-        ">i8" => ">q",
-        ">u8" => ">Q",
-        ">f2" => ">e",
-        ">f4" => ">f",
-        ">f8" => ">d",
-        _ => return Ok(None),
-    };
-    let unpacked = py.import("struct")?.call_method1("unpack", (code, PyBytes::new(py, bytes)))?;
-    Ok(Some(unpacked.get_item(0)?))
 }
 
 /// Stands for an object that a pickle would have made. It is not built; what the file says of it is here.
@@ -296,35 +265,13 @@ impl Placeholder {
     /// Module and name of the class or function, such as `__main__.Config`.
     #[getter]
     fn global_name(&self) -> String {
-        let Some(pickled) = self.pickled() else { return String::new() };
-        match pickled.objects.get(self.object) {
-            Object::Opaque(_) => {
-                let opaque = pickled.objects.opaque(self.object);
-                opaque.map(|opaque| pickled.global(opaque.global).full_name()).unwrap_or_default()
-            }
-            Object::Global(id) => pickled.global(*id).full_name(),
-            Object::Subclass { class, .. } => pickled.global(*class).full_name(),
-            Object::Tensor(_) => "torch.Tensor".to_owned(),
-            Object::Parameter { .. } => "torch.nn.parameter.Parameter".to_owned(),
-            Object::Storage(id) => format!("torch.{}", pickled.storage(*id).dtype.name()),
-            Object::DType(dtype) => format!("torch.{}", dtype.name()),
-            Object::NumpyScalar { .. } => "numpy.generic".to_owned(),
-            Object::NumpyArray { .. } => "numpy.ndarray".to_owned(),
-            _ => String::new(),
-        }
+        self.pickled().and_then(|pickled| pickled.name_of(self.object)).unwrap_or_default()
     }
 
     /// The byte of the file at which it stands; None where that is not known.
     #[getter]
     fn position(&self) -> Option<u64> {
-        let pickled = self.pickled()?;
-        match pickled.objects.get(self.object) {
-            Object::Opaque(_) => pickled.objects.opaque(self.object).map(|opaque| opaque.position),
-            Object::Global(id) | Object::Subclass { class: id, .. } => Some(pickled.global(*id).offset),
-            Object::Tensor(id) => Some(pickled.tensor(*id).position),
-            Object::Storage(id) => Some(pickled.storage(*id).position),
-            _ => None,
-        }
+        self.pickled()?.position_of(self.object)
     }
 
     /// What it would have been called with, usually a tuple; None where it was not called.

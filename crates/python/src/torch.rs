@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use max_weights::budget::{self, Short};
 use max_weights::buffer::Buffer as Tensor;
-use max_weights::checkpoint::{Checkpoint, FileFacts};
+use max_weights::checkpoint::Checkpoint;
 use max_weights::device::Device;
 use max_weights::error::{Error, Fault};
 use max_weights::format::pickle::{
@@ -413,18 +413,9 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 #[pyfunction]
 pub(crate) fn torch_globals(node: &Bound<'_, WeightsNode>) -> Vec<(OsString, String, u64, &'static str)> {
     let catalog = node.get().catalog();
-    let mut found = Vec::new();
-    for (file, FileFacts { path, .. }) in catalog.files().iter().enumerate() {
-        let Some(torch) = catalog.torch(file as u32) else { continue };
-        // Also those of what follows the pickle: another program than torch may read it.
-        found.extend(torch.pickled.globals.iter().chain(&torch.stray_globals).map(|global| {
-            let verdict = match global.verdict {
-                Verdict::Known(_) => "known",
-                Verdict::Unknown => "unknown",
-                Verdict::Dangerous => "dangerous",
-            };
-            (path.clone().into_os_string(), global.full_name(), global.offset, verdict)
-        }));
-    }
-    found
+    let row = |(file, global): (u32, &GlobalUse)| {
+        let path = catalog.files()[file as usize].path.clone().into_os_string();
+        (path, global.full_name(), global.offset, global.verdict.name())
+    };
+    catalog.globals().map(row).collect()
 }

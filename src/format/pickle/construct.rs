@@ -21,6 +21,8 @@ const MAX_DEVICE_BYTES: usize = 64;
 pub(super) struct Call<'l> {
     pub(super) known: Known,
     pub(super) global: GlobalId,
+    /// What is called: the value of that global.
+    pub(super) callee: ObjectId,
     /// The arguments, one by one…
     pub(super) list: &'l [ObjectId],
     /// … and the tuple of them.
@@ -47,7 +49,7 @@ impl Machine<'_> {
             Object::Opaque(_) => match self.objects.opaque(callable) {
                 Some(opaque) => {
                     let global = opaque.global;
-                    return self.placeholder(global, arguments, keywords);
+                    return self.placeholder(global, callable, arguments, keywords);
                 }
                 None => return Err(self.full()),
             },
@@ -57,9 +59,11 @@ impl Machine<'_> {
             }
         };
         let verdict = self.globals.get(global.index()).map(|global| global.verdict);
-        let Some(Verdict::Known(known)) = verdict else { return self.placeholder(global, arguments, keywords) };
+        let Some(Verdict::Known(known)) = verdict else {
+            return self.placeholder(global, callable, arguments, keywords);
+        };
         if matches!(known, Known::Placeholder | Known::Storage(_)) {
-            return self.placeholder(global, arguments, keywords);
+            return self.placeholder(global, callable, arguments, keywords);
         }
         let named = keywords.is_some_and(
             |keywords| !matches!(self.objects.get(keywords), Object::Dict(dict) if dict.entries.is_empty()),
@@ -68,13 +72,14 @@ impl Machine<'_> {
             return Err(self.arguments(global));
         }
         let list = list.to_vec();
-        let made = self.known(&Call { known, global, list: &list, arguments })?;
+        let made = self.known(&Call { known, global, callee: callable, list: &list, arguments })?;
         made.ok_or_else(|| self.arguments(global))
     }
 
     pub(super) fn placeholder(
         &mut self,
         global: GlobalId,
+        callee: ObjectId,
         arguments: ObjectId,
         keywords: Option<ObjectId>,
     ) -> Step<ObjectId> {
@@ -83,6 +88,7 @@ impl Machine<'_> {
         }
         let opaque = Opaque {
             global,
+            callee,
             arguments: Some(arguments),
             keywords,
             states: Vec::new(),
@@ -100,7 +106,7 @@ impl Machine<'_> {
 
     /// What a call of something known makes; none if it has not the arguments it should have.
     fn known(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
-        let &Call { known, list, arguments, .. } = call;
+        let &Call { known, callee, list, arguments, .. } = call;
         let object = match (known, list) {
             (Known::Dict(kind), _) => self.make_dict(kind, list)?,
             (Known::Set | Known::FrozenSet, _) => self.make_set(known, list)?,
@@ -110,7 +116,7 @@ impl Machine<'_> {
                 _ => None,
             },
             (Known::Reconstructor, [class, _, _]) => match self.objects.get(*class) {
-                Object::Global(class) => return self.placeholder(*class, arguments, None).map(Some),
+                Object::Global(class) => return self.placeholder(*class, callee, arguments, None).map(Some),
                 _ => None,
             },
             (Known::Size, [tuple]) => {

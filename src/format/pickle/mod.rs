@@ -34,12 +34,14 @@ mod dtype;
 mod global;
 mod keys;
 mod leaves;
+mod literal;
 mod machine;
 mod memo;
 mod numpy;
 mod object;
 mod persistent;
 mod python2;
+mod python_source;
 mod reach;
 mod rebuild;
 mod tensor;
@@ -48,8 +50,9 @@ mod text;
 pub use dtype::StorageType;
 pub use global::{GlobalId, GlobalUse, Known, Verdict};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
-pub use numpy::NumpyDType;
+pub use numpy::{Number, NumpyDType};
 pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
+pub use python_source::source_of;
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
 
 use crate::budget::{self, Budget};
@@ -173,6 +176,38 @@ impl Pickled {
     /// The global of this number.
     pub fn global(&self, id: GlobalId) -> &GlobalUse {
         &self.globals[id.index()]
+    }
+
+    /// Every call that loading the pickle by Python's own `pickle` would make and that is described here instead, in the order of the file:
+    /// also those whose results are thrown away, or stand where no name leads to.
+    pub fn calls(&self) -> impl Iterator<Item = (ObjectId, &Opaque)> {
+        self.objects.iter().filter_map(|(id, _)| Some((id, self.objects.opaque(id)?)))
+    }
+
+    /// Module and name of the class or function that a value is, or would be made by; none for plain data.
+    pub fn name_of(&self, id: ObjectId) -> Option<String> {
+        Some(match self.objects.get(id) {
+            Object::Opaque(_) => self.global(self.objects.opaque(id)?.global).full_name(),
+            Object::Global(global) | Object::Subclass { class: global, .. } => self.global(*global).full_name(),
+            Object::Tensor(_) => "torch.Tensor".to_owned(),
+            Object::Parameter { .. } => "torch.nn.parameter.Parameter".to_owned(),
+            Object::Storage(storage) => format!("torch.{}", self.storage(*storage).dtype.name()),
+            Object::DType(dtype) => format!("torch.{}", dtype.name()),
+            Object::NumpyScalar { .. } => "numpy.generic".to_owned(),
+            Object::NumpyArray { .. } => "numpy.ndarray".to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// The offset in the file of what a value is made of or, for a class, of where it is named first; none where it is not known.
+    pub fn position_of(&self, id: ObjectId) -> Option<u64> {
+        match self.objects.get(id) {
+            Object::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),
+            Object::Global(global) | Object::Subclass { class: global, .. } => Some(self.global(*global).offset),
+            Object::Tensor(tensor) => Some(self.tensor(*tensor).position),
+            Object::Storage(storage) => Some(self.storage(*storage).position),
+            _ => None,
+        }
     }
 }
 

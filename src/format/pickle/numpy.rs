@@ -1,5 +1,7 @@
 //! NumPy's scalars, arrays and dtypes, as plain values.
 
+use half::f16;
+
 use super::Step;
 use super::construct::Call;
 use super::global::{Known, Verdict};
@@ -56,19 +58,53 @@ impl NumpyDType {
     }
 }
 
+/// An element that is a number of Python.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Number {
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+}
+
+impl NumpyDType {
+    /// The number that the bytes of one element are; none for a type that Python has no number for, or other bytes than of one element.
+    pub fn number(self, bytes: &[u8]) -> Option<Number> {
+        let mut wide = [0; 8];
+        let place = wide.get_mut(..bytes.len()).filter(|place| place.len() == self.bytes as usize)?;
+        place.copy_from_slice(bytes);
+        if self.big_endian {
+            place.reverse();
+        }
+        let unsigned = u64::from_le_bytes(wide);
+        Some(match (self.kind, self.bytes) {
+            (b'b', 1) => Number::Bool(unsigned != 0),
+            (b'u', 1 | 2 | 4 | 8) => Number::Int(i128::from(unsigned)),
+            (b'i', 1) => Number::Int(i128::from(unsigned as i8)),
+            (b'i', 2) => Number::Int(i128::from(unsigned as i16)),
+            (b'i', 4) => Number::Int(i128::from(unsigned as i32)),
+            (b'i', 8) => Number::Int(i128::from(unsigned as i64)),
+            (b'f', 2) => Number::Float(f16::from_bits(unsigned as u16).to_f64()),
+            (b'f', 4) => Number::Float(f64::from(f32::from_bits(unsigned as u32))),
+            (b'f', 8) => Number::Float(f64::from_bits(unsigned)),
+            _ => return None,
+        })
+    }
+}
+
 impl Machine<'_> {
     pub(super) fn make_numpy(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
-        let &Call { known, global, list, arguments } = call;
+        let &Call { known, global, callee, list, arguments } = call;
         let object = match (known, list) {
             (Known::NumpyDType, [code, ..]) => match self.objects.text(*code).and_then(NumpyDType::from_code) {
                 Some(dtype) => Object::NumpyDType(dtype),
                 // Of classes that extend NumPy.
-                None => return self.placeholder(global, arguments, None).map(Some),
+                None => return self.placeholder(global, callee, arguments, None).map(Some),
             },
             (Known::NumpyScalar, [dtype, data]) => match *self.objects.get(*dtype) {
                 // What a time counts stands in the state of its dtype, which is not kept: without it the number says nothing.
                 Object::NumpyDType(NumpyDType { kind: b'O' | b'M' | b'm', .. }) | Object::Opaque(_) => {
-                    return self.placeholder(global, arguments, None).map(Some);
+                    return self.placeholder(global, callee, arguments, None).map(Some);
                 }
                 Object::NumpyDType(dtype) => {
                     let Some(data) = self.data_of(*data)? else { return Ok(None) };
@@ -85,7 +121,7 @@ impl Machine<'_> {
                     let class = *class;
                     let verdict = self.globals.get(class.index()).map(|global| global.verdict);
                     if verdict != Some(Verdict::Known(Known::NumpyArray)) {
-                        return self.placeholder(class, arguments, None).map(Some);
+                        return self.placeholder(class, callee, arguments, None).map(Some);
                     }
                     let dtype = NumpyDType { kind: b'V', bytes: 0, big_endian: false };
                     Object::NumpyArray { dtype, shape: None, fortran: false, data: None }
@@ -100,7 +136,7 @@ impl Machine<'_> {
                 };
                 self.numpy_array(*dtype, *shape, *data, fortran)?
             }
-            (Known::NumpyArray, _) => return self.placeholder(global, arguments, None).map(Some),
+            (Known::NumpyArray, _) => return self.placeholder(global, callee, arguments, None).map(Some),
             _ => return Ok(None),
         };
         self.make(object).map(Some)
@@ -190,21 +226,9 @@ impl super::Objects {
     /// The value of a NumPy scalar that is an integer, if it fits.
     pub fn numpy_integer(&self, id: ObjectId) -> Option<i64> {
         let Object::NumpyScalar { dtype, data: Some(data) } = self.get(id) else { return None };
-        let bytes = self.bytes_of(*data);
-        if bytes.len() > 8 {
-            return None;
+        match dtype.number(self.bytes_of(*data))? {
+            Number::Int(value) => i64::try_from(value).ok(),
+            _ => None,
         }
-        let mut bytes = bytes.to_vec();
-        if dtype.big_endian {
-            bytes.reverse();
-        }
-        let fill = match dtype.kind {
-            b'i' if bytes.last()? & 0x80 != 0 => 0xFF,
-            b'i' | b'u' => 0,
-            _ => return None,
-        };
-        bytes.resize(8, fill);
-        let value = i64::from_le_bytes(*bytes.first_chunk()?);
-        (dtype.kind == b'i' || value >= 0).then_some(value)
     }
 }

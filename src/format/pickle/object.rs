@@ -151,6 +151,8 @@ pub struct Dict {
 pub struct Opaque {
     /// The class, or the function that would have made it.
     pub global: GlobalId,
+    /// What would have been called: a [`Object::Global`], which is another one where a function makes an object of a class, or a placeholder.
+    pub callee: ObjectId,
     /// What it would have been called with: usually a tuple.
     pub arguments: Option<ObjectId>,
     /// The keyword arguments: a dict.

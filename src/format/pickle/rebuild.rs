@@ -20,7 +20,7 @@ const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 impl Machine<'_> {
     /// What a `_rebuild_…` function makes; none if it has not the arguments it should have.
     pub(super) fn rebuild(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
-        let &Call { known, global, list, arguments } = call;
+        let &Call { known, global, callee, list, arguments } = call;
         match (known, list) {
             (Known::RebuildTensor, [storage, offset, size, stride]) => {
                 self.make_strided([*storage, *offset, *size, *stride], None, false, None)
@@ -73,7 +73,7 @@ impl Machine<'_> {
                 self.make_parameter(*tensor, *grad, Some(*hooks), Some(*state))
             }
             (Known::RebuildFromTypeV2, [function, class, inner, state]) => {
-                self.make_subclass(global, [*function, *class, *inner, *state], arguments)
+                self.make_subclass((global, callee), [*function, *class, *inner, *state], arguments)
             }
             _ => Ok(None),
         }
@@ -308,7 +308,7 @@ impl Machine<'_> {
 
     fn make_subclass(
         &mut self,
-        global: GlobalId,
+        (global, callee): (GlobalId, ObjectId),
         [function, class, inner, state]: [ObjectId; 4],
         arguments: ObjectId,
     ) -> Step<Option<ObjectId>> {
@@ -335,7 +335,7 @@ impl Machine<'_> {
             _ => false,
         };
         if !rebuilds {
-            return self.placeholder(global, arguments, None).map(Some);
+            return self.placeholder(global, callee, arguments, None).map(Some);
         }
         let tensor = self.call(function, inner, None)?;
         self.make(Object::Subclass { tensor, class, state }).map(Some)
