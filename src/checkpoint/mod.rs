@@ -23,7 +23,6 @@ pub use near_paths::with_near_paths;
 pub use objects::FileObject;
 pub use tree::{Tree, TreeLimits, TreeLine};
 
-
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::error::{Error, Fault, Policy, Result};

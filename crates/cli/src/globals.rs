@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use max_weights::checkpoint::FileFacts;
-use max_weights::format::pickle::Verdict;
+use max_weights::format::pickle::GlobalUse;
 use max_weights::{Checkpoint, text};
 use serde::Serialize;
 
@@ -11,6 +10,7 @@ use crate::arguments::{Globals, Reading};
 use crate::failure::Failure;
 use crate::open::open;
 use crate::screen::{Screen, padded};
+use crate::show::values::word;
 use crate::{CLEAN, FINDINGS};
 
 #[derive(Serialize)]
@@ -51,35 +51,25 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
 
 fn globals(checkpoint: &Checkpoint) -> Result<Vec<Global<'_>>, Failure> {
     let catalog = checkpoint.catalog();
-    let mut found = Vec::new();
-    for (number, FileFacts { path, .. }) in catalog.files().iter().enumerate() {
-        let Some(torch) = catalog.torch(number as u32) else { continue };
-        // Also those of what follows the pickle: another program than torch may read it.
-        found.extend(torch.pickled.globals.iter().chain(&torch.stray_globals).map(|global| {
-            let verdict = match global.verdict {
-                Verdict::Known(_) => "known",
-                Verdict::Unknown => "unknown",
-                Verdict::Dangerous => "dangerous",
-            };
-            Global { file: path, offset: global.offset, verdict, name: global.full_name() }
-        }));
-    }
-    if (0..catalog.files().len()).all(|number| catalog.torch(number as u32).is_none()) {
-        let path = catalog.files().first().map(|file| text::path(&file.path)).unwrap_or_default();
+    let files = catalog.files();
+    if (0..files.len()).all(|number| catalog.torch(number as u32).is_none()) {
+        let path = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
         return Err(Failure::Usage(format!("{path}: this is a {} file: nothing in it names code", catalog.kind())));
     }
-    Ok(found)
+    let global = |(file, global): (u32, &GlobalUse)| Global {
+        file: &files[file as usize].path,
+        offset: global.offset,
+        verdict: word(global.verdict),
+        name: global.full_name(),
+    };
+    Ok(catalog.globals().map(global).collect())
 }
 
 fn print(found: &[Global<'_>], unknown: usize, several: bool, screen: &mut Screen) -> Result<(), Failure> {
     let paint = screen.paint;
     let width = found.iter().map(|global| global.offset.to_string().len()).max().unwrap_or(0);
     for Global { file, offset, verdict, name } in found {
-        let style = match *verdict {
-            "known" => paint.good,
-            "unknown" => paint.warning,
-            _ => paint.error,
-        };
+        let style = paint.verdict(verdict);
         let place = if several { format!("  {0}{1}{0:#}", paint.dim, text::path(file)) } else { String::new() };
         let (verdict, name) = (padded(verdict, 9), text::printable(name));
         screen.line(&format!("{offset:>width$}  {style}{verdict}{style:#}  {name}{place}"))?;

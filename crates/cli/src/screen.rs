@@ -43,6 +43,17 @@ impl Paint {
     }
 }
 
+impl Paint {
+    /// The colour of a verdict on a class or function.
+    pub(crate) fn verdict(&self, verdict: &str) -> Style {
+        match verdict {
+            "known" => self.good,
+            "unknown" => self.warning,
+            _ => self.error,
+        }
+    }
+}
+
 /// Where a command writes.
 pub(crate) struct Screen {
     out: BufWriter<Box<dyn Write>>,

@@ -3,7 +3,7 @@
 use std::io;
 
 use max_weights::format::gguf::Value;
-use max_weights::{Catalog, Checkpoint, text};
+use max_weights::{Catalog, text};
 use serde::Serialize;
 
 use super::values;
@@ -20,8 +20,11 @@ const ARRAY_SHOWN: usize = 8;
 struct All<'a> {
     schema: &'static str,
     metadata: Metadata<'a>,
-    /// Of a PyTorch file, the values that are no tensors, as Python shows them.
-    values: Vec<values::Shown>,
+    /// Of a PyTorch file, the values that are no tensors, and the calls that its pickle would make, as Python source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    values: Vec<values::Value<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<values::Call>,
 }
 
 #[derive(Serialize)]
@@ -32,10 +35,14 @@ struct One<'a, V> {
 }
 
 /// Writes the key-value pairs, one a line, and the values of a PyTorch file that are no tensors.
-pub(super) fn write_all(checkpoint: &Checkpoint, json: bool, screen: &mut Screen) -> Result<(), Failure> {
-    let catalog = checkpoint.catalog();
+pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<(), Failure> {
     if json {
-        let all = All { schema: "max-weights.show/1", metadata: Metadata(catalog), values: values::all(checkpoint)? };
+        let all = All {
+            schema: "max-weights.show/1",
+            metadata: Metadata(catalog),
+            values: values::values(catalog),
+            calls: values::calls(catalog),
+        };
         serde_json::to_writer_pretty(&mut *screen, &all)?;
         return Ok(screen.line("")?);
     }
@@ -49,11 +56,11 @@ pub(super) fn write_all(checkpoint: &Checkpoint, json: bool, screen: &mut Screen
         let line = format!("{0}{key}{0:#}  {value}", screen.paint.dim);
         screen.line(&line)?;
     }
-    if pairs.is_empty() {
+    if pairs.is_empty() && catalog.objects().next().is_none() {
         screen.line("no metadata")?;
     }
-    values::write(checkpoint, "", false, screen)?;
-    Ok(())
+    values::write(catalog, "", false, screen)?;
+    values::write_calls(catalog, screen)
 }
 
 /// Writes the whole value of this key, if there is one: an array with an element a line, a text with its own lines.

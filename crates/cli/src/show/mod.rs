@@ -2,7 +2,7 @@
 
 mod histogram;
 mod metadata;
-mod values;
+pub(crate) mod values;
 mod weight;
 
 use max_weights::{Checkpoint, Error};
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
     let checkpoint = open(std::slice::from_ref(&options.path), &options.reading)?;
     let catalog = checkpoint.catalog();
     match options.name.as_deref() {
-        None | Some("") => metadata::write_all(&checkpoint, options.json, screen)?,
+        None | Some("") => metadata::write_all(catalog, options.json, screen)?,
         Some(name) => show(&checkpoint, name, options, screen)?,
     }
     screen.warn(catalog.findings())?;
@@ -55,8 +55,7 @@ fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen
         }
         return Ok(list::write_tree(catalog, name, None, true, screen)?);
     }
-    if metadata::write_one(catalog, name, options.json, screen)?
-        || values::write(checkpoint, name, options.json, screen)?
+    if metadata::write_one(catalog, name, options.json, screen)? || values::write(catalog, name, options.json, screen)?
     {
         return Ok(());
     }

@@ -1,22 +1,123 @@
-//! The values of a PyTorch file that are no tensors.
+//! What a PyTorch file has beside tensors: values, and the calls that its pickle would have made. None of them is made here.
 
-use max_weights::Checkpoint;
+use max_weights::checkpoint::FileObject;
+use max_weights::format::pickle::Verdict;
+use max_weights::{Catalog, text};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::screen::Screen;
+use crate::screen::{Screen, columns, padded};
 
-/// A value as Python shows it.
+/// Values and calls that people are shown at most, and characters of each.
+const SHOWN: usize = 100;
+const WIDTH: usize = 200;
+/// Characters that programs get of each.
+const WHOLE: usize = 1 << 20;
+/// A name that is longer sticks out of its own line, and pads no other.
+const WIDEST_COLUMN: usize = 100;
+
+/// A value as Python source.
 #[derive(Serialize)]
-pub(super) struct Shown {
-    name: String,
+pub(super) struct Value<'a> {
+    name: &'a str,
     value: String,
 }
 
-pub(super) fn all(_checkpoint: &Checkpoint) -> Result<Vec<Shown>, Failure> {
-    Ok(Vec::new())
+/// A call that loading the file by pickle would make, as Python source.
+#[derive(Serialize)]
+pub(super) struct Call {
+    file: String,
+    /// The byte at which it stands.
+    offset: Option<u64>,
+    verdict: &'static str,
+    call: String,
 }
 
-pub(super) fn write(_checkpoint: &Checkpoint, _name: &str, _json: bool, _screen: &mut Screen) -> Result<bool, Failure> {
-    Ok(false)
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: &'static str,
+    values: Vec<Value<'a>>,
+}
+
+/// All values, for programs.
+pub(super) fn values(catalog: &Catalog) -> Vec<Value<'_>> {
+    catalog.objects().map(|object| Value { name: object.name, value: object.source(WHOLE) }).collect()
+}
+
+/// All calls, for programs.
+pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
+    let call = |object: FileObject<'_>| Call {
+        file: catalog.files()[object.file as usize].path.to_string_lossy().into_owned(),
+        offset: object.position(),
+        verdict: verdict(&object),
+        call: object.source(WHOLE),
+    };
+    catalog.calls().map(call).collect()
+}
+
+/// What calling it could do.
+pub(crate) fn verdict(object: &FileObject<'_>) -> &'static str {
+    word(object.global().map_or(Verdict::Unknown, |global| global.verdict))
+}
+
+/// The verdict in a word.
+pub(crate) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Known(_) => "known",
+        Verdict::Unknown => "unknown",
+        Verdict::Dangerous => "dangerous",
+    }
+}
+
+/// Writes the values of this name and of those below it, one a line; whether there are any.
+pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Screen) -> Result<bool, Failure> {
+    let wanted = |object: &FileObject<'_>| {
+        name.is_empty() || object.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let found: Vec<FileObject<'_>> = catalog.objects().filter(wanted).collect();
+    if found.is_empty() {
+        return Ok(false);
+    }
+    if json {
+        let values = found.iter().map(|object| Value { name: object.name, value: object.source(WHOLE) });
+        let object = Object { schema: "max-weights.show/1", values: values.collect() };
+        serde_json::to_writer_pretty(&mut *screen, &object)?;
+        screen.line("")?;
+        return Ok(true);
+    }
+    // One value that is asked for is shown whole.
+    let most = if found.len() == 1 && !name.is_empty() { WHOLE } else { WIDTH };
+    let rows: Vec<_> =
+        found.iter().take(SHOWN).map(|object| (text::printable(object.name), object.source(most))).collect();
+    let width = rows.iter().map(|(name, _)| columns(name)).max().unwrap_or(0).min(WIDEST_COLUMN);
+    for (name, value) in rows {
+        screen.line(&format!("{0}{1}{0:#}  {value}", screen.paint.dim, padded(&name, width)))?;
+    }
+    if found.len() > SHOWN {
+        screen.line(&format!("… {}", text::plural((found.len() - SHOWN) as u64, "more value")))?;
+    }
+    Ok(true)
+}
+
+/// Writes the calls, one a line, with their places and verdicts.
+pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), Failure> {
+    let found: Vec<FileObject<'_>> = catalog.calls().collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    let paint = screen.paint;
+    let heading = "calls that pickle would make (byte, verdict, what is run); none is made here";
+    screen.line("")?;
+    screen.line(&format!("{0}{heading}{0:#}", paint.bold))?;
+    for object in found.iter().take(SHOWN) {
+        let verdict = verdict(object);
+        let style = paint.verdict(verdict);
+        let place = object.position().map_or_else(|| "-".to_owned(), text::grouped);
+        let call = object.source(WIDTH);
+        screen.line(&format!("  {place:>9}  {style}{verdict:9}{style:#}  {call}"))?;
+    }
+    if found.len() > SHOWN {
+        screen.line(&format!("  … {}", text::plural((found.len() - SHOWN) as u64, "more call")))?;
+    }
+    Ok(())
 }
