@@ -51,7 +51,10 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::Float64 => f64s(bytes),
         DType::Complex64 => {
             let parts: Vec<f64> = values(DType::Float32, bytes);
-            parts.chunks(2).map(|pair| pair[0].hypot(pair[1])).collect()
+            let infinite = |pair: &[f64]| pair.iter().any(|part| part.is_infinite());
+            let length = |pair: &[f64]| (pair[0] * pair[0] + pair[1] * pair[1]).sqrt();
+            let magnitude = |pair: &[f64]| if infinite(pair) { f64::INFINITY } else { length(pair) };
+            parts.chunks(2).map(magnitude).collect()
         }
         DType::Bool => bytes.iter().copied().map(f64::from).collect(),
         _ => {
@@ -65,14 +68,15 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 #[test]
 fn every_dtype_has_the_statistics_of_a_plain_loop_wherever_the_file_has_it() {
     for dtype in DType::all() {
-        for (count, pad) in [(60_000, 0), (60_000, 1), (4, 3), (140_004, 5)] {
+        for (count, pad) in [(4, 0), (5000, 0), (5000, 1), (70_004, 3)] {
             let count = count / elements_per_group(dtype) * elements_per_group(dtype);
             let bytes = noise(count * dtype.bits() / 8);
             let checkpoint = opened(safetensors(dtype.safetensors_name(), &[count], &bytes, pad));
             let integers = matches!(dtype.name().split(char::is_numeric).next(), Some("int" | "uint" | "bool"));
+            let naive = Naive::of(&values(dtype, &bytes));
             for bins in [0, 12] {
                 let found = of(&checkpoint, "t", bins).unwrap();
-                Naive::of(&values(dtype, &bytes)).assert_equals(&found, bins, &format!("{dtype}, {count}"));
+                naive.assert_equals(&found, bins, &format!("{dtype}, {count}"));
                 assert_eq!(matches!(found.minimum, Some(Number::Integer(_))), integers, "{dtype}");
             }
         }
@@ -82,7 +86,7 @@ fn every_dtype_has_the_statistics_of_a_plain_loop_wherever_the_file_has_it() {
 #[test]
 fn packed_blocks_have_the_statistics_of_what_they_decode_to() {
     for encoding in Encoding::all() {
-        for blocks in [1, 700] {
+        for blocks in [1, 66_000 / encoding.elements_per_block()] {
             let bytes = noise(blocks * encoding.bytes_per_block());
             let elements = blocks * encoding.elements_per_block();
             let mut decoded = vec![0; elements * 4];
@@ -280,16 +284,16 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
 fn the_result_is_the_same_however_many_threads_there_are() {
     let torch: Vec<f32> = (0..600_000).map(|i| (i as f32).sin() * 1e-3).collect();
     let files = [
-        safetensors("F32", &[800_001], &noise(4 * 800_001), 2),
-        safetensors("F64", &[400_000], &noise(8 * 400_000), 0),
-        safetensors("BF16", &[1_600_000], &noise(2 * 1_600_000), 0),
-        safetensors("I64", &[400_000], &noise(8 * 400_000), 0),
-        gguf(Encoding::Q4_K, 256 * 9000, &noise(144 * 9000), false),
+        safetensors("F32", &[300_001], &noise(4 * 300_001), 2),
+        safetensors("F64", &[200_000], &noise(8 * 200_000), 0),
+        safetensors("BF16", &[700_000], &noise(2 * 700_000), 0),
+        safetensors("I64", &[200_000], &noise(8 * 200_000), 0),
+        gguf(Encoding::Q8_0, 32 * 33_000, &noise(34 * 33_000), false),
         Torch { shape: &[700, 400], strides: &[800, 2], ..Torch::floats(&torch) }.file(),
     ];
     for file in files {
         let checkpoint = opened(file);
-        let mut all = [1, 2, 3, 7, 16].map(|threads| {
+        let mut all = [1, 2, 3, 7].map(|threads| {
             max_weights::workers::set_threads(std::num::NonZero::new(threads));
             format!("{:?}", of(&checkpoint, "t", 31).unwrap())
         });
@@ -301,16 +305,20 @@ fn the_result_is_the_same_however_many_threads_there_are() {
 
 #[test]
 fn long_work_is_counted_and_can_be_interrupted() {
-    let checkpoint = opened(safetensors("F32", &[3 << 20], &noise(12 << 20), 0));
+    let file = || safetensors("F32", &[1 << 19], &noise(2 << 20), 0);
+    let checkpoint = opened(file());
     let (number, done) = (checkpoint.catalog().require("t").unwrap(), AtomicU64::new(0));
-    statistics(&checkpoint, number, 4, &done, &uninterrupted).unwrap();
-    assert_eq!(done.load(Ordering::Relaxed), 12 << 20);
-    let (name, bytes) = safetensors("F32", &[3 << 20], &noise(12 << 20), 0);
-    let slow = Arc::new(Trial::of(name, &bytes).delayed(Duration::from_millis(20)));
+    for bins in [0, 4] {
+        done.store(0, Ordering::Relaxed);
+        statistics(&checkpoint, number, bins, &done, &uninterrupted).unwrap();
+        assert_eq!(done.load(Ordering::Relaxed), 2 << 20);
+    }
+    let (name, bytes) = file();
+    let slow = Arc::new(Trial::of(name, &bytes).delayed(Duration::from_millis(50)));
     let slow = Checkpoint::open_sources(vec![slow], &OpenOptions::default()).unwrap();
     let stop = || Err(Error::Interrupted);
     assert!(matches!(statistics(&slow, number, 4, &done, &stop), Err(Error::Interrupted)));
-    assert!(done.load(Ordering::Relaxed) < 24 << 20);
+    assert!(done.load(Ordering::Relaxed) < 4 << 20, "it was not done again");
 }
 
 #[test]

@@ -45,6 +45,38 @@ fn a_bomb_is_not_inflated() {
     assert!(torch_zip::inflate(&zeros, 8 << 20, &uninterrupted).expect("zeros").iter().all(|byte| *byte == 0));
 }
 
+fn inflated_in_pieces(stream: &[u8], size: u64) -> Result<Vec<u8>> {
+    let mut inflated = Vec::new();
+    let read = |from: u64, bytes: &mut [u8]| {
+        bytes.copy_from_slice(&stream[from as usize..][..bytes.len()]);
+        Ok(())
+    };
+    torch_zip::inflate_in_pieces(stream.len() as u64, size, read, |piece| {
+        assert!(piece.len() <= 1 << 18);
+        inflated.extend_from_slice(piece);
+        Ok(())
+    })?;
+    Ok(inflated)
+}
+
+#[test]
+fn what_is_inflated_in_pieces_is_what_is_inflated_at_once() {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 24
+    };
+    for (len, values) in
+        [(0, 1), (1, 1), (262_144, 2), (262_145, 256), (1_000_000, 256), (1_500_000, 20), (3_000_000, 2)]
+    {
+        let bytes: Vec<u8> = (0..len).map(|_| (next() % values) as u8).collect();
+        for level in [0, 1, 6] {
+            let stream = miniz_oxide::deflate::compress_to_vec(&bytes, level);
+            assert!(inflated_in_pieces(&stream, len).expect("inflated") == bytes, "{len} of {values}, {level}");
+        }
+    }
+}
+
 #[test]
 fn a_stream_that_is_not_what_the_archive_says() {
     let text: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
@@ -64,6 +96,7 @@ fn a_stream_that_is_not_what_the_archive_says() {
         ([b"\x07", &stream[..]].concat(), size),
     ] {
         let outcomes = [
+            inflated_in_pieces(&stream, size).map(drop),
             torch_zip::inflate(&stream, size, &uninterrupted).map(drop),
             torch_zip::inflate_into(&stream, &mut vec![0; size as usize], &uninterrupted),
         ];

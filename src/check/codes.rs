@@ -1,6 +1,5 @@
 //! Elements of at most 16 bits: how often each of their codes occurs says everything about them, exactly and in one pass.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use super::histogram::Bins;
@@ -13,37 +12,46 @@ use crate::workers::Interrupt;
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: usize = 256 << 10;
+/// Of fewer bytes the codes are sorted, which takes less time than to look through a table.
+const FEW: u64 = 8 << 10;
+/// Codes of 16 bits.
+const WORDS: usize = 1 << 16;
 /// Tables that are counted in side by side: the same code again and again would wait for its own count.
 const WORD_TABLES: usize = 2;
 const BYTE_TABLES: usize = 4;
-/// Codes of 16 bits.
-const WORDS: usize = 1 << 16;
 
-/// The statistics of elements of this dtype.
+/// The statistics of elements of this dtype. `progress` counts bytes.
 pub(super) fn statistics(
     scan: &Scan<'_>,
     dtype: DType,
     bins: usize,
-    done: &AtomicU64,
+    progress: &(dyn Fn(u64) + Sync),
     interrupt: Interrupt<'_>,
 ) -> Result<Statistics> {
-    let unit = elements_per_group(dtype) * dtype.bits() / 8;
-    let total = Mutex::new(vec![0; 1 << dtype.bits()]);
-    scan.each(
-        PART / unit,
-        done,
-        interrupt,
-        || Ok(Counter::new(dtype.bits())),
-        |counter, _, bytes| {
-            counter.count(bytes);
+    let (bits, per_part) = (dtype.bits(), PART / (elements_per_group(dtype) * dtype.bits() / 8));
+    if bits == 16 && scan.bytes() <= FEW {
+        let all = Mutex::new(Vec::new());
+        let keep = |(): &mut (), _, bytes: &[u8]| {
+            progress(bytes.len() as u64);
+            let words = bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word));
+            all.lock().unwrap_or_else(PoisonError::into_inner).extend(words);
             Ok(())
-        },
-        |counter| {
-            counter.add_to(&mut total.lock().unwrap_or_else(PoisonError::into_inner));
-            Ok(())
-        },
-    )?;
-    summary(dtype, &total.into_inner().unwrap_or_else(PoisonError::into_inner), bins)
+        };
+        scan.each(per_part, interrupt, || (), keep, |()| {})?;
+        let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        all.sort_unstable();
+        return summary(dtype, all.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins);
+    }
+    let total = Mutex::new(vec![0; 1 << bits]);
+    let count = |counter: &mut Counter, _, bytes: &[u8]| {
+        counter.count(bytes, &total);
+        progress(bytes.len() as u64);
+        Ok(())
+    };
+    scan.each(per_part, interrupt, || Counter::new(bits), count, |mut counter| counter.flush(&total))?;
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let codes = (0..=u16::MAX).zip(total).filter(|(_, count)| *count > 0);
+    summary(dtype, codes, bins)
 }
 
 /// Counts codes on one thread.
@@ -51,22 +59,21 @@ struct Counter {
     bits: usize,
     words: Vec<u32>,
     bytes: [[u32; 1 << 8]; BYTE_TABLES],
-    /// What the tables cannot overflow by yet.
+    /// So much more can be counted before a table overflows.
     left: u32,
-    total: Vec<u64>,
 }
 
 impl Counter {
     fn new(bits: usize) -> Self {
         let words = vec![0; if bits == 16 { WORD_TABLES * WORDS } else { 0 }];
-        Self { bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX, total: vec![0; 1 << bits] }
+        Self { bits, words, bytes: [[0; 1 << 8]; BYTE_TABLES], left: u32::MAX }
     }
 
-    fn count(&mut self, bytes: &[u8]) {
-        // Of six bits four codes lie in three bytes, and otherwise at most two in one.
+    fn count(&mut self, bytes: &[u8], total: &Mutex<Vec<u64>>) {
+        // Of six bits four codes lie in three bytes, and otherwise at most one is counted for each byte.
         let most = 2 * bytes.len() as u32;
         if self.left < most {
-            self.flush();
+            self.flush(total);
         }
         self.left -= most;
         match (self.bits, self.words.as_chunks_mut().0) {
@@ -77,27 +84,21 @@ impl Counter {
     }
 
     /// Adds the tables to the total, and empties them.
-    fn flush(&mut self) {
+    fn flush(&mut self, total: &Mutex<Vec<u64>>) {
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         self.left = u32::MAX;
         for table in self.words.chunks_mut(WORDS) {
-            add(table, &mut self.total);
+            add(table, &mut total);
         }
         for table in &mut self.bytes {
             if self.bits == 4 {
                 for (byte, count) in table.iter_mut().enumerate() {
-                    self.total[byte & 15] += u64::from(*count);
-                    self.total[byte >> 4] += u64::from(std::mem::take(count));
+                    total[byte & 15] += u64::from(*count);
+                    total[byte >> 4] += u64::from(std::mem::take(count));
                 }
             } else {
-                add(table, &mut self.total);
+                add(table, &mut total);
             }
-        }
-    }
-
-    fn add_to(mut self, total: &mut [u64]) {
-        self.flush();
-        for (total, count) in total.iter_mut().zip(&self.total) {
-            *total += count;
         }
     }
 }
@@ -146,9 +147,8 @@ fn count_six_bits(table: &mut [u32; 1 << 8], bytes: &[u8]) {
 }
 
 /// The statistics of elements whose codes occur so often.
-fn summary(dtype: DType, counts: &[u64], bins: usize) -> Result<Statistics> {
-    let codes = (0..).zip(counts).filter(|(_, count)| **count > 0);
-    let (codes, counts): (Vec<u16>, Vec<u64>) = codes.map(|(code, count): (u32, _)| (code as u16, *count)).unzip();
+fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<Statistics> {
+    let (codes, counts): (Vec<u16>, Vec<u64>) = codes.unzip();
     let smallest = smallest_normal(dtype);
     let exact = |value: f64| if is_integer(dtype) { Number::Integer(value as i128) } else { Number::Float(value) };
     let mut found = Statistics { count: counts.iter().sum(), ..Statistics::default() };
@@ -160,7 +160,7 @@ fn summary(dtype: DType, counts: &[u64], bins: usize) -> Result<Statistics> {
             _ => {
                 found.zeros += if value == 0.0 { count } else { 0 };
                 found.subnormals += if value != 0.0 && value.abs() < smallest { count } else { 0 };
-                values.push((value, count));
+                values.push((value + 0.0, count)); // of the two zeros the positive one
             }
         }
     }

@@ -73,7 +73,8 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     for value in rest {
         reach(&mut lows[0], &mut highs[0], *value);
     }
-    (lows.into_iter().fold(f64::INFINITY, f64::min), highs.into_iter().fold(f64::NEG_INFINITY, f64::max))
+    // Of the two zeros the positive one.
+    (lows.into_iter().fold(f64::INFINITY, f64::min) + 0.0, highs.into_iter().fold(f64::NEG_INFINITY, f64::max) + 0.0)
 }
 
 /// A dtype of more than 16 bits.

@@ -36,10 +36,21 @@ pub(super) enum Bins {
 pub(super) struct Edges {
     /// One more than there are bins.
     all: Vec<f64>,
+    /// What the values of each bin lie between: those of the first and the last reach as far as numbers do.
+    bounds: Vec<[f64; 2]>,
     scale: Scale,
     low: f64,
     per_unit: f64,
+    /// Whether bins are so wide that what is computed for a value is its bin, or one beside it.
+    wide: bool,
 }
+
+/// Tables that are counted in side by side: the same bin again and again would wait for its own count.
+const TABLES: usize = 4;
+/// Added to a small number, it leaves the nearest integer in the lowest bits.
+const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
+/// Widths of bins, as a part of the largest value, from which on rounding moves no value by a bin.
+const WIDE: f64 = 1.0 / (1u64 << 40) as f64;
 
 impl Bins {
     /// So many bins, or one for each of narrow integers.
@@ -56,6 +67,11 @@ impl Bins {
             return Self::Integers(low, (high - low) as usize + 1);
         }
         Self::Equal(Edges::new(low.to_f64(), high.to_f64(), bins))
+    }
+
+    /// Tables for [`Edges::count`].
+    pub(super) fn tables(&self) -> Vec<u64> {
+        vec![0; self.len() * TABLES]
     }
 
     /// How many there are.
@@ -109,7 +125,34 @@ impl Edges {
         }
         let scale = Scale::of(low, high);
         let (start, end) = (scale.up(low), scale.up(high));
-        Self { all, scale, low: start, per_unit: bins as f64 / (end - start) }
+        let per_unit = bins as f64 / (end - start);
+        let mut bounds: Vec<[f64; 2]> = all.windows(2).map(|pair| [pair[0], pair[1]]).collect();
+        bounds[0][0] = f64::NEG_INFINITY;
+        bounds[bins - 1][1] = f64::INFINITY;
+        let wide = per_unit * WIDE * start.abs().max(end.abs()) < 1.0;
+        Self { all, bounds, scale, low: start, per_unit, wide }
+    }
+
+    /// Counts values that lie between the first edge and the last, each in its bin: in so many tables, one after the other, that are a count.
+    pub(super) fn count(&self, values: &[f64], tables: &mut [u64]) {
+        let last = self.bounds.len() - 1;
+        let (groups, rest) = values.as_chunks::<TABLES>();
+        let rest = if self.wide { rest } else { values };
+        for value in rest {
+            tables[self.find(*value)] += 1;
+        }
+        if !self.wide {
+            return;
+        }
+        for group in groups {
+            let place = |value: f64| ((self.scale.up(value) - self.low) * self.per_unit - 0.5 + TO_INTEGER).to_bits();
+            let near = group.map(place);
+            for (table, (value, near)) in tables.chunks_exact_mut(last + 1).zip(group.iter().zip(near)) {
+                let near = (near as u32 as usize).min(last);
+                let [low, high] = self.bounds[near];
+                table[near + usize::from(*value >= high) - usize::from(*value < low)] += 1;
+            }
+        }
     }
 
     /// The last bin that does not begin above the value.

@@ -1,6 +1,6 @@
 //! Statistics of one tensor, of every dtype and encoding whose values are known here.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::{Bin, MAX_BINS};
 use super::{codes, wide};
@@ -11,6 +11,7 @@ use crate::error::{Error, Fault, Result};
 use crate::load::Scan;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// A value, as exact as its dtype has it.
@@ -74,7 +75,8 @@ impl Statistics {
     }
 }
 
-/// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts the bytes that were looked at.
+/// The statistics of weight number `number`, with a histogram of so many bins; 0 for none. `done` counts bytes of the tensor, each
+/// once however often it is read.
 ///
 /// Elements of at most 16 bits are read once; wider ones twice where there is a histogram. All cores work on a large tensor, and the result is the
 /// same however many they are.
@@ -95,22 +97,30 @@ pub fn statistics(
         return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {bins}")));
     }
     let info = checkpoint.catalog().table().get(number);
+    let counted = AtomicU64::new(0);
+    let progress = |bytes: u64| {
+        counted.fetch_add(bytes, Ordering::Relaxed);
+        done.fetch_add(bytes, Ordering::Relaxed);
+    };
     let found = match info.element {
         Element::Plain(dtype) => {
             let group = elements_per_group(dtype);
             let unit = group * dtype.bits() / 8;
-            let scan = Scan::new(checkpoint, &checkpoint.catalog().placement(number)?, unit)?;
-            let found = if dtype.bits() <= 16 {
-                codes::statistics(&scan, dtype, bins, done, interrupt)
-            } else {
-                wide::statistics(&scan, wide::Kind::Plain(dtype), bins, done, interrupt)
-            };
-            found.map(|found| (found, scan.repeats()))
+            Scan::new(checkpoint, &checkpoint.catalog().placement(number)?, unit).and_then(|scan| {
+                let found = if dtype.bits() <= 16 {
+                    codes::statistics(&scan, dtype, bins, &progress, interrupt)?
+                } else {
+                    wide::statistics(&scan, wide::Kind::Plain(dtype), bins, &progress, interrupt)?
+                };
+                Ok((found, scan))
+            })
         }
         Element::Packed(encoding) => {
             let placement = checkpoint.catalog().placement(number)?;
-            let scan = Scan::new(checkpoint, &placement, encoding.bytes_per_block())?;
-            wide::statistics(&scan, wide::Kind::Packed(encoding), bins, done, interrupt).map(|found| (found, 1))
+            Scan::new(checkpoint, &placement, encoding.bytes_per_block()).and_then(|scan| {
+                let found = wide::statistics(&scan, wide::Kind::Packed(encoding), bins, &progress, interrupt)?;
+                Ok((found, scan))
+            })
         }
         Element::Torch(_) | Element::Unknown(_) | Element::NoArray(..) => {
             checkpoint.catalog().placement(number)?;
@@ -118,8 +128,10 @@ pub fn statistics(
             Err(Fault::new(rules::TENSOR_UNKNOWN_TYPE, cause).unsupported())
         }
     };
-    let (mut found, repeats) = found.map_err(|error| about(error, checkpoint, &info))?;
-    found.repeat(repeats);
+    let (mut found, scan) = found.map_err(|error| about(error, checkpoint, &info))?;
+    // What a second pass would have counted, if there was none, and what was lost in halves.
+    progress(scan.bytes().saturating_sub(counted.load(Ordering::Relaxed)));
+    found.repeat(scan.repeats());
     Ok(found)
 }
 
@@ -128,6 +140,9 @@ fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Er
     if let Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) = &mut error {
         fault.tensor.get_or_insert_with(|| info.name.to_owned());
         fault.offset.get_or_insert(info.span.start());
+    }
+    if let Error::Io { action, .. } = &mut error {
+        *action = format!("{action}, of '{}'", text::shown(info.name));
     }
     error.at_path(&checkpoint.catalog().files()[info.file as usize].path)
 }

@@ -2,7 +2,6 @@
 //! whose bins depend on the extremes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use super::elements::{BLOCK, Elements, Seen};
@@ -34,22 +33,26 @@ struct Passes<'a> {
     kind: Kind,
     elements: Elements,
     interrupt: Interrupt<'a>,
+    /// Counts bytes: with two passes, half of them in each.
+    progress: &'a (dyn Fn(u64) + Sync),
+    times: u64,
 }
 
-/// The statistics of elements of this kind.
+/// The statistics of elements of this kind. `progress` counts bytes.
 pub(super) fn statistics(
     scan: &Scan<'_>,
     kind: Kind,
     bins: usize,
-    done: &AtomicU64,
+    progress: &(dyn Fn(u64) + Sync),
     interrupt: Interrupt<'_>,
 ) -> Result<Statistics> {
     let dtype = match kind {
         Kind::Plain(dtype) => dtype,
         Kind::Packed(_) => DType::Float32,
     };
-    let passes = Passes { scan, kind, elements: Elements::of(dtype), interrupt };
-    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first(done)?;
+    let passes =
+        Passes { scan, kind, elements: Elements::of(dtype), interrupt, progress, times: if bins > 0 { 2 } else { 1 } };
+    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first()?;
     let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
     let Some((low, high)) = extremes else { return Ok(found) };
     found.minimum = Some(low);
@@ -71,10 +74,10 @@ pub(super) fn statistics(
 
 impl Passes<'_> {
     /// What can be said without knowing the extremes.
-    fn first(&self, done: &AtomicU64) -> Result<Seen> {
+    fn first(&self) -> Result<Seen> {
         let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
         self.each(
-            done,
+            self.times,
             || (),
             |(), number, bytes| {
                 let mut seen = Seen::default();
@@ -94,7 +97,7 @@ impl Passes<'_> {
     fn moments(&self, scale: Scale) -> Result<Moments> {
         let (elements, total) = (self.elements, InOrder::new(Moments::default(), Moments::join));
         self.each(
-            &AtomicU64::new(0),
+            u64::MAX,
             || (),
             |(), number, bytes| {
                 let (mut moments, mut values) = (Moments::default(), [0.0; BLOCK]);
@@ -119,47 +122,46 @@ impl Passes<'_> {
         }
         let (elements, total) = (self.elements, Mutex::new(vec![0; bins.len()]));
         self.each(
-            &AtomicU64::new(0),
-            || vec![0; bins.len()],
-            |counts: &mut Vec<u64>, _, bytes| match bins {
+            self.times,
+            || bins.tables(),
+            |tables: &mut Vec<u64>, _, bytes| match bins {
                 Bins::None | Bins::One(_) => {}
-                Bins::Integers(low, _) => elements.count_from(*low, bytes, counts),
+                Bins::Integers(low, _) => elements.count_from(*low, bytes, tables),
                 Bins::Equal(edges) => {
                     let mut values = [0.0; BLOCK];
                     for block in bytes.chunks(BLOCK * elements.bytes()) {
                         let finite = elements.read(block, &mut values, &mut Seen::default());
-                        for value in finite {
-                            counts[edges.find(*value)] += 1;
-                        }
+                        edges.count(finite, tables);
                     }
                 }
             },
-            |counts| {
+            |tables| {
                 let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-                total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+                for table in tables.chunks_exact(bins.len()) {
+                    total.iter_mut().zip(table).for_each(|(total, count)| *total += count);
+                }
             },
         )?;
         Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Calls `work` for the elements of each part, decoded if they are packed.
+    /// Calls `work` for the elements of each part, decoded if they are packed. The pass is one of `times`.
     fn each<S>(
         &self,
-        done: &AtomicU64,
+        times: u64,
         start: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u64, &[u8]) + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        let kind = self.kind;
+        let (kind, progress) = (self.kind, self.progress);
         let per_part = match kind {
             Kind::Plain(_) => PART,
             Kind::Packed(encoding) => PART / encoding.elements_per_block(),
         };
         self.scan.each(
             per_part,
-            done,
             self.interrupt,
-            || Ok((start(), Vec::new())),
+            || (start(), Vec::new()),
             |(kept, decoded): &mut (S, Vec<u8>), number, bytes| {
                 match kind {
                     Kind::Plain(_) => work(kept, number, bytes),
@@ -169,12 +171,10 @@ impl Passes<'_> {
                         work(kept, number, decoded);
                     }
                 }
+                progress(bytes.len() as u64 / times);
                 Ok(())
             },
-            |(kept, _)| {
-                end(kept);
-                Ok(())
-            },
+            |(kept, _)| end(kept),
         )
     }
 }

@@ -32,7 +32,7 @@ pub use layout::Layout;
 pub use placement::{Inflate, Placement, Segment, Swap, Transform};
 pub use plan::Plan;
 pub use prefetch::Prefetch;
-pub use scan::Scan;
+pub(crate) use scan::Scan;
 pub use stream::{Stream, StreamOptions, default_budget};
 pub use wanted::{Conversion, Wanted};
 

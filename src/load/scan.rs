@@ -3,14 +3,17 @@
 //! Parts are read from the file, whether it is mapped or not. Their memory grows neither with the tensor nor with what its header says:
 //! strides of a PyTorch file that lead to the same bytes again and again are followed once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::placement::{Placement, Swap};
+use super::placement::{Inflate, Placement, Segment, Swap};
 use super::plan;
 use super::slice::FileRuns;
 use crate::buffer::{Buffer, Runs, gather_some, row_major};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
+use crate::format::torch_zip;
+use crate::source::Part;
 use crate::tensor::{Span, extent};
 use crate::workers::{self, Interrupt, WORKERS};
 
@@ -21,13 +24,14 @@ const ALONE: u64 = 1 << 20;
 
 /// A tensor that is to be read in parts.
 #[derive(Debug)]
-pub struct Scan<'a> {
+pub(crate) struct Scan<'a> {
     checkpoint: &'a Checkpoint,
-    from: From,
+    bytes: Bytes,
     /// The first byte of the first element there.
     first: usize,
     /// Bytes that are not parted: an element, or the smallest group of them that fills whole bytes.
     unit: usize,
+    /// What is still to be swapped.
     swap: Swap,
     /// The units as they lie in the file, those of the longest stride first; none of them is the same twice.
     shape: Vec<i64>,
@@ -38,26 +42,18 @@ pub struct Scan<'a> {
 
 /// Where the bytes are.
 #[derive(Debug)]
-enum From {
+enum Bytes {
     /// A range of a file.
     File(u32, Span),
-    /// Memory: what is compressed was inflated into it.
-    Memory(Buffer),
+    /// The same, compressed: its units are wanted in the order in which they come out.
+    Deflated(Segment, Inflate),
+    /// Memory that was inflated into, as a whole: the order of the units is another one.
+    Inflated(Buffer),
 }
 
 impl<'a> Scan<'a> {
     /// What lies at a placement, in units of so many bytes, which are one element of a tensor that has strides.
-    pub fn new(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
-        let segment = &placement.segment;
-        let (from, first) = if segment.transform.inflate.is_some() {
-            let made = plan::read(checkpoint, placement)?;
-            let first = made.offset();
-            (From::Memory(made), first)
-        } else {
-            (From::File(segment.file, segment.span), placement.start as usize)
-        };
-        // What was inflated was swapped, too.
-        let swap = if matches!(from, From::File(..)) { segment.transform.swap } else { Swap::Nothing };
+    pub(crate) fn new(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Self> {
         let (shape, strides, repeats) = if placement.is_dense() {
             (vec![placement.len as i64 / unit as i64], vec![1], 1)
         } else {
@@ -66,39 +62,53 @@ impl<'a> Scan<'a> {
         };
         let shape = first_of(shape, &strides);
         let units = shape.iter().product::<i64>() as u64;
-        Ok(Self { checkpoint, from, first, unit, swap, shape, strides, units, repeats })
+        let (segment, mut first, mut swap) =
+            (placement.segment, placement.start as usize, placement.segment.transform.swap);
+        let bytes = match segment.transform.inflate {
+            None => Bytes::File(segment.file, segment.span),
+            Some(inflate) if rises(&shape, &strides) => Bytes::Deflated(segment, inflate),
+            Some(_) => {
+                let made = plan::read(checkpoint, placement)?;
+                (first, swap) = (made.offset(), Swap::Nothing);
+                Bytes::Inflated(made)
+            }
+        };
+        Ok(Self { checkpoint, bytes, first, unit, swap, shape, strides, units, repeats })
     }
 
-    /// How many units there are in the parts.
-    pub fn units(&self) -> u64 {
-        self.units
+    /// The number of bytes in the parts.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.units * self.unit as u64
     }
 
-    /// How often each of them stands in the tensor: more than once along dimensions whose stride is 0.
-    pub fn repeats(&self) -> u64 {
+    /// How often each unit stands in the tensor: more than once along dimensions whose stride is 0.
+    pub(crate) fn repeats(&self) -> u64 {
         self.repeats
     }
 
     /// Calls `work` once for each part, which has `per_part` units, but for the last one: with its number and its bytes. A thread works on what
-    /// `start` gave it, and `end` takes that when there is no part left. `done` counts the bytes.
+    /// `start` gave it, and `end` takes that when there is no part left.
     ///
     /// The parts are the same however many threads there are; which thread has which is not.
-    pub fn each<S>(
+    pub(crate) fn each<S>(
         &self,
         per_part: usize,
-        done: &AtomicU64,
         interrupt: Interrupt<'_>,
-        start: impl Fn() -> Result<S> + Sync,
-        work: impl Fn(&mut S, u64, &mut [u8]) -> Result<()> + Sync,
-        end: impl Fn(S) -> Result<()> + Sync,
+        start: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u64, &[u8]) -> Result<()> + Sync,
+        end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        let bytes = self.units * self.unit as u64;
-        let threads = if bytes <= ALONE { 1 } else { workers::threads() };
+        if let Bytes::Deflated(segment, inflate) = &self.bytes {
+            let mut kept = start();
+            self.inflate(segment, *inflate, per_part, interrupt, |number, part| work(&mut kept, number, part))?;
+            end(kept);
+            return Ok(());
+        }
+        let threads = if self.bytes() <= ALONE { 1 } else { workers::threads() };
         let next = AtomicU64::new(0);
         self.check_unchanged()?;
         WORKERS.each((0..threads).collect(), interrupt, |_, go_on| {
-            let mut kept = start()?;
-            let mut part = Vec::new();
+            let (mut kept, mut part) = (start(), Vec::new());
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(from) = number.checked_mul(per_part as u64).filter(|from| *from < self.units) else { break };
@@ -106,45 +116,116 @@ impl<'a> Scan<'a> {
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
                 part.resize(units.len() * self.unit, 0);
                 self.read(units, &mut part, go_on)?;
-                work(&mut kept, number, &mut part)?;
-                done.fetch_add(part.len() as u64, Ordering::Relaxed);
+                self.swap.apply(&mut part);
+                work(&mut kept, number, &part)?;
             }
-            end(kept)
+            end(kept);
+            Ok(())
         })?;
         self.check_unchanged()
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        match &self.from {
-            From::File(file, _) => self.checkpoint.file(*file)?.check_unchanged(),
-            From::Memory(_) => Ok(()),
+        match &self.bytes {
+            Bytes::File(file, _) => self.checkpoint.file(*file)?.check_unchanged(),
+            Bytes::Deflated(..) | Bytes::Inflated(_) => Ok(()),
         }
     }
 
-    fn read(&self, units: std::ops::Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        match &self.from {
-            From::File(file, span) => {
+    fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        match &self.bytes {
+            Bytes::File(file, span) | Bytes::Deflated(Segment { file, span, .. }, _) => {
                 let source = self.checkpoint.file(*file)?;
-                self.read_from(&FileRuns { source, span: *span, interrupt }, units, out, interrupt)?;
+                self.gather(&FileRuns { source, span: *span, interrupt }, units, out, interrupt)
             }
-            From::Memory(made) => self.read_from(&**made.storage(), units, out, interrupt)?,
+            Bytes::Inflated(made) => self.gather(&**made.storage(), units, out, interrupt),
         }
-        self.swap.apply(out);
-        Ok(())
     }
 
-    fn read_from(
-        &self,
-        from: &dyn Runs,
-        units: std::ops::Range<usize>,
-        out: &mut [u8],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    fn gather(&self, from: &dyn Runs, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         if let ([_], [1]) | ([], []) = (&*self.shape, &*self.strides) {
             return from.copy(&[(self.first + units.start * self.unit, out.len())], out);
         }
         gather_some(from, self.first, (&self.shape, &self.strides), self.unit, units, out, interrupt)
     }
+
+    /// Calls `work` for each part of what is inflated from the begin to the end, and none of it kept.
+    fn inflate(
+        &self,
+        segment: &Segment,
+        inflate: Inflate,
+        per_part: usize,
+        interrupt: Interrupt<'_>,
+        mut work: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let file = self.checkpoint.file(segment.file)?;
+        file.check_unchanged()?;
+        let full = per_part * self.unit;
+        let (mut part, mut number, mut hash) = (Vec::new(), 0, crc32fast::Hasher::new());
+        let mut finish = |part: &mut Vec<u8>| -> Result<()> {
+            self.swap.apply(part);
+            work(number, part)?;
+            number += 1;
+            part.clear();
+            Ok(())
+        };
+        let (mut at, mut runs) = (0, self.runs());
+        let mut run = runs.next();
+        torch_zip::inflate_in_pieces(
+            segment.span.len(),
+            inflate.size,
+            |offset, bytes| {
+                interrupt()?;
+                file.read(&mut [Part { offset: segment.span.start() + offset, bytes }], interrupt)
+            },
+            |piece| {
+                hash.update(piece);
+                let after = at + piece.len();
+                while let Some(wanted) = run.clone().filter(|run| run.start < after) {
+                    let end = wanted.end.min(after).min(wanted.start + full - part.len());
+                    part.extend_from_slice(&piece[wanted.start - at..end - at]);
+                    run = if end == wanted.end { runs.next() } else { Some(end..wanted.end) };
+                    if part.len() == full {
+                        finish(&mut part)?;
+                    }
+                }
+                at = after;
+                Ok(())
+            },
+        )?;
+        if !part.is_empty() {
+            finish(&mut part)?;
+        }
+        if let Some(torch) = self.checkpoint.catalog().torch(segment.file) {
+            torch.check_crc32(segment.span, inflate.crc32, hash.finalize())?;
+        }
+        file.check_unchanged()
+    }
+
+    /// The bytes of the units, in runs.
+    fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        let (axes, len) = match (&*self.shape, &*self.strides) {
+            ([outer @ .., row], [.., 1]) => (outer.len(), *row as usize * self.unit),
+            (shape, _) => (shape.len(), self.unit),
+        };
+        let count = if self.units == 0 { 0 } else { self.shape[..axes].iter().product::<i64>() };
+        (0..count).map(move |mut number| {
+            let mut place = 0;
+            for (dim, stride) in self.shape[..axes].iter().zip(&self.strides).rev() {
+                place += (number % dim * stride) as usize;
+                number /= dim;
+            }
+            let start = self.first + place * self.unit;
+            start..start + len
+        })
+    }
+}
+
+/// Whether the units lie in the order of their numbers.
+fn rises(shape: &[i64], strides: &[i64]) -> bool {
+    (0..shape.len()).all(|axis| {
+        extent(&shape[axis + 1..], &strides[axis + 1..]).is_some_and(|inner| inner.len <= strides[axis] as u64)
+    })
 }
 
 /// Shape and strides in the order of the file, without the dimensions along which every element is the same one (`expand` makes them, and a
@@ -199,6 +280,8 @@ mod tests {
         assert_eq!(once(&[1 << 40, 1 << 20], &[0, 0]), (vec![], vec![], 1 << 60));
         assert_eq!(once(&[5, 0], &[0, 1]), (vec![0], vec![1], 1));
         assert_eq!(once(&[2, 3, 4], &[100, 4, 1]), (vec![2, 12], vec![100, 1], 1));
+        assert!(rises(&[], &[]) && rises(&[5], &[3]) && rises(&[2, 12], &[12, 1]) && rises(&[2, 3, 4], &[100, 12, 3]));
+        assert!(!rises(&[3, 2], &[2, 3]) && !rises(&[3, 4], &[3, 1]) && !rises(&[2, 2], &[1, 1]));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub const MAX_INFLATED_RATIO: u64 = 200;
 pub const ALWAYS_INFLATED_BYTES: u64 = 256 << 20;
 /// Bytes that are made between two questions whether to go on.
 const INFLATED_AT_A_TIME: usize = 4 << 20;
+/// Bytes that are read and inflated at a time where they are not needed all at once: a power of two, and no less than deflate looks back.
+const PIECE: usize = 256 << 10;
 
 /// The checksum of these bytes.
 pub fn crc32(bytes: &[u8]) -> u32 {
@@ -103,13 +105,51 @@ pub fn inflate_into(compressed: &[u8], output: &mut [u8], interrupt: Interrupt<'
     loop {
         let room = size.min(stream.written.saturating_add(INFLATED_AT_A_TIME));
         if stream.fill(&mut output[..room])? {
-            return stream.check_end(size);
+            return check_end(stream.written as u64, size as u64, stream.rest.len() as u64);
         }
         if room == size {
-            return Err(broken(format!("it is inflated to more than the {size} bytes that the archive says")));
+            return Err(too_much(size as u64));
         }
         interrupt()?;
     }
+}
+
+/// Inflates in bounded memory. `read` gives the compressed bytes, of which there are so many, from a place on; `each` gets the inflated ones, which
+/// have to be `size` together, a piece after the other.
+pub fn inflate_in_pieces(
+    compressed: u64,
+    size: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    check_ratio(compressed, size)?;
+    let mut state: Box<DecompressorOxide> = Box::default();
+    let (mut input, mut unread) = (vec![0; PIECE.min(compressed as usize)], 0..0);
+    let mut window = vec![0; PIECE];
+    let (mut taken, mut written) = (0, 0u64);
+    loop {
+        if unread.is_empty() && taken < compressed {
+            unread = 0..(compressed - taken).min(PIECE as u64) as usize;
+            read(taken, &mut input[unread.clone()])?;
+            taken += unread.len() as u64;
+        }
+        let flags = if taken < compressed { inflate_flags::TINFL_FLAG_HAS_MORE_INPUT } else { 0 };
+        let place = written as usize % PIECE;
+        let (status, used, made) = decompress(&mut state, &input[unread.clone()], &mut window, place, flags);
+        unread.start += used;
+        written += made as u64;
+        if written > size {
+            return Err(too_much(size));
+        }
+        each(&window[place..place + made])?;
+        match status {
+            TINFLStatus::Done => break,
+            TINFLStatus::HasMoreOutput => {}
+            TINFLStatus::NeedsMoreInput if unread.is_empty() && taken < compressed => {}
+            status => return Err(no_more(status, written)),
+        }
+    }
+    check_end(written, size, unread.len() as u64 + (compressed - taken))
 }
 
 /// A deflate stream as far as it was inflated.
@@ -133,22 +173,33 @@ impl<'a> Stream<'a> {
         match status {
             TINFLStatus::Done => Ok(true),
             TINFLStatus::HasMoreOutput => Ok(false),
-            TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {
-                Err(broken(format!("the compressed bytes end after {} inflated ones", self.written)))
-            }
-            _ => Err(broken(format!("the compressed bytes are damaged after {} inflated ones", self.written))),
+            status => Err(no_more(status, self.written as u64)),
         }
     }
+}
 
-    fn check_end(&self, size: usize) -> Result<()> {
-        if self.written != size {
-            return Err(broken(format!("it is inflated to {} bytes, and the archive says {size}", self.written)));
+/// Why there are no more bytes after these.
+fn no_more(status: TINFLStatus, written: u64) -> Error {
+    match status {
+        TINFLStatus::FailedCannotMakeProgress | TINFLStatus::NeedsMoreInput => {
+            broken(format!("the compressed bytes end after {written} inflated ones"))
         }
-        if !self.rest.is_empty() {
-            return Err(broken(format!("{} bytes follow the end of the compressed data", self.rest.len())));
-        }
-        Ok(())
+        _ => broken(format!("the compressed bytes are damaged after {written} inflated ones")),
     }
+}
+
+fn too_much(size: u64) -> Error {
+    broken(format!("it is inflated to more than the {size} bytes that the archive says"))
+}
+
+fn check_end(written: u64, size: u64, rest: u64) -> Result<()> {
+    if written != size {
+        return Err(broken(format!("it is inflated to {written} bytes, and the archive says {size}")));
+    }
+    if rest > 0 {
+        return Err(broken(format!("{rest} bytes follow the end of the compressed data")));
+    }
+    Ok(())
 }
 
 fn broken(cause: String) -> Error {
