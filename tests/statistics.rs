@@ -19,6 +19,7 @@ use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
 use max_weights::quant::{self, Encoding};
 use max_weights::workers::uninterrupted;
+use proptest::prelude::*;
 
 use source_support::Trial;
 use statistics_support::{Naive, Torch, gguf, noise, opened, safetensors};
@@ -250,6 +251,24 @@ fn strides_and_compression_and_byte_order_change_nothing() {
         expected(&mut (5..40_000).step_by(16_000)).assert_equals(&of(&[3], &[16_000], 5), 7, "far apart");
         expected(&mut std::iter::once(39_999)).assert_equals(&of(&[], &[], 39_999), 7, "a scalar");
         expected(&mut (100..39_000)).assert_equals(&of(&[38_900], &[1], 100), 7, "a part");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_element_of_any_strides_is_counted_as_often_as_it_stands_in_the_tensor(
+        axes in proptest::collection::vec((0u64..6, 0u64..40), 0..5),
+        offset in 0u64..50,
+        deflated in proptest::bool::ANY,
+    ) {
+        let values: Vec<f32> = (0u16..900).map(|i| f32::from(i.wrapping_mul(40_503))).collect();
+        let (shape, strides): (Vec<u64>, Vec<u64>) = axes.iter().copied().unzip();
+        let torch = Torch { shape: &shape, strides: &strides, offset, deflated, ..Torch::floats(&values) };
+        let places = axes.iter().fold(vec![offset], |places, (dim, stride)| {
+            places.iter().flat_map(|place| (0..*dim).map(move |step| place + step * stride)).collect()
+        });
+        let naive = Naive::of(&places.iter().map(|place| f64::from(values[*place as usize])).collect::<Vec<_>>());
+        naive.assert_equals(&of(&opened(torch.file()), "t", 5).unwrap(), 5, "strided");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Files of one tensor `t`, and statistics by the plainest loops.
 
+#![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used, clippy::float_cmp)] // helpers of tests fail as tests do
 
 use std::sync::Arc;
