@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::engine::ArgValueCompleter;
 use max_weights::DType;
 
 use crate::complete;
@@ -165,7 +164,6 @@ pub(crate) struct Show {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
     /// A weight, a prefix of several, or a key of the metadata; none: the metadata.
-    #[arg(add = ArgValueCompleter::new(complete::names))]
     pub(crate) name: Option<String>,
     /// Print only what the header says.
     #[arg(long, overrides_with = "values")]
