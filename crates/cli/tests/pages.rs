@@ -1,0 +1,168 @@
+//! The man pages and docs/commands.md are what the definitions of the commands say. To write them again after a change:
+//!
+//! ```sh
+//! SNAPSHOTS=overwrite cargo test -p max-weights-cli --test pages
+//! ```
+#![allow(clippy::expect_used)] // helpers of tests fail as tests do
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Arg, Command};
+use snapbox::Data;
+
+const HEAD: &str = "\
+<!-- Made of crates/cli/src/arguments.rs by `SNAPSHOTS=overwrite cargo test -p max-weights-cli --test pages`: change it there. -->
+# Commands
+
+What `max-weights COMMAND --help` says, of all commands. [The command line](cli.md) shows them at work. The man pages in [man](man) say the same:
+`man -l docs/man/max-weights.1`.
+";
+/// Lines that a screen has.
+const SCREEN: usize = 30;
+
+/// The definitions as they are used: with the names of the whole command line, and without `help`, which has nothing of its own to say.
+fn built() -> Command {
+    let mut command = max_weights_cli::command().disable_help_subcommand(true).term_width(80);
+    command.build();
+    command
+}
+
+fn docs() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn assert_is(written: impl Into<Data>, path: &str) {
+    snapbox::assert_data_eq!(written.into().raw(), Data::read_from(&docs().join(path), None).raw());
+}
+
+#[test]
+fn the_page_of_the_commands_is_what_the_definitions_say() {
+    let root = built();
+    let mut page = HEAD.to_owned();
+    section(&root, &mut page);
+    root.get_subcommands().filter(|command| !command.is_hide_set()).for_each(|command| section(command, &mut page));
+    assert_is(page, "commands.md");
+}
+
+#[test]
+fn the_man_pages_are_what_the_definitions_say() {
+    let root = built();
+    let mut names = BTreeSet::new();
+    for command in std::iter::once(&root).chain(root.get_subcommands()).filter(|command| !command.is_hide_set()) {
+        let source = format!("max-weights {}", root.get_version().unwrap_or_default());
+        let man = clap_mangen::Man::new(command.clone()).manual("User Commands").source(source);
+        let mut page = Vec::new();
+        man.render(&mut page).expect("memory can be written to");
+        let name = man.get_filename();
+        assert_is(String::from_utf8(page).expect("UTF-8"), &format!("man/{name}"));
+        names.insert(name);
+    }
+    let there = std::fs::read_dir(docs().join("man")).expect("docs/man is there");
+    let there: BTreeSet<String> =
+        there.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(there, names, "a page of a command that is no more");
+}
+
+#[test]
+fn the_help_of_every_command_fits_on_a_screen() {
+    let root = built();
+    let names = root.get_subcommands().map(|command| vec![command.get_name()]).chain([vec![]]);
+    for (name, flag) in names.flat_map(|name| ["--help", "-h"].map(|flag| (name.clone(), flag))) {
+        let words = ["max-weights"].into_iter().chain(name).chain([flag]);
+        let help = root.clone().try_get_matches_from(words).expect_err("help ends the parse").render().to_string();
+        assert!(help.contains("Usage: max-weights"), "{help}");
+        assert!(help.lines().count() <= SCREEN, "{} lines:\n{help}", help.lines().count());
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+}
+
+/// A command with its arguments and options.
+fn section(command: &Command, page: &mut String) {
+    let _ = write!(page, "\n## {}\n", command.get_bin_name().unwrap_or(command.get_name()));
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let aliases: Vec<String> = command.get_visible_aliases().map(|alias| format!("`{alias}`")).collect();
+    let aliases = if aliases.is_empty() { String::new() } else { format!(" Also {}.", aliases.join(", ")) };
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let _ = write!(page, "\n{}.{aliases}\n\n```sh\n{usage}\n```\n", text(about.trim_end_matches('.')));
+    if command.has_subcommands() {
+        page.push('\n');
+        for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+            let (name, whole) = (below.get_name(), below.get_bin_name().unwrap_or_default().replace(' ', "-"));
+            let _ = writeln!(page, "- [`{name}`](#{whole}): {}.", text(about.trim_end_matches('.')));
+        }
+    }
+    let shown = |argument: &&Arg| !argument.is_hide_set() && argument.get_id() != "help";
+    let arguments: Vec<&Arg> = command.get_arguments().filter(shown).collect();
+    let own = |argument: &&&Arg| command.has_subcommands() || !argument.is_global_set();
+    let mut headings: Vec<Option<&str>> = Vec::new();
+    for argument in arguments.iter().filter(own) {
+        let heading = heading(argument);
+        if !headings.contains(&heading) {
+            headings.push(heading);
+        }
+    }
+    headings.sort_by_key(Option::is_some); // those of no heading first, as in the help
+    for wanted in headings {
+        let _ = write!(page, "\n{}:\n\n", wanted.unwrap_or("Arguments and options"));
+        for argument in arguments.iter().filter(own).filter(|argument| heading(argument) == wanted) {
+            let _ = writeln!(page, "- {}", described(argument));
+        }
+    }
+    if let Some(after) = command.get_after_help() {
+        let after = after.to_string();
+        if after.lines().any(|line| line.contains("  ")) {
+            let _ = write!(page, "\n```text\n{}\n```\n", after.trim_end()); // in columns
+        } else {
+            let _ = write!(page, "\n{}\n", after.trim_end());
+        }
+    }
+}
+
+fn heading(argument: &Arg) -> Option<&str> {
+    argument.get_help_heading()
+}
+
+/// An argument or option, as one item of a list.
+fn described(argument: &Arg) -> String {
+    let mut spelled = Vec::new();
+    spelled.extend(argument.get_short().map(|short| format!("-{short}")));
+    spelled.extend(argument.get_long().map(|long| format!("--{long}")));
+    let names = argument.get_value_names().unwrap_or_default().join(" ");
+    let takes = argument.get_action().takes_values();
+    let many = argument.get_num_args().is_some_and(|count| count.max_values() > 1);
+    let label = match (spelled.is_empty(), takes) {
+        (true, _) => format!("{names}{}", if many { "…" } else { "" }),
+        (false, true) => format!("{} {names}", spelled.join(", ")),
+        (false, false) => spelled.join(", "),
+    };
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let mut item = format!("`{label}`: {}.", text(help.trim_end_matches('.')));
+    let defaults = argument.get_default_values();
+    if takes && !defaults.is_empty() && !argument.is_hide_default_value_set() {
+        let _ = write!(item, " Default: {}.", defaults.join(std::ffi::OsStr::new(" ")).to_string_lossy());
+    }
+    let values = argument.get_possible_values();
+    if takes && !values.is_empty() && !argument.is_hide_possible_values_set() {
+        let values: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let _ = write!(item, " One of {}.", values.join(", "));
+    }
+    item
+}
+
+/// Text of the definitions in Markdown.
+fn text(help: &str) -> String {
+    let mut escaped = String::with_capacity(help.len());
+    let mut code = false;
+    for c in help.chars() {
+        code ^= c == '`';
+        if !code && "*_[]<>|".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
