@@ -42,7 +42,11 @@ impl From<serde_json::Error> for Failure {
 
 impl From<csv::Error> for Failure {
     fn from(error: csv::Error) -> Self {
-        Self::Output(error.into())
+        // Its own conversion hides which kind of error it was, and with it that the reader has gone.
+        Self::Output(match error.into_kind() {
+            csv::ErrorKind::Io(error) => error,
+            other => io::Error::other(format!("{other:?}")),
+        })
     }
 }
 
@@ -102,10 +106,20 @@ impl std::fmt::Display for Failure {
 
 /// Prints help, the version, or what is wrong with the command line, which shells put names of files into.
 pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+    use clap::error::{ContextValue, ErrorKind};
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let is_safe = |value: &ContextValue| match value {
+        ContextValue::String(value) => text::printable(value) == *value,
+        ContextValue::Strings(values) => values.iter().all(|value| text::printable(value) == *value),
+        _ => true,
+    };
+    if is_help || error.context().all(|(_, value)| is_safe(value)) {
         return error.print();
     }
+    // What is made anew does not have the cause, such as the values that an option takes.
     let mut safe = clap::Error::new(error.kind()).with_cmd(&crate::command());
     for (kind, value) in error.context() {
         let value = match value {
@@ -117,6 +131,5 @@ pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
         };
         safe.insert(kind, value);
     }
-    let _ = ContextKind::Usage;
     safe.print()
 }
