@@ -67,7 +67,13 @@ const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C.UTF-8"), ("HF_HOME", "hub"
 /// The session with what its commands print now.
 fn played(session: &str, folder: &Path) -> String {
     let mut played = String::new();
-    for line in session.lines().filter(|line| line.is_empty() || line.starts_with(['#', '$'])) {
+    let lines: Vec<&str> = session.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        // An empty line before a command or a comment is of the session, any other of what was printed.
+        let before = line.is_empty() && lines.get(at + 1).is_some_and(|next| next.starts_with(['#', '$']));
+        if !before && !line.starts_with(['#', '$']) {
+            continue;
+        }
         let _ = writeln!(played, "{line}");
         let Some(command) = line.strip_prefix("$ ") else { continue };
         let programs = Path::new(env!("CARGO_BIN_EXE_max-weights")).parent().expect("a folder");
