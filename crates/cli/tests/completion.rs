@@ -48,6 +48,8 @@ fn answer(shell: &str, words: &[&str]) -> Vec<String> {
 fn commands_come_first_and_a_file_may_stand_in_their_place() {
     assert_eq!(answer("bash", &["l"]), ["ls"]);
     assert_eq!(answer("bash", &["li"]), ["list"], "another name is offered to who begins it");
+    assert_eq!(answer("bash", &["b"]), ["bench"], "and not broken.gguf");
+    assert_eq!(answer("bash", &["br"]), ["broken.gguf"]);
     assert_eq!(answer("bash", &["tiny.g"]), ["tiny.gguf"]);
     assert_eq!(answer("bash", &["tiny.gguf", "--fl"]), ["--flat"]);
     assert!(answer("bash", &[""]).contains(&"show".to_owned()));
@@ -59,6 +61,14 @@ fn files_are_offered_without_the_options() {
     assert_eq!(answer("bash", &["show", "--json", "tiny.s"]), ["tiny.safetensors"]);
     assert_eq!(answer("zsh", &["ls", ""]), ["/"], "zsh completes files itself");
     assert!(answer("bash", &["ls", "--js"]).contains(&"--json".to_owned()));
+}
+
+#[test]
+fn values_of_options_are_offered() {
+    assert_eq!(answer("bash", &["ls", "--format", "js"]), ["json", "jsonl"]);
+    assert_eq!(answer("bash", &["ls", "--color=n"]), ["--color=never"]);
+    assert_eq!(answer("bash", &["ls", "--as", "bf"]), ["bfloat16"]);
+    assert_eq!(answer("bash", &["completions", "z"]), ["zsh"]);
 }
 
 #[test]

@@ -126,7 +126,9 @@ fn checkpoints(folder: &Path) {
         ("a:b.c", "F16", 16, &[2]),
         ("odd one.w", "F16", 16, &[2]),
     ];
-    std::fs::create_dir(folder.join("models")).expect("a temporary folder");
+    for name in ["models", "show"] {
+        std::fs::create_dir(folder.join(name)).expect("a temporary folder");
+    }
     for name in ["tiny.safetensors", "my file.safetensors", "models/inner.safetensors"] {
         common::safetensors(&folder.join(name), "\"format\":\"pt\"", weights);
     }
@@ -136,6 +138,7 @@ fn checkpoints(folder: &Path) {
 /// What every shell is to do.
 fn complete_as_one_wants(shell: &mut Shell) {
     shell.becomes("max-weights vers\t", &["max-weights", "versions", "X"]);
+    shell.becomes("max-weights sho\t", &["max-weights", "show", "X"]); // though there is a folder of this name
     shell.becomes("max-weights ls ti\t", &["max-weights", "ls", "tiny.safetensors", "X"]);
     shell.becomes("max-weights ti\t", &["max-weights", "tiny.safetensors", "X"]);
     shell.becomes("max-weights ls mo\t", &["max-weights", "ls", "models/X"]);

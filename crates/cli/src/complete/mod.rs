@@ -12,10 +12,10 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::{ValueEnum, ValueHint};
-use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter as _};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, PathCompleter, ValueCompleter as _};
 use clap_complete::env::EnvCompleter as _;
 use clap_complete::{CompletionCandidate, env};
-use max_weights::text;
+use max_weights::{DType, text};
 
 use crate::arguments::Completions;
 use crate::failure::Failure;
@@ -162,7 +162,7 @@ fn candidates(mut words: Vec<OsString>) -> io::Result<Vec<CompletionCandidate>> 
     let mut found = Vec::new();
     if last == 1 {
         found = ask(words.clone())?;
-        if !incomplete.is_empty() && !incomplete.starts_with('-') {
+        if found.is_empty() && !incomplete.starts_with('-') {
             words.insert(1, "ls".into()); // `max-weights FILE` lists it
             found.extend(ask(words)?);
         }
@@ -184,6 +184,7 @@ fn ask(words: Vec<OsString>) -> io::Result<Vec<CompletionCandidate>> {
     let mut command = crate::command().mut_subcommands(move |command| {
         let file = file.clone();
         command.mut_args(move |argument| match (&file, argument.get_id().as_str(), argument.get_value_hint()) {
+            (_, "dtype", _) => argument.add(ArgValueCandidates::new(dtypes)),
             (_, _, ValueHint::AnyPath) => argument.add(ArgValueCompleter::new(files)),
             (Some(file), "name", _) => {
                 let file = file.clone();
@@ -203,6 +204,12 @@ fn files(incomplete: &OsStr) -> Vec<CompletionCandidate> {
     found.retain(|candidate| candidate.get_value() != ".");
     found.push(CompletionCandidate::new(""));
     found.into_iter().map(|candidate| candidate.tag(Some(FILES.into()))).collect()
+}
+
+/// The dtypes that floats can be counted as.
+fn dtypes() -> Vec<CompletionCandidate> {
+    let floats = DType::all().map(DType::name).filter(|name| name.contains("float"));
+    floats.map(CompletionCandidate::new).collect()
 }
 
 /// Whether a text can stand in a line and on a terminal as it is.
