@@ -15,10 +15,14 @@ _max_weights() {
     done
     COMPREPLY=()
     while IFS= read -r word; do
+        # Bash itself puts the slash after a folder, and would also put one after a command that is called like a folder.
+        if [[ "$word" == */ ]]; then
+            word="${word%/}"
+        elif [[ -d "$word" ]]; then
+            compopt +o filenames 2>/dev/null
+        fi
+        [[ "$word" == *[.=] ]] && compopt -o nospace 2>/dev/null
         COMPREPLY+=("$word")
-        [[ "$word" == *[./=] ]] && compopt -o nospace 2>/dev/null
-        # Bash would put a slash after a command that is called like a folder.
-        [[ -d "$word" && "$word" != */ ]] && compopt +o filenames 2>/dev/null
     done < <(COMPLETE=bash _MAX_WEIGHTS_REPLACED="$2" COMPLETER -- "${words[@]}" 2>/dev/null)
 }
 # Before bash 4.4 matches are sorted; before 4.0 no space follows any of them.
