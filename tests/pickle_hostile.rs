@@ -82,28 +82,6 @@ fn builtins_eval_under_both_names() {
 }
 
 #[test]
-fn names_of_python_2_are_those_that_are_imported() {
-    // So torch.save writes subprocess.Popen, whose protocol is 2.
-    dangerous(b"\x80\x02ccommands\nPopen\n(S'echo hi'\ntR.", "subprocess.Popen");
-    dangerous(b"ccPickle\nloads\n(S'.'\ntR.", "pickle.loads");
-    dangerous(b"\x80\x02c__builtin__\nreduce\n)R.", "functools.reduce");
-    dangerous(b"(S'echo hi'\nicommands\ngetoutput\n.", "subprocess.getoutput");
-    // From protocol 3 on a name is what it says, and does harm to whoever takes it for old.
-    dangerous(b"\x80\x04\x8c\x08commands\x8c\x05Popen\x93)R.", "commands.Popen");
-    dangerous(b"\x80\x03ccPickle\nloads\n)R.", "cPickle.loads");
-    let spelled = called(b"\x80\x02cQueue\nQueue\n)R.");
-    assert_eq!((spelled.full_name().as_str(), spelled.verdict), ("queue.Queue", Verdict::Unknown));
-    assert_eq!((spelled.module.as_str(), spelled.name.as_str()), ("Queue", "Queue"));
-}
-
-#[test]
-fn a_protocol_that_changes_changes_what_is_imported() {
-    let pickled = accepted(b"\x80\x04cQueue\nQueue\n0\x80\x02cQueue\nQueue\n0cos\npath\n0\x80\x04cos\npath\n.");
-    let names: Vec<String> = pickled.globals.iter().map(GlobalUse::full_name).collect();
-    assert_eq!(names, ["Queue.Queue", "queue.Queue", "os.path"]);
-}
-
-#[test]
 fn pkgutil_resolve_name_is_dangerous_by_itself() {
     dangerous(b"\x80\x04\x8c\x07pkgutil\x8c\x0cresolve_name\x93\x8c\tos.system\x85R.", "pkgutil.resolve_name");
 }

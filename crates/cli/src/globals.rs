@@ -10,7 +10,6 @@ use crate::arguments::{Globals, Reading};
 use crate::failure::Failure;
 use crate::open::open;
 use crate::screen::{Screen, padded};
-use crate::show::values::word;
 use crate::{CLEAN, FINDINGS};
 
 #[derive(Serialize)]
@@ -59,7 +58,7 @@ fn globals(checkpoint: &Checkpoint) -> Result<Vec<Global<'_>>, Failure> {
     let global = |(file, global): (u32, &GlobalUse)| Global {
         file: &files[file as usize].path,
         offset: global.offset,
-        verdict: word(global.verdict),
+        verdict: global.verdict.name(),
         name: global.full_name(),
     };
     Ok(catalog.globals().map(global).collect())

@@ -2,7 +2,7 @@
 
 mod histogram;
 mod metadata;
-pub(crate) mod values;
+mod values;
 mod weight;
 
 use max_weights::{Checkpoint, Error};

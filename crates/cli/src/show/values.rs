@@ -56,17 +56,8 @@ pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
 }
 
 /// What calling it could do.
-pub(crate) fn verdict(object: &FileObject<'_>) -> &'static str {
-    word(object.global().map_or(Verdict::Unknown, |global| global.verdict))
-}
-
-/// The verdict in a word.
-pub(crate) fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Known(_) => "known",
-        Verdict::Unknown => "unknown",
-        Verdict::Dangerous => "dangerous",
-    }
+fn verdict(object: &FileObject<'_>) -> &'static str {
+    object.global().map_or(Verdict::Unknown, |global| global.verdict).name()
 }
 
 /// Writes the values of this name and of those below it, one a line; whether there are any.
