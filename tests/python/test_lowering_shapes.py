@@ -204,6 +204,55 @@ def test_products(dtype: DType) -> None:
                 close(run(lambda x, y: x @ y.T, x, turned, shapes=unknown), wanted, STEP.get(dtype, 0))
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("rows", [(2, 3), (3,), (), (0,)])
+@pytest.mark.parametrize("inner", [4, 0])
+def test_products_with_a_bias(dtype: DType, rows: tuple[int, ...], inner: int) -> None:
+    """Which is a part of the product, unless it is rounded before the sum or needed besides."""
+    x, y, bias = counted(*rows, inner, dtype=dtype), counted(5, inner, dtype=dtype), counted(5, dtype=dtype)
+    product = (x.astype(np.float64) @ y.T.astype(np.float64)).astype(x.dtype)
+    symbols: list[Any] = [[*"abc"[: len(rows)], inner]]
+    for shapes in ([], symbols):
+        found = run(lambda x, y, b: (x @ y.T + b, b + x @ y.T, (x @ y.T) - b), x, y, bias, shapes=shapes)
+        for made, wanted in zip(found, (product + bias, bias + product, product - bias), strict=True):
+            close(made, wanted, STEP[dtype])
+
+    def twice(x: TensorValue, y: TensorValue, b: TensorValue) -> tuple[TensorValue, ...]:
+        product = x @ y.T
+        return product + b, product, product + product
+
+    for made, wanted in zip(run(twice, x, y, bias), (product + bias, product, product + product), strict=True):
+        close(made, wanted, STEP[dtype])
+
+
+def test_a_bias_is_a_part_of_its_product() -> None:
+    def counts(*shapes: tuple[Any, ...], dtype: str = "float32") -> tuple[int, int]:
+        types = [TensorType(dtype, shape, CPU) for shape in shapes]
+        model = Graph("g", lambda x, y, b: x @ y.T + b, types).to_onnx()
+        found = [node.op_type for node in model.graph.node]
+        return found.count("Gemm"), found.count("Add")
+
+    assert counts(("a", "b", 4), (5, 4), (5,)) == (1, 0)
+    assert counts(("a", "b", 4), ("n", 4), ("n",)) == (1, 0)
+    assert counts((2, 4), (5, 4), (5,), dtype="float16") == (1, 1)
+    for other in ((1,), (2, 5), (3, 1, 5), ()):
+        assert counts((2, 4), (5, 4), other) == (1, 1)
+
+
+def test_reshapes_that_keep_symbols_in_their_places() -> None:
+    x = counted(2, 3, 4)
+    for batch in (x, x[:0], x[:, :0]):
+        found = run(
+            lambda x: (x.reshape(["a", "b", 2, 2]), x.reshape(["b", "a", 4]), x.reshape(["a", 1, "b", 4])),
+            batch,
+            shapes=[("a", "b", 4)],
+        )
+        shape = batch.shape
+        close(found[0], batch.reshape(*shape[:2], 2, 2))
+        close(found[1], batch.reshape(shape[1], shape[0], 4))
+        close(found[2], batch.reshape(shape[0], 1, shape[1], 4))
+
+
 def test_products_with_symbols_inside() -> None:
     x, y = counted(2, 3, 4), counted(5, 4)
     for inner in ("k", Dim("k") * 2, Dim("h") // 2):

@@ -106,7 +106,6 @@ def _needs(graph: Graph, names: Mapping[str, Dim], taken: set[str]) -> Iterable[
         elif node.op == "call":
             called, dims = node.attributes["graph"], node.attributes["dims"]
             inside = {name: dim.substitute(names) for name, dim in dims.items()}
-            given = {symbol.name for weight in called.weight_values for symbol in weight.type.parameters}
             # A symbol that a subgraph makes itself, and does not return, is another one in each call.
-            inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.symbols - given - dims.keys())}
+            inside |= {name: infer.new_symbol(name, taken) for name in sorted(called.own_symbols - dims.keys())}
             yield from _needs(called, inside, taken)

@@ -14,6 +14,7 @@ from max_weights.engine.checks import Sizes
 from max_weights.engine.interruptible import Runs
 from max_weights.engine.tensors import from_value, to_value
 from max_weights.errors import GraphError
+from max_weights.graph.lowering.model import lowered
 from max_weights.graph.lowering.values import as_buffer, values_of
 from max_weights.graph.type import TensorType
 from max_weights.shape import Shape, listed
@@ -51,8 +52,6 @@ class Model:
         self, graph: Graph, weights_registry: Mapping[str, Any] | WeightsNode | None, fast: bool, threads: int | None
     ) -> None:
         runtime = _onnxruntime()
-        from max_weights.graph.lowering.model import lowered
-
         self._name = graph.name
         self._types = graph.input_types
         self._weights = values_of(graph, weights_registry)

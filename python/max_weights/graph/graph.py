@@ -86,6 +86,7 @@ class Graph:
         self._by_weight: dict[Weight, TensorValue] = {}
         self._by_name: dict[str, Weight] = {}
         self._of_calls: set[str] = set()
+        self._own_symbols: frozenset[str] | None = None  # once it has its outputs
         self._subgraphs: dict[str, Graph] = {}
         self._weight_prefix = ""
         self._declarations = Declarations(name)
@@ -137,6 +138,17 @@ class Graph:
     def symbols(self) -> set[str]:
         """The names of the symbols in the shapes of all values so far."""
         return {symbol.name for node in self._nodes for value in node.outputs for symbol in value.type.parameters}
+
+    @property
+    def own_symbols(self) -> frozenset[str]:
+        """The names of those that no input and no weight has: operations make them."""
+        if self._own_symbols is not None:
+            return self._own_symbols
+        given = (*self._inputs, *self._by_weight.values())
+        own = frozenset(self.symbols.difference(symbol.name for value in given for symbol in value.type.parameters))
+        if self._outputs is not None:
+            self._own_symbols = own
+        return own
 
     def output(self, *values: TensorValue) -> None:
         """Declare what running the graph gives, once; nothing can be recorded after it."""
@@ -222,8 +234,7 @@ class Graph:
                     f"{other!r}. Weights of one model get names of their own from Module.state_dict() or "
                     "load_state_dict()",
                 )
-            kind = TensorType(weight.dtype, weight.shape, weight.device)
-            value = self.record("weight", (), (kind,), {"weight": weight}).outputs[0]
+            value = self.record("weight", (), (weight.type,), {"weight": weight}).outputs[0]
             weight._join(self.name)
             self._by_weight[weight] = value
             self._by_name[weight.name] = weight
@@ -245,7 +256,7 @@ class Graph:
         if known is None:
             known = Weight(name, weight.dtype, weight.shape, weight.device, weight.quantization_encoding)
             self._of_calls.add(name)
-        if known.type != weight.type:
+        elif known.type != weight.type:
             raise problem(
                 "call", f"weight '{shown(name)}' is {known.type} here, and {weight.type} in graph {subgraph.name!r}"
             )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from max_weights.graph.value import Node, TensorValue
 
 _SAME = {
-    "add": "Add",
     "sub": "Sub",
     "mul": "Mul",
     "div": "Div",

@@ -16,18 +16,41 @@ if TYPE_CHECKING:
 @lowers("matmul")
 def matmul(scope: Scope, node: Node) -> str:
     """By Gemm where the right side is the transpose of a matrix, so that the matrix is not turned around in memory."""
+    return by_gemm(scope, node) or scope.compute("MatMul", scope.inputs(node), node.outputs[0].dtype)
+
+
+@lowers("add")
+def add(scope: Scope, node: Node) -> str:
+    """The sum; the bias of a product goes into the product, which nothing else uses then."""
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        shape = product.shape
+        if scope.is_used_once(product) and node.outputs[0].shape == shape and bias.shape == shape[-1:]:
+            made = by_gemm(scope, product.node, scope[bias])
+            if made is not None:
+                return made
+    return scope.compute("Add", scope.inputs(node), node.outputs[0].dtype)
+
+
+def by_gemm(scope: Scope, node: Node, bias: str | None = None) -> str | None:
+    """A product, and a row that is added to each of its rows, as Gemm; none where that is no such product, or where
+    the product is to be rounded before the sum.
+    """
+    if node.op != "matmul":
+        return None
     left, right = node.inputs
     dtype = node.outputs[0].dtype
-    matrix, shape = _transposed(right), left.shape
+    matrix, shape, wide = _transposed(right), left.shape, computed_as("Gemm", dtype)
     inner = shape[-1]
     if matrix is None or not dtype.is_float() or not (len(shape) == 2 or (isinstance(inner, StaticDim) and int(inner))):
-        return scope.compute("MatMul", scope.inputs(node), dtype)
-    wide = computed_as("Gemm", dtype)
+        return None
+    if bias is not None and dtype is not wide:
+        return None
     rows = scope[left]
     if len(shape) != 2:
-        rows = scope.add("Reshape", [rows, scope.constant([-1, int(inner)])])
+        rows = scope.rows(rows, int(inner))
     columns = scope.cast(scope.cast(scope[matrix], matrix.dtype, dtype), dtype, wide)
-    made = scope.cast(scope.add("Gemm", [scope.cast(rows, dtype, wide), columns], transB=1), wide, dtype)
+    operands = [scope.cast(rows, dtype, wide), columns, *([bias] if bias is not None else [])]
+    made = scope.cast(scope.add("Gemm", operands, transB=1), wide, dtype)
     return made if len(shape) == 2 else scope.reshape(made, node.outputs[0].shape)
 
 

@@ -37,7 +37,7 @@ def qmatmul(scope: Scope, node: Node) -> str:
     encoding = node.attributes["encoding"]
     rows_known = isinstance(right.shape[0], StaticDim)  # which the operator for blocks has as an attribute
     parts = scope.parts(right, encoding, parts_of(encoding) if rows_known else ELEMENTS)
-    rows = scope.add("Reshape", [scope[left], scope.constant([-1, int(inner)])])
+    rows = scope.rows(scope[left], int(inner))
     if parts is None:
         matrix = scope.add("Reshape", [_elements(scope, right, encoding), scope.constant([-1, int(inner)])])
         product = scope.add("Gemm", [rows, matrix], transB=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,9 @@ class Scope:
         # Where a symbol can be read off: a tensor and one of its axes.
         self._symbols: dict[str, tuple[str, int]] = {}
         self._dims: dict[Dim, str] = {}
+        self._shapes: dict[tuple[Dim, ...], str] = {}
+        self._rows: dict[tuple[str, int], str] = {}
+        self._uses: Counter[TensorValue] = Counter()
         self._constants: dict[tuple[Any, ...], str] = {}
         self._node: Node | None = None
 
@@ -65,6 +69,8 @@ class Scope:
         Raises:
             UnsupportedError: an operation that ONNX has nothing for.
         """
+        self._uses = Counter(value for node in graph.nodes for value in node.inputs)
+        self._uses.update(graph.outputs)
         for node in graph.nodes:
             if node.op in ("input", "weight"):
                 continue
@@ -104,6 +110,10 @@ class Scope:
     def __getitem__(self, value: TensorValue) -> str:
         """The name of a value."""
         return self._names[value]
+
+    def is_used_once(self, value: TensorValue) -> bool:
+        """Whether one operation alone needs a value."""
+        return self._uses[value] == 1
 
     def inputs(self, node: Node) -> list[str]:
         """The names of an operation's operands."""
@@ -221,7 +231,10 @@ class Scope:
         """Several dimensions, as int64 `[n]`."""
         if all(isinstance(dim, StaticDim) for dim in dims):
             return self.constant([int(dim) for dim in dims])
-        return self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
+        key = tuple(dims)
+        if key not in self._shapes:
+            self._shapes[key] = self.add("Concat", [self.dim(dim) for dim in dims], axis=0)
+        return self._shapes[key]
 
     def parts(self, value: TensorValue, encoding: str, parts: tuple[str, ...]) -> Mapping[str, str] | None:
         """The names of the tensors that a weight in packed blocks is laid out as when the model is loaded; none if that
@@ -238,13 +251,20 @@ class Scope:
         known = all(symbol.name in self._symbols for dim in value.shape for symbol in dim.parameters)
         return self.add("Reshape", [name, self.dims(value.shape)], allowzero=1) if known else name
 
-    def reshape(self, name: str, dims: Sequence[Dim]) -> str:
-        """Write a reshape to these dimensions."""
+    def rows(self, name: str, size: int) -> str:
+        """A tensor as a matrix, with rows of this size, which is not 0."""
+        if (name, size) not in self._rows:
+            self._rows[name, size] = self.add("Reshape", [name, self.constant([-1, size])])
+        return self._rows[name, size]
+
+    def reshape(self, name: str, dims: Sequence[Dim], before: Sequence[Dim] = ()) -> str:
+        """Write a reshape to these dimensions; `before` are those of the operand, where they are known."""
         unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, StaticDim)]
         # Beside a 0, -1 could be anything.
         empty = any(isinstance(dim, StaticDim) and int(dim) == 0 for dim in dims)
-        if len(unknown) == 1 and not empty:
-            shape = self.constant([-1 if axis in unknown else int(dim) for axis, dim in enumerate(dims)])
-        else:
-            shape = self.dims(dims)
-        return self.add("Reshape", [name, shape], allowzero=int(empty or len(unknown) > 1))
+        stay = all(axis < len(before) and before[axis] == dims[axis] for axis in unknown)
+        if empty or (len(unknown) != 1 and not stay):
+            return self.add("Reshape", [name, self.dims(dims)], allowzero=int(empty or len(unknown) > 1))
+        stands_for = -1 if len(unknown) == 1 else 0  # 0 is the size of the operand
+        sizes = [int(dim) if isinstance(dim, StaticDim) else stands_for for dim in dims]
+        return self.add("Reshape", [name, self.constant(sizes)])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @lowers("reshape")
 def reshape(scope: Scope, node: Node) -> str:
     """Another shape."""
-    return scope.reshape(scope.inputs(node)[0], node.outputs[0].shape)
+    return scope.reshape(scope.inputs(node)[0], node.outputs[0].shape, node.inputs[0].shape)
 
 
 @lowers("rebind")

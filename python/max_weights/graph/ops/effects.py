@@ -94,10 +94,7 @@ def _fit(graph: Graph, index: int, value: TensorValue, kind: TensorType, dims: d
 
 def _name_own(graph: Graph, caller: Graph, dims: dict[str, Dim]) -> None:
     """Note what the symbols of the outputs that the subgraph makes itself are called in this call."""
-    given = {symbol for weight in graph.weight_values for symbol in weight.type.parameters}
-    own = [symbol for kind in graph.output_types for symbol in kind.parameters if symbol not in given]
-    if any(symbol.name not in dims for symbol in own):
+    own = [symbol.name for kind in graph.output_types for symbol in kind.parameters if symbol.name in graph.own_symbols]
+    if own:
         taken = caller.symbols
-        for symbol in own:
-            if symbol.name not in dims:
-                dims[symbol.name] = infer.new_symbol(symbol.name, taken)
+        dims |= {name: infer.new_symbol(name, taken) for name in dict.fromkeys(own)}
