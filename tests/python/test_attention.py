@@ -229,6 +229,10 @@ def test_the_causal_mask_is_torchs(heads: int, kv_heads: int, columns: int) -> N
         (([2, 5, "d"], [2, 5, "d"], [2, 5, 8]), r"the size of a head has to be known, found d in \[2, 5, d\]"),
         (([2, 5, 8], [2, 6, 7], [2, 6, 7]), "do not multiply"),
         (([2, 5, 8], [2, 5, 8], [2, 5, 8], [5]), r"a mask is \[\.\.\., positions, kv_positions\], found \[5\]"),
+        (
+            ((4, "t", 8), (2, "t", 8), (2, "t", 8), ("h", "t", "t")),
+            r"number of heads has to be known, found h in \[h, t",
+        ),
     ],
 )
 def test_operands_that_do_not_fit_say_so(shapes: Any, message: str) -> None:

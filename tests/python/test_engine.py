@@ -324,6 +324,16 @@ def test_what_a_subgraph_in_a_subgraph_assumes_is_checked_and_its_own_symbols_ar
     assert "is to be at least 1, and m is 0" in refused(model, given(1))
 
 
+def test_calls_are_listed_by_the_names_of_their_subgraphs() -> None:
+    with Graph("g", input_types=[floats("n")]) as graph:
+        more = graph.add_subgraph("more", lambda x: x + 1.0, [floats("a")])
+        (value,) = ops.call(more, graph.inputs[0])
+        graph.output(*ops.call(more, value, prefix="layers.1."))
+    _, _, first, second, _ = str(graph).splitlines()
+    assert first.startswith("  %1 = call(%0, 'more')  ")
+    assert second.startswith("  %2 = call(%1, 'more', prefix='layers.1.')  ")
+
+
 def test_symbols_that_a_subgraph_makes_are_others_in_each_call() -> None:
     with Graph("g", input_types=[floats("n"), floats("m_1")]) as graph:
         places = graph.add_subgraph("places", lambda x: ops.nonzero(x, "m"), [floats("a")])

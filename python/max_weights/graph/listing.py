@@ -46,9 +46,13 @@ def _type(kind: TensorType) -> str:
 def _listed(attributes: Mapping[str, Any]) -> list[str]:
     texts = []
     for name, value in attributes.items():
-        if name in ("at_least", "message") and not value:
+        if name == "dims" and "graph" in attributes:
+            continue  # the sizes of a call, which the types say
+        if name in ("at_least", "message", "prefix") and not value:
             continue
-        if name == "weight":
+        if name == "graph":
+            texts.append(repr(value.name))
+        elif name == "weight":
             texts.append(f"'{shown(value.name)}'")
         elif name == "index" and isinstance(value, tuple):
             texts.append(f"[{', '.join(map(_entry, value))}]")

@@ -114,7 +114,8 @@ def _by_group(value: TensorValue, kv_heads: int) -> TensorValue:
         return value
     if infer.is_size(shape[-3], 1):
         return ops.unsqueeze(value, -3)
-    return value.reshape([*shape[:-3], kv_heads, int(shape[-3]) // kv_heads, *shape[-2:]])
+    heads = _known("scaled_dot_product_attention", value, -3, "number of heads")
+    return value.reshape([*shape[:-3], kv_heads, heads // kv_heads, *shape[-2:]])
 
 
 class Attention(ShardableLayer):
