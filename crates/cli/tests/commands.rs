@@ -54,38 +54,19 @@ fn checkpoints(folder: &Path) {
     write("odd.safetensors", "", &odd);
     common::gguf(&folder.join("tiny.gguf"), &[("general.architecture", "llama"), ("general.name", "tiny")]);
 
-    let floats: Vec<u8> = (0..24u8).flat_map(|i| (f32::from(i).powi(2) / 16.0 - 9.5).to_le_bytes()).collect();
-    let mut flags = vec![0, 1, 2, 1];
-    flags.extend(floats);
-    let path = folder.join("values.safetensors");
-    common::safetensors(
-        &path,
-        "",
-        &[("flags", "BOOL", 8, &[4]), ("layer.weight", "F32", 32, &[4, 6]), ("none", "F16", 16, &[0, 3])],
-    );
-    let mut bytes = std::fs::read(&path).expect("it was written");
-    let start = bytes.len() - flags.len();
-    bytes[start..].copy_from_slice(&flags);
-    std::fs::write(&path, bytes).expect("a temporary folder");
-    torch_file(&folder.join("hostile.pt"));
+    let ramp: Vec<u8> = (0..64u16).flat_map(|number| (f32::from(number) / 8.0 - 4.0).to_le_bytes()).collect();
+    write("ramp.safetensors", "", &[("ramp.weight".to_owned(), "F32", 32, vec![8, 8])]);
+    let file = std::fs::read(folder.join("ramp.safetensors")).expect("it was written");
+    let filled = [&file[..file.len() - ramp.len()], &ramp].concat();
+    std::fs::write(folder.join("ramp.safetensors"), filled).expect("a temporary folder");
+    common::torch(&folder.join("plain.pth"), b"}X\x05\0\0\0epochK\x05s");
+    common::torch(&folder.join("hostile.pth"), b"}X\x05\0\0\0epochcos\nsystem\nX\x04\0\0\0true\x85Rs");
 
     let whole = std::fs::read(folder.join("llama.safetensors")).expect("it was written");
     std::fs::write(folder.join("cut.safetensors"), &whole[..whole.len() - 8]).expect("a temporary folder");
     std::fs::write(folder.join("longer.safetensors"), [&whole[..], b"and more"].concat()).expect("a temporary folder");
     std::fs::write(folder.join("empty.safetensors"), b"").expect("a temporary folder");
     std::fs::write(folder.join("text.txt"), b"hello, this is text and no checkpoint").expect("a temporary folder");
-}
-
-/// A PyTorch file of a number, a list that contains itself and a call that Python would make where it loaded it.
-fn torch_file(path: &Path) {
-    let pickle = b"\x80\x02}(X\x05\0\0\0epochK\x03X\x04\0\0\0self]q\0h\0aX\x07\0\0\0run\x1b[31cposix\nsystem\nX\x07\0\0\0echo hi\x85Ru.";
-    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).expect("a temporary folder"));
-    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
-    for (name, bytes) in [("archive/data.pkl", &pickle[..]), ("archive/version", &b"3\n"[..])] {
-        archive.start_file(name, stored).expect("a name");
-        std::io::Write::write_all(&mut archive, bytes).expect("a temporary folder");
-    }
-    archive.finish().expect("a temporary folder");
 }
 
 /// The environment of a session, where a command does not set another: nothing of that in which the tests run.

@@ -102,6 +102,23 @@ fn keys_of_the_metadata_are_offered() {
 }
 
 #[test]
+fn names_of_a_model_in_the_local_cache_are_offered() {
+    let folder = folder();
+    let model = folder.path().join("hub/models--org--tiny");
+    let snapshot = model.join("snapshots/0123456789abcdef0123456789abcdef01234567");
+    std::fs::create_dir_all(&snapshot).expect("a temporary folder");
+    std::fs::create_dir(model.join("refs")).expect("a temporary folder");
+    std::fs::write(model.join("refs/main"), "0123456789abcdef0123456789abcdef01234567").expect("a temporary folder");
+    std::fs::copy(folder.path().join("tiny.safetensors"), snapshot.join("model.safetensors")).expect("a copy");
+    let home = folder.path().display().to_string();
+    for name in ["org/tiny", "org/tiny@main"] {
+        let environment = [("COMPLETE", "fish"), ("HF_HOME", &home), ("HF_HUB_CACHE", "")];
+        let output = run(folder.path(), &environment, &["--", "max-weights", "show", name, "model."]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "model.layers.\nmodel.norm\n", "{output:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_offers_nothing() {
     for file in ["broken.gguf", "not-there.gguf"] {
         assert_eq!(answer("bash", &["show", file, ""]), [""; 0], "{file}");

@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap_complete::CompletionCandidate;
-use max_weights::{Catalog, Checkpoint, OpenOptions};
+use max_weights::Catalog;
+
+use crate::arguments::Reading;
+use crate::open::open;
 
 /// Candidates that are offered at most: nobody reads more.
 const MOST: usize = 500;
@@ -21,8 +24,8 @@ pub(super) fn file(words: &[OsString]) -> Option<PathBuf> {
 /// The next component of the names and keys of this file that begin so. A file that cannot be read offers nothing.
 pub(super) fn candidates(file: &PathBuf, incomplete: &OsStr) -> Vec<CompletionCandidate> {
     let Some(incomplete) = incomplete.to_str() else { return Vec::new() };
-    let opened = Checkpoint::open(&[file], &OpenOptions::default().strict(false));
-    let Ok(checkpoint) = opened else { return Vec::new() };
+    let reading = Reading { no_strict: true, ..Reading::default() };
+    let Ok(checkpoint) = open(std::slice::from_ref(file), &reading) else { return Vec::new() };
     let catalog = checkpoint.catalog();
     let mut found = weights(catalog, incomplete);
     found.extend(keys(catalog, incomplete));

@@ -48,3 +48,13 @@ pub(crate) fn gguf(path: &Path, metadata: &[(&str, &str)]) {
     bytes.resize(bytes.len().next_multiple_of(32) + 32 * 4, 0);
     std::fs::write(path, bytes).expect("a temporary folder");
 }
+
+/// A file of old PyTorch versions with these pickle operations as its value, and without tensors.
+#[allow(dead_code)] // as above
+pub(crate) fn torch(path: &Path, value: &[u8]) {
+    let magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+    let protocol = b"\x80\x02M\xe9\x03.";
+    let system = b"\x80\x02}X\x0d\0\0\0little_endian\x88s.";
+    let bytes = [&magic[..], protocol, system, b"\x80\x02", value, b".", b"\x80\x02]."].concat();
+    std::fs::write(path, bytes).expect("a temporary folder");
+}
