@@ -54,6 +54,11 @@ fn checkpoints(folder: &Path) {
     write("odd.safetensors", "", &odd);
     common::gguf(&folder.join("tiny.gguf"), &[("general.architecture", "llama"), ("general.name", "tiny")]);
 
+    write(
+        "unnamed.safetensors",
+        "",
+        &[(String::new(), "F32", 32, vec![2]), ("a.weight".to_owned(), "F32", 32, vec![2])],
+    );
     let ramp: Vec<u8> = (0..64u16).flat_map(|number| (f32::from(number) / 8.0 - 4.0).to_le_bytes()).collect();
     write("ramp.safetensors", "", &[("ramp.weight".to_owned(), "F32", 32, vec![8, 8])]);
     let file = std::fs::read(folder.join("ramp.safetensors")).expect("it was written");
