@@ -76,7 +76,7 @@ impl Failure {
             let _ = serde_json::to_writer(&mut *screen, &object).map(|()| screen.write_all(b"\n"));
         }
         let _ = screen.flush();
-        screen.complain("max-weights: ", screen.paint.error, &message);
+        screen.complain(&message);
         match self {
             Self::Checkpoint(Error::Interrupted) => INTERRUPTED,
             Self::Checkpoint(Error::Argument(_)) | Self::Usage(_) => USAGE,

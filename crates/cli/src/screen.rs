@@ -60,8 +60,9 @@ pub(crate) struct Screen {
     written: bool,
     /// The colours of standard output.
     pub(crate) paint: Paint,
-    /// Those of standard error.
+    /// Those of standard error, and whether it has any.
     paint_errors: Paint,
+    errors: ColorChoice,
     unicode: bool,
     width: Option<usize>,
 }
@@ -86,6 +87,7 @@ impl Screen {
             written: false,
             paint: Paint::new(painted),
             paint_errors: Paint::new(errors != ColorChoice::Never),
+            errors,
             unicode: has_unicode(),
             width: width(),
         }
@@ -108,16 +110,20 @@ impl Screen {
 
     /// Writes a line for people.
     pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
-        let shown = if self.unicode { Cow::Borrowed(line) } else { ascii(line) };
+        let shown = in_locale(line, self.unicode);
         self.write_all(shown.as_bytes())?;
         self.write_all(b"\n")
     }
 
+    /// Writes what ends a command on standard error.
+    pub(crate) fn complain(&self, message: &str) {
+        self.say("max-weights: ", self.paint_errors.error, message);
+    }
+
     /// Writes a line on standard error, after what was written so far. There is nobody to tell that this cannot be done.
-    pub(crate) fn complain(&self, before: &str, style: Style, message: &str) {
-        let style = if self.paint_errors.error == Style::new() { Style::new() } else { style };
-        let message = if self.unicode { Cow::Borrowed(message) } else { ascii(message) };
-        let _ = writeln!(anstream::stderr(), "{style}{before}{style:#}{message}");
+    fn say(&self, before: &str, style: Style, message: &str) {
+        let message = in_locale(message, self.unicode);
+        let _ = writeln!(AutoStream::new(io::stderr(), self.errors), "{style}{before}{style:#}{message}");
     }
 
     /// Writes warnings on standard error, so that piped output stays what it is.
@@ -129,7 +135,7 @@ impl Screen {
             if number == 0 {
                 self.flush()?;
             }
-            self.complain("warning: ", self.paint_errors.warning, &fault.to_string());
+            self.say("warning: ", self.paint_errors.warning, &fault.to_string());
         }
         Ok(())
     }
@@ -152,12 +158,13 @@ pub(crate) fn columns(text: &str) -> usize {
 }
 
 /// The text in at most so many columns: its middle is left out, as names differ at their ends.
-pub(crate) fn fitted(text: &str, most: usize) -> Cow<'_, str> {
+pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
+    let left_out = if unicode { "…" } else { &"..."[..most.min(3)] };
     if columns(text) <= most {
         return text.into();
     }
     let (mut head, mut tail) = (String::new(), Vec::new());
-    let room = most.saturating_sub(1);
+    let room = most.saturating_sub(columns(left_out));
     let mut used = 0;
     for c in text.chars().rev() {
         used += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
@@ -174,7 +181,7 @@ pub(crate) fn fitted(text: &str, most: usize) -> Cow<'_, str> {
             break;
         }
     }
-    head.push('…');
+    head.push_str(left_out);
     head.extend(tail.iter().rev());
     head.into()
 }
@@ -184,6 +191,11 @@ pub(crate) fn padded(text: &str, width: usize) -> String {
     let mut padded = text.to_owned();
     padded.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));
     padded
+}
+
+/// The text as the locale can show it. What has to fit into columns is counted in this form.
+pub(crate) fn in_locale(text: &str, unicode: bool) -> Cow<'_, str> {
+    if unicode { text.into() } else { ascii(text) }
 }
 
 /// Text without characters beyond ASCII: those that are drawn with have others that are near, the rest are escaped.
@@ -251,10 +263,12 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_keeps_both_ends() {
-        assert_eq!(fitted("model.layers.0.weight", 40), "model.layers.0.weight");
-        assert_eq!(fitted("model.layers.0.weight", 11), "model…eight");
-        assert_eq!(fitted("重重重重重", 5), "重…重");
-        assert_eq!(fitted("abc", 1), "…");
+        assert_eq!(fitted("model.layers.0.weight", 40, true), "model.layers.0.weight");
+        assert_eq!(fitted("model.layers.0.weight", 11, true), "model…eight");
+        assert_eq!(fitted("重重重重重", 5, true), "重…重");
+        assert_eq!(fitted("abc", 1, true), "…");
+        assert_eq!(fitted("model.layers.0.weight", 11, false), "mode...ight");
+        assert_eq!(fitted("abc", 2, false), "..");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use max_weights::tensor::TensorInfo;
 use max_weights::{Catalog, text};
 
-use crate::screen::{Screen, columns, element, fitted, padded};
+use crate::screen::{Screen, columns, element, fitted, in_locale, padded};
 
 /// A hostile name of a megabyte must not widen a quarter of a million lines; it sticks out of its own.
 const WIDEST_COLUMN: usize = 100;
@@ -20,7 +20,11 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
     let shown = &numbers[..lines.map_or(numbers.len(), |lines| numbers.len().min(lines as usize))];
     let several = catalog.files().len() > 1;
     let mut heads = &HEADS[..if several { HEADS.len() } else { HEADS.len() - 1 }];
-    let cells = |number: u32| row(catalog, &catalog.table().get(number as usize), several);
+    let unicode = screen.unicode();
+    let cells = |number: u32| {
+        let row = row(catalog, &catalog.table().get(number as usize), several);
+        if unicode { row } else { row.map(|cell| in_locale(&cell, false).into_owned()) }
+    };
     let mut widths: Vec<usize> = heads.iter().map(|head| head.len()).collect();
     for &number in shown {
         for (width, cell) in widths.iter_mut().zip(cells(number)) {
@@ -38,7 +42,8 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
     let line = |screen: &mut Screen, cells: &[String]| {
         let mut text = String::new();
         for (column, cell) in cells.iter().take(heads.len()).enumerate() {
-            let cell = if most.is_some() && column == 0 { fitted(cell, widths[0]) } else { cell.as_str().into() };
+            let cell =
+                if most.is_some() && column == 0 { fitted(cell, widths[0], unicode) } else { cell.as_str().into() };
             if column > 0 {
                 text.push_str("  ");
             }

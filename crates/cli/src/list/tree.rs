@@ -5,7 +5,7 @@ use std::io;
 use max_weights::Catalog;
 use max_weights::checkpoint::{Tree, TreeLimits, TreeLine};
 
-use crate::screen::{Screen, columns, fitted, padded};
+use crate::screen::{Screen, columns, fitted, in_locale, padded};
 
 /// A hostile name of a megabyte must not widen every other line; it sticks out of its own.
 const WIDEST_COLUMN: usize = 100;
@@ -23,7 +23,13 @@ pub(crate) fn write(
     screen: &mut Screen,
 ) -> io::Result<()> {
     let tree = Tree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
-    let (lines, hidden) = tree.lines();
+    let (mut lines, hidden) = tree.lines();
+    let unicode = screen.unicode();
+    if !unicode {
+        for line in &mut lines {
+            line.label = in_locale(&line.label, false).into_owned();
+        }
+    }
     let width = |column: fn(&TreeLine) -> usize| {
         lines.iter().filter(|line| line.is_weight).map(|line| column(line).min(WIDEST_COLUMN)).max().unwrap_or(0)
     };
@@ -36,14 +42,14 @@ pub(crate) fn write(
         let indent = columns(branches);
         if *is_weight {
             let room = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
-            let name = padded(&fitted(name, room), label.saturating_sub(indent));
+            let name = padded(&fitted(name, room, unicode), label.saturating_sub(indent));
             let (dtype, shape) = (padded(first, dtype), padded(second, shape));
             screen.line(&format!(
                 "{0}{branches}{0:#}{name}  {1}{dtype}{1:#}  {shape}  {2}{third:>SIZE$}{2:#}",
                 paint.dim, paint.dtype, paint.size
             ))?;
         } else {
-            let name = fitted(name, most.saturating_sub(indent + columns(third) + 2).max(NARROWEST_COLUMN));
+            let name = fitted(name, most.saturating_sub(indent + columns(third) + 2).max(NARROWEST_COLUMN), unicode);
             screen.line(
                 &format!("{0}{branches}{0:#}{1}{name}{1:#}  {0}{third}{0:#}", paint.dim, paint.bold)
                     .trim_end()
