@@ -16,7 +16,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Look into checkpoint files: safetensors, GGUF, PyTorch. Nothing in a file is ever executed.
 #[derive(Debug, Parser)]
-#[command(name = "max-weights", version, styles = STYLES, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "max-weights", bin_name = "max-weights", version, styles = STYLES, arg_required_else_help = true, max_term_width = 100)]
 #[command(
     after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 could not be read, 130 interrupted."
 )]
