@@ -300,6 +300,41 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_an_error_that_names_the_tensor() {
+    let (name, bytes) = safetensors("F32", &[1 << 19], &noise(2 << 20), 0);
+    let whole = Arc::new(Trial::of(name, &bytes));
+    let number = Checkpoint::open_sources(vec![whole.clone()], &OpenOptions::default()).unwrap();
+    let number = number.catalog().require("t").unwrap();
+    for later in [0, 3, 9] {
+        let broken = Arc::new(Trial::of(name, &bytes).fails_at(whole.counts().parts + later));
+        let broken = Checkpoint::open_sources(vec![broken], &OpenOptions::default()).unwrap();
+        let failed =
+            statistics(&broken, number, 4, &AtomicU64::new(0), &uninterrupted).expect_err("the disk is broken");
+        let message = failed.to_string();
+        assert!(message.contains("of 't'") && message.contains("the disk is broken"), "{message}");
+    }
+}
+
+#[test]
+fn a_compressed_tensor_that_is_damaged_is_an_error() {
+    let values: Vec<f32> = (0u16..9000).map(|i| f32::from(i / 7)).collect();
+    let torch = Torch { shape: &[9000], strides: &[1], deflated: true, ..Torch::floats(&values) };
+    let (name, bytes) = torch.file();
+    // The checksum stands in the headers of the entry and of the directory, and nowhere else.
+    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let checksum = max_weights::format::torch_zip::crc32(&data).to_le_bytes();
+    let mut damaged = bytes.clone();
+    for at in (0..bytes.len() - 4).filter(|at| bytes[*at..*at + 4] == checksum) {
+        damaged[at] ^= 1;
+    }
+    assert_ne!(damaged, bytes);
+    let failed = of(&opened((name, damaged)), "t", 4).expect_err("another checksum");
+    assert_eq!(failed.fault().unwrap().rule.id, "torch-zip.crc", "{failed}");
+    assert!(failed.to_string().starts_with("model.pt: tensor 't': "), "{failed}");
+    assert!(of(&opened((name, bytes)), "t", 4).is_ok());
+}
+
+#[test]
 fn the_result_is_the_same_however_many_threads_there_are() {
     let torch: Vec<f32> = (0..600_000).map(|i| (i as f32).sin() * 1e-3).collect();
     let files = [
