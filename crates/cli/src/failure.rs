@@ -127,6 +127,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
             ContextValue::Strings(texts) => {
                 ContextValue::Strings(texts.iter().map(|text| text::printable(text).into_owned()).collect())
             }
+            ContextValue::StyledStrs(_) => continue, // tips, which quote it, too
             other => other.clone(),
         };
         safe.insert(kind, value);

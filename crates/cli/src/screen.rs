@@ -11,6 +11,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::arguments::Color;
 
+/// The one control character of ASCII that JSON has without an escape.
+const DELETE: u8 = 0x7f;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
@@ -108,11 +110,19 @@ impl Screen {
         self.written
     }
 
+    /// Where bytes are written as they are.
+    pub(crate) fn raw(&mut self) -> &mut impl Write {
+        self.written = true;
+        &mut self.out
+    }
+
     /// Writes a line for people.
     pub(crate) fn line(&mut self, line: &str) -> io::Result<()> {
         let shown = in_locale(line, self.unicode);
-        self.write_all(shown.as_bytes())?;
-        self.write_all(b"\n")
+        self.written = true;
+        self.out.write_all(shown.as_bytes())?;
+        self.out.write_all(b"
+")
     }
 
     /// Writes what ends a command on standard error.
@@ -141,10 +151,17 @@ impl Screen {
     }
 }
 
+/// JSON. A text of it may have an escape for every character: those that could steer a terminal or mislead the eye get one.
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.written = true;
-        self.out.write(bytes)
+        if bytes.iter().all(|byte| byte.is_ascii() && *byte != DELETE) {
+            return self.out.write(bytes);
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.out.write_all(escaped(text).as_bytes()).map(|()| bytes.len()),
+            Err(_) => self.out.write(bytes), // a part of a character
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -225,6 +242,23 @@ fn ascii(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
+/// JSON with escapes for the characters that are not printed as signs of their own.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        let mut bytes = [0; 4];
+        let plain = &*c.encode_utf8(&mut bytes);
+        if c != char::from(DELETE) && (c.is_ascii() || text::printable(plain) == plain) {
+            safe.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        }
+    }
+    safe
+}
+
 /// Whether the locale's characters are UTF-8. Systems that have no such variables show it.
 fn has_unicode() -> bool {
     if cfg!(not(unix)) {
@@ -269,6 +303,11 @@ mod tests {
         assert_eq!(fitted("abc", 1, true), "…");
         assert_eq!(fitted("model.layers.0.weight", 11, false), "mode...ight");
         assert_eq!(fitted("abc", 2, false), "..");
+    }
+
+    #[test]
+    fn json_has_escapes_for_what_could_steer_a_terminal() {
+        assert_eq!(escaped("\"重\u{202e}\u{9b}\u{7f}\u{e0001}\\n\""), "\"重\\u202e\\u009b\\u007f\\udb40\\udc01\\n\"");
     }
 
     #[test]

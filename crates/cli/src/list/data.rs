@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use max_weights::Catalog;
+use max_weights::{Catalog, text};
 use serde::{Serialize, Serializer};
 
 use super::summary::{Total, totals};
@@ -47,17 +47,18 @@ pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen
     Ok(())
 }
 
-/// A line of heads, and one line a weight. The shape has an `x` between the dimensions.
+/// A line of heads, and one line a weight. The shape has an `x` between the dimensions, and names are safe to print.
 pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
     let mut writer = csv::Writer::from_writer(screen);
     writer.write_record(["name", "dtype", "shape", "bytes", "file", "offset", "aligned"])?;
     for &number in numbers {
         let info = catalog.table().get(number as usize);
         let shape: Vec<String> = info.shape.iter().map(u64::to_string).collect();
-        let file = catalog.files()[info.file as usize].path.to_string_lossy();
+        let file = text::path(&catalog.files()[info.file as usize].path);
+        let (name, dtype) = (text::printable(info.name), info.element.to_string());
         let (bytes, offset) = (info.bytes().to_string(), info.span.start().to_string());
         let aligned = if info.is_aligned() { "true" } else { "false" };
-        let record = [info.name, &info.element.to_string(), &shape.join("x"), &bytes, &file, &offset, aligned];
+        let record = [&*name, &text::printable(&dtype), &shape.join("x"), &bytes, &file, &offset, aligned];
         writer.write_record(record)?;
     }
     writer.flush()?;
