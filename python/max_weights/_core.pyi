@@ -35,13 +35,13 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
-    "RESERVED", "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice",
-    "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer",
-    "_rename_weights", "_reopen_weights", "accelerator_count", "buffers", "data_of_all", "dequantize", "digests_of",
+    "RESERVED", "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
+    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
+    "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights",
+    "_reopen_weights", "accelerator_count", "buffers", "command_line", "data_of_all", "dequantize", "digests_of",
     "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names",
     "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
-    "set_threads", "shown", "torch_globals", "tree",
+    "set_threads", "shown", "torch_globals", "tree", "versions",
 ]
 # fmt: on
 
@@ -562,9 +562,7 @@ class Ahead:
     threads end by themselves, and with it.
     """
 
-    def __new__(
-        cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool
-    ) -> Self: ...  # fmt: skip
+    def __new__(cls, node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType | None], own: bool) -> Self: ...
     def take(self, position: int) -> None:
         """Says that the weight at this position is going to be taken now."""
 
@@ -590,9 +588,11 @@ class TensorStream:
     def close(self) -> None:
         """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
 
+def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
 def files(node: WeightsNode) -> list[str]: ...
 def hand_over(**objects: Any) -> None: ...
 def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
 def printable(text: object) -> str: ...
 def shown(text: object) -> str: ...
 def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str: ...
+def versions() -> str: ...

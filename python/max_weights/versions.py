@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from max_weights._core import command_line
+from max_weights._core import versions
 
 __all__ = ["show_versions"]
 
 
 def show_versions() -> None:
-    """Print the versions of the package, the interpreter, the platform, the processor and the packages that it may meet.
+    """Print the versions of the package, the interpreter, the platform, the processor and the packages it may meet.
 
     To be pasted into a bug report; it is what `max-weights versions` prints.
     """
-    command_line(["max-weights", "versions"])
+    print(versions(), end="")

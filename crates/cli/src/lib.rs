@@ -27,6 +27,7 @@ use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
 pub use crate::host::{Host, Python};
 use crate::screen::Screen;
+pub use crate::versions::versions;
 
 /// Everything is as it should be.
 pub const CLEAN: u8 = 0;

@@ -34,6 +34,27 @@ pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Resul
         screen.line("")?;
         return Ok(CLEAN);
     }
+    let rows = rows(found, host);
+    let width = width(&rows);
+    for (name, version) in rows {
+        let line = format!("{0}{name:width$}{0:#}  {version}", screen.paint.dim);
+        screen.line(&line)?;
+    }
+    Ok(CLEAN)
+}
+
+/// The same lines as a text.
+pub fn versions(host: &Host) -> String {
+    let rows = rows(collect(host), host);
+    let width = width(&rows);
+    rows.iter().map(|(name, version)| format!("{name:width$}  {version}\n")).collect()
+}
+
+fn width(rows: &[(&str, String)]) -> usize {
+    rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0)
+}
+
+fn rows(found: Object, host: &Host) -> Vec<(&'static str, String)> {
     let mut rows = vec![("max_weights", found.max_weights.to_owned())];
     rows.extend(found.python.map(|python| ("python", python)));
     rows.extend([("platform", found.platform), ("cpu", found.cpu)]);
@@ -43,12 +64,7 @@ pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Resul
                 .map(|name| (name, found.packages.get(name).cloned().unwrap_or_else(|| "not installed".to_owned()))),
         );
     }
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, version) in rows {
-        let line = format!("{0}{name:width$}{0:#}  {version}", screen.paint.dim);
-        screen.line(&line)?;
-    }
-    Ok(CLEAN)
+    rows
 }
 
 fn collect(host: &Host) -> Object {

@@ -20,6 +20,12 @@ pub(crate) fn command_line(py: pyo3::Python<'_>, arguments: Vec<OsString>) -> Py
     Ok(status)
 }
 
+/// What `max-weights versions` prints.
+#[pyfunction]
+pub(crate) fn versions(py: pyo3::Python<'_>) -> PyResult<String> {
+    Ok(max_weights_cli::versions(&Host { python: Some(interpreter(py)?) }))
+}
+
 /// The interpreter that this runs in.
 fn interpreter(py: pyo3::Python<'_>) -> PyResult<Python> {
     let sys = py.import("sys")?;

@@ -72,6 +72,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
+    module.add_function(function!(command_line::versions, module)?)?;
     module.add_function(function!(handed::hand_over, module)?)?;
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
