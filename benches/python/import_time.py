@@ -18,7 +18,7 @@ USED = f"{harness.OURS}, and load_weights used"
 RESOLUTION = 1e-4
 MODULES = ("safetensors", "safetensors.numpy", "numpy", "ml_dtypes", "torch")
 # Imported only when their door is opened; none may be loaded by `import max_weights`.
-FRAMEWORKS = ("numpy", "torch", "jax", "ml_dtypes", "rich", "typer")
+FRAMEWORKS = ("numpy", "torch", "jax", "ml_dtypes")
 CASES: harness.Cases = {}
 # A program that is patched before its imports is timed from outside, beside itself. One that is patched after them, as
 # torch does at the end of its import for MAX_WEIGHTS_PATCH=1, times the patch: imports of torch differ by more.

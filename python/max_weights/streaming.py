@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from max_weights._core import TensorStream, shown
 from max_weights.errors import ArgumentError
 from max_weights.loading import (
-    Progress,
     Rank,
     Rename,
     Select,
@@ -16,10 +15,10 @@ from max_weights.loading import (
     check_device,
     converter,
     log_choice,
-    progress_of,
     resolved,
     verify_digests,
 )
+from max_weights.progress import Progress, progress_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

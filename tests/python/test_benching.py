@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import safetensors.numpy
 
 import max_weights
+from command_line import COMMAND, environment, run
 from max_weights.benching import loaders, measure
 from max_weights.benching.result import BenchResult, BenchRow
 from max_weights.benching.worker import LoaderFailed, Worker
@@ -175,33 +175,65 @@ def test_touching_reads_every_page_of_what_loaders_return() -> None:
     assert loaders.touch({"scalar": np.array(1, np.uint8), "empty": np.ones(0), "text": "x", "none": None}) == 1
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "max_weights", "bench", *arguments]
-
-
-def test_the_command_prints_a_table_and_json(file: Path) -> None:
-    done = subprocess.run(command(str(file), "--against", "", "--no-cold"), capture_output=True, text=True, check=True)
+def test_the_command_prints_a_table(file: Path) -> None:
+    done = run("bench", file, "--against", "", "--no-cold")
+    assert (done.status, done.stderr) == (0, ""), "a pipe gets no line of what is done now"
     assert done.stdout.splitlines()[0].split() == ["loader", "call", "touched", "cold", "peak"]
     assert "max_weights, copy=True" in done.stdout
-    line = command(str(file), "--against", "", "--no-cold", "--json")
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["tensors"] == 5
 
 
-def test_the_command_refuses_a_rival_it_does_not_know(file: Path) -> None:
-    done = subprocess.run(command(str(file), "--against", "pickle"), capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "against names 'pickle'" in " ".join(done.stderr.replace("│", " ").split())
+def test_the_command_prints_json_and_nothing_else(file: Path) -> None:
+    done = run("bench", file, "--against", " safetensors, ", "--no-cold", "--seconds", "30", "--json")
+    assert (done.status, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert next(iter(found)) == "schema"
+    assert found["schema"] == "max-weights.bench/1"
+    assert (found["tensors"], found["bytes"], found["files"]) == (5, file.stat().st_size, [str(file)])
+    assert {row["of"] for row in found["rows"]} == {"", "safetensors", "limit"}
+    assert [row["seconds"]["cold"] for row in found["rows"]] == [[]] * len(found["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "kind", "message"),
+    [
+        (["--against", "pickle"], 2, "usage", "against names 'pickle'; it can name safetensors, torch"),
+        (["--against", "gguf"], 2, "usage", "gguf reads no safetensors files"),
+        (["--device", "cuda:99"], 3, "checkpoint", "99"),
+    ],
+)
+def test_what_the_command_cannot_measure_is_one_line(
+    file: Path, arguments: list[str], status: int, kind: str, message: str
+) -> None:
+    done = run("bench", file, *arguments)
+    assert (done.status, done.stdout) == (status, "")
+    assert done.stderr.startswith("max-weights: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    in_json = run("bench", "--json", file, *arguments)
+    error = {"kind": kind, "message": done.stderr.removeprefix("max-weights: ").rstrip("\n")}
+    assert json.loads(in_json.stdout) == {"schema": "max-weights.error/1", "error": error}
+    assert (in_json.status, in_json.stderr) == (status, done.stderr)
+
+
+def test_the_command_answers_a_file_that_cannot_be_opened_with_status_3(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged\x1b[31m.safetensors"
+    damaged.write_bytes(b"\xff" * 64)
+    for path, message in [(damaged, "damaged\\x1b[31m.safetensors: "), (tmp_path / "missing", "No such file")]:
+        done = run("bench", path)
+        assert (done.status, done.stdout) == (3, "")
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_ends_the_command_and_its_processes(file: Path) -> None:
-    process = subprocess.Popen(command(str(file), "--against", "safetensors"), stderr=subprocess.DEVNULL)
+    command = [*COMMAND, "bench", str(file), "--against", "safetensors"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment())
     deadline = time.monotonic() + 60
     while not (children := _children(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert children
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) != 0
+    assert process.wait(timeout=20) == 130
     # One that was about to begin ends by itself when nobody can ask it any more.
     while any(map(_lives, children)) and time.monotonic() < deadline:
         time.sleep(0.05)

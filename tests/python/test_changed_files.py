@@ -115,16 +115,3 @@ print(array[-1, -1])
     assert run("read").stdout.strip() == f"{ROWS * 64 - 1:.1f}"
     path.write_bytes(content)
     assert run("mmap").returncode < 0
-
-
-def test_show_of_a_weight_whose_file_is_truncated_meanwhile_gives_an_error(path: Path) -> None:
-    from max_weights.cli.chunks import chunks_of
-
-    with max_weights.load_weights(path) as weights:
-        (info,) = weights.infos()
-        chunks, repeats, elements = chunks_of(weights.w, info, DType.float32)
-        assert (repeats, elements) == (1, ROWS * 64)
-        assert sum(chunk.size for chunk in chunks()) == ROWS * 64
-        os.truncate(path, 8192)
-        with pytest.raises(FileChangedError, match="truncated"):
-            list(chunks())

@@ -1,17 +1,21 @@
-"""Shell completion, and the examples of docs/cli.md: each command there prints what the page says."""
+"""docs/cli.md: each command there prints what the page says, and options and keys of the JSON are on the page."""
 
+import json
 import os
 import re
 import shlex
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from conftest import ROOT
+from command_line import COMMAND, environment, run
+from conftest import ROOT, safetensors_bytes
 
-SCRIPT = Path(sys.executable).with_name("max-weights")
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 EXAMPLES = [
     pytest.param(command, expected, id=command)
@@ -20,68 +24,79 @@ EXAMPLES = [
 ]
 
 
-def complete(shell: str, *words: str) -> list[str]:
-    """What a shell would offer for the last word."""
-    environment = {
-        **os.environ,
-        "_MAX_WEIGHTS_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": shlex.join(["max-weights", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_names_complete_one_component_at_a_time(models: Path) -> None:
-    path = str(models / "minilm.safetensors")
-    assert complete("bash", "show", path, "") == ["embeddings.", "encoder.", "pooler."]
-    assert complete("bash", "show", path, "enc") == ["encoder."]
-    assert complete("bash", "show", path, "pooler.dense.") == ["pooler.dense.bias", "pooler.dense.weight"]
-    assert complete("bash", "show", path, "embeddings.p") == [
-        "embeddings.position_embeddings.",
-        "embeddings.position_ids",
-    ]
-
-
-@pytest.mark.parametrize("content", [None, b"not a checkpoint"])
-def test_a_file_that_does_not_open_completes_to_nothing(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "model.safetensors"
-    if content is not None:
-        path.write_bytes(content)
-    assert complete("bash", "show", str(path), "enc") == []
-
-
-def test_commands_and_options_complete() -> None:
-    assert complete("bash", "") == ["ls", "show", "bench", "globals", "versions"]
-    assert complete("bash", "ls", "--fl") == ["--flat"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell_completes_max_weights(shell: str) -> None:
-    environment = {**os.environ, "_MAX_WEIGHTS_COMPLETE": f"source_{shell}"}
-    done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True)
-    assert f"complete_{shell}" in done.stdout
-    assert "max-weights" in done.stdout
-
-
 @pytest.mark.parametrize(("command", "expected"), EXAMPLES)
 def test_an_example_of_the_page_prints_what_the_page_says(
     command: str, expected: str, models: Path, tmp_path: Path
 ) -> None:
     (tmp_path / ".models").symlink_to(models)
-    environment = {**os.environ, "PATH": f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8")
+    script = tmp_path / "bin" / "max-weights"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    script.chmod(0o755)
+    variables = environment(PATH=f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8")
     printed = done.stdout + done.stderr
     # A line of `...` stands for any lines.
     pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in expected.splitlines(True))
     assert re.fullmatch(pattern, printed), printed
 
 
-def test_the_page_has_an_example_of_every_command() -> None:
-    commands = [str(parameter.values[0]) for parameter in EXAMPLES]
-    for name in ("ls", "show", "versions"):
-        assert any(f"max-weights {name}" in command for command in commands), name
-    helps = [subprocess.run([SCRIPT, name, "--help"], capture_output=True, text=True).stdout for name in ("ls", "show")]
-    for option in sorted(set(re.findall(r"--[a-z][a-z-]+", "".join(helps))) - {"--help"}):
-        assert f"`{option}" in PAGE, option
+def commands() -> list[str]:
+    """All commands, as the help lists them."""
+    listing = run("--help").stdout.split("Commands:")[1].split("Options:")[0]
+    return [name for name in re.findall(r"^  (\w+) ", listing, re.MULTILINE) if name != "help"]
+
+
+def test_the_page_has_a_section_of_every_command_and_each_of_its_options() -> None:
+    assert {"ls", "show", "globals", "bench", "versions", "completions"} <= set(commands())
+    for name in commands():
+        assert f"\n## {name}\n" in PAGE, name
+        for option in sorted(set(re.findall(r"--[a-z][a-z-]+", run(name, "--help").stdout)) - {"--help"}):
+            assert f"`{option}" in PAGE, option
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_the_help_of_every_command_fits_a_screen(columns: str) -> None:
+    for arguments in ([], *([name] for name in commands())):
+        done = run(*arguments, "--help", COLUMNS=columns)
+        assert (done.status, done.stderr) == (0, "")
+        lines = done.stdout.splitlines()
+        assert len(lines) <= 50, arguments
+        assert max(map(len, lines)) <= 100, arguments
+
+
+def keys(value: Any) -> Iterator[str]:
+    """The keys of an object and of those in it; not those that come of a file."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            if key not in ("metadata", "dtypes", "packages"):
+                yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
+    entry = ("F32", [2], np.ones(2, np.float32).tobytes())
+    odd, pickled = tmp_path / "odd.safetensors", tmp_path / "a.pt"
+    odd.write_bytes(safetensors_bytes({"": entry, "w": entry}, metadata={"note": "text"}))
+    torch.save({"w": torch.ones(2), "epoch": 3}, pickled)
+    page = PAGE.replace("\n", " ")
+    for arguments in (
+        ["ls", "--json", "--no-strict", odd],
+        ["ls", "--json", "--no-strict", odd, "--memory", "80GB"],
+        ["ls", "--json", odd],
+        ["show", "--json", "--no-strict", odd],
+        ["show", "--json", "--no-strict", odd, "w"],
+        ["show", "--json", "--no-strict", odd, "x"],
+        ["show", "--json", "--no-strict", odd, "note"],
+        ["show", "--json", pickled],
+        ["globals", "--json", pickled],
+        ["versions", "--json"],
+    ):
+        found = json.loads(run(*arguments).stdout)
+        assert next(iter(found)) == "schema", arguments
+        assert f"`{found['schema']}`" in page, arguments
+        missing = sorted({key for key in keys(found) if f"`{key}`" not in page})
+        assert missing == [], arguments

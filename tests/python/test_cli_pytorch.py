@@ -1,22 +1,18 @@
 """The command line on PyTorch files: what they name, and what they hold beside weights."""
 
 import collections
+import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
-from max_weights.cli import app
+from command_line import run
 
 
 class Config:
     """Something of a user's own."""
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(params=["zip", "legacy"])
@@ -27,9 +23,9 @@ def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_globals_that_are_known_exit_with_zero(plain: Path) -> None:
+def test_globals_that_are_known_are_status_0(plain: Path) -> None:
     result = run("globals", plain)
-    assert result.exit_code == 0, result.stderr
+    assert result.status == 0, result.stderr
     lines = [line.split() for line in result.stdout.split("\n\n")[0].splitlines()]
     assert [line[1:] for line in lines] == [
         ["known", "collections.OrderedDict"],
@@ -42,30 +38,40 @@ def test_globals_that_are_known_exit_with_zero(plain: Path) -> None:
     assert "3 globals, 0 not known" in result.stdout
 
 
-def test_a_global_that_is_not_known_exits_with_one(tmp_path: Path) -> None:
+def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
             return eval, ("1",)
 
     torch.save({"w": torch.ones(2), "config": Config(), "evil": Evil()}, tmp_path / "a.pt")
     result = run("globals", tmp_path / "a.pt")
-    assert result.exit_code == 1
+    assert result.status == 1
     verdicts = {name: verdict for _, verdict, name in map(str.split, result.stdout.split("\n\n")[0].splitlines())}
     assert verdicts[f"{__name__}.Config"] == "unknown"
     [dangerous] = [name for name, verdict in verdicts.items() if verdict == "dangerous"]
     assert dangerous.endswith(".eval")
     assert "2 not known" in result.stdout
+    in_json = run("globals", tmp_path / "a.pt", "--json")
+    found = json.loads(in_json.stdout)
+    assert (in_json.status, in_json.stderr) == (1, "")
+    assert (found["schema"], found["files"], found["unknown"]) == (
+        "max-weights.globals/1",
+        [str(tmp_path / "a.pt")],
+        2,
+    )
+    assert {entry["name"]: entry["verdict"] for entry in found["globals"]} == verdicts
+    assert {entry["file"] for entry in found["globals"]} == {str(tmp_path / "a.pt")}
 
 
 def test_globals_of_a_file_that_names_none_is_an_error(models: Path) -> None:
     result = run("globals", models / "minilm.safetensors")
-    assert result.exit_code == 1
-    assert "no PyTorch file" in result.stderr
+    assert result.status == 2
+    assert "nothing in it names code" in result.stderr
 
 
 def test_show_without_a_name_has_the_metadata_and_the_objects(plain: Path) -> None:
     result = run("show", plain)
-    assert result.exit_code == 0, result.stderr
+    assert result.status == 0, result.stderr
     assert re.search(r"byteorder\s+little", result.stdout)
     assert re.search(r"epoch\s+3", result.stdout)
     assert "\x1b" not in result.stdout
@@ -74,16 +80,16 @@ def test_show_without_a_name_has_the_metadata_and_the_objects(plain: Path) -> No
 
 def test_show_of_a_weight_and_of_an_object(plain: Path) -> None:
     result = run("show", plain, "model.w")
-    assert result.exit_code == 0, result.stderr
+    assert result.status == 0, result.stderr
     assert "float32" in result.stdout
     result = run("show", plain, "epoch")
-    assert result.exit_code == 0, result.stderr
+    assert result.status == 0, result.stderr
     assert "3" in result.stdout
 
 
 def test_ls_names_what_is_no_array(tmp_path: Path) -> None:
     torch.save({"s": torch.eye(2).to_sparse(), "t": torch.ones(3)}, tmp_path / "a.ckpt")
     result = run("ls", tmp_path / "a.ckpt")
-    assert result.exit_code == 0, result.stderr
+    assert result.status == 0, result.stderr
     assert "sparse_coo float32" in result.stdout
     assert "├── indices  int64" in result.stdout

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import max_weights
+from command_line import run
 from max_weights._core import PytorchWeights, torch_globals
-from max_weights.cli import app
 from max_weights.errors import FormatError
 from max_weights.torch import load
 from test_pytorch_hostile import TENSOR, archive, text
@@ -98,7 +97,7 @@ def test_a_second_pickle_behind_the_first_is_found(tmp_path: Path) -> None:
     assert [name for _, name, _, verdict in torch_globals(weights) if verdict == "dangerous"] == ["os.system"]
     (warning,) = [warning for warning in weights.warnings if "pickle.trailing-data" in warning]
     assert "os.system" in warning
-    assert CliRunner().invoke(app, ["globals", str(path)]).exit_code == 1
+    assert run("globals", path).status == 1
     assert list(load(path)) == ["w"]
     path = archive(tmp_path / "b.pt", first + bytes(10))
     assert any("10 bytes follow" in warning for warning in max_weights.load_weights(path).warnings)
@@ -210,13 +209,13 @@ def test_lists_that_hold_each_other_twice_do_not_hang_the_listing(tmp_path: Path
     for level in range(100):
         body += b"](h" + bytes([level, 0x68, level]) + b"eq" + bytes([level + 1]) + b"0"
     path = archive(tmp_path / "a.pt", b"\x80\x02" + body + b"}" + text("k") + b"hds.")
-    listing = CliRunner().invoke(app, ["show", str(path)])
-    assert listing.exit_code == 0
-    assert "[[[[" in listing.output
-    assert "…" in listing.output
+    listing = run("show", path)
+    assert listing.status == 0
+    assert "[[[[" in listing.stdout
+    assert "…" in listing.stdout
     values = {"t": (1,), "e": (), "s": set(), "f": frozenset([1]), "d": {"a": [1, None]}, "b": b"x", "n": -1.5}
     torch.save(values, path)
-    shown = CliRunner().invoke(app, ["show", str(path)]).output
+    shown = run("show", path).stdout
     for name, value in values.items():
         if name != "d":
             assert f"{name}    {value!r}" in shown or f"{name}  {value!r}" in shown, (name, shown)

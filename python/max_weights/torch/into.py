@@ -13,7 +13,8 @@ from torch import nn
 
 from max_weights._core import shown
 from max_weights.dtype import DType
-from max_weights.loading import dtypes_wanted, progress_of, renamed_by
+from max_weights.loading import dtypes_wanted, renamed_by
+from max_weights.progress import progress_of
 from max_weights.selection import selected
 from max_weights.sharding.by_name import parts_of_rank
 from max_weights.sharding.pieces import Pieces

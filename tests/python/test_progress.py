@@ -1,0 +1,77 @@
+"""`progress`: what is called, and the line on standard error that `progress=True` stands for."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+
+import max_weights
+from max_weights import progress
+from max_weights.progress import progress_of
+
+
+def test_what_is_not_wanted_is_nothing_and_a_function_is_itself() -> None:
+    for nothing in (None, False):
+        told, end = progress_of(nothing)
+        assert told is None
+        end()
+
+    def mine(_done: int, _total: int) -> None: ...
+
+    told, end = progress_of(mine)
+    assert told is mine
+    end()
+
+
+def test_the_line_is_written_over_and_ends_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 1.0, 1.05, 2.0, 2.01])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    told, end = progress_of(True)
+    assert told is not None
+    told(0, 4_000_000_000)
+    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: not worth a new line
+    told(2_000_000_000, 4_000_000_000)
+    told(4_000_000_000, 4_000_000_000)  # the last one always
+    end()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    begun, half, done = err.rstrip("\n").split("\r")[1:]
+    assert begun.startswith(f"[{' ' * 30}] 0.00 of 4.00 GB")
+    assert half.startswith(f"[{'#' * 15}{' ' * 15}] 2.00 of 4.00 GB, 1.0 GB/s")
+    assert done.startswith(f"[{'#' * 30}] 4.00 of 4.00 GB")
+
+
+def test_a_shorter_line_covers_the_longer_one_before_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 0.2, 100.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    told, end = progress_of(True)
+    assert told is not None
+    told(99_000_000_000, 100_000_000_000)
+    told(100_000_000_000, 100_000_000_000)
+    end()
+    longer, shorter = capsys.readouterr().err.rstrip("\n").split("\r")[1:]
+    assert len(shorter) == len(longer)
+
+
+def test_work_without_bytes_is_done_and_nothing_told_ends_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    told, end = progress_of(True)
+    assert told is not None
+    end()
+    assert capsys.readouterr().err == ""
+    told(0, 0)
+    assert "#" * 30 in capsys.readouterr().err
+
+
+def test_a_load_tells_its_progress_on_standard_error(models: Path) -> None:
+    caught = io.StringIO()
+    with contextlib.redirect_stderr(caught), max_weights.load_weights(models / "minilm.safetensors") as weights:
+        weights.load(progress=True)
+    assert "] 0.09 of 0.09 GB" in caught.getvalue()
+    assert caught.getvalue().endswith("\n")
