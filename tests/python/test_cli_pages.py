@@ -65,6 +65,13 @@ def test_the_help_of_every_command_fits_a_screen(columns: str) -> None:
         assert max(map(len, lines)) <= 100, arguments
 
 
+class Call:
+    """What pickle would call something for."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return print, ("called",)
+
+
 def keys(value: Any) -> Iterator[str]:
     """The keys of an object and of those in it; not those that come of a file."""
     if isinstance(value, dict):
@@ -81,7 +88,7 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
     entry = ("F32", [2], np.ones(2, np.float32).tobytes())
     odd, pickled = tmp_path / "odd.safetensors", tmp_path / "a.pt"
     odd.write_bytes(safetensors_bytes({"": entry, "w": entry}, metadata={"note": "text"}))
-    torch.save({"w": torch.ones(2), "epoch": 3}, pickled)
+    torch.save({"w": torch.ones(2), "epoch": 3, "call": Call()}, pickled)
     page = PAGE.replace("\n", " ")
     for arguments in (
         ["ls", "--json", "--no-strict", odd],
@@ -92,6 +99,7 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
         ["show", "--json", "--no-strict", odd, "x"],
         ["show", "--json", "--no-strict", odd, "note"],
         ["show", "--json", pickled],
+        ["show", "--json", pickled, "epoch"],
         ["globals", "--json", pickled],
         ["versions", "--json"],
     ):

@@ -78,13 +78,36 @@ def test_show_without_a_name_has_the_metadata_and_the_objects(plain: Path) -> No
     assert "a\\x1b[31mb" in result.stdout
 
 
+def test_show_prints_the_calls_of_a_hostile_pickle_and_makes_none(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return eval, (f"open({str(made)!r}, 'w')\x1b[31m",)
+
+    torch.save({"w": torch.ones(2), "evil": Evil()}, tmp_path / "a.pt")
+    done = run("show", tmp_path / "a.pt")
+    assert (done.status, done.stderr) == (0, "")
+    (line,) = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["dangerous"]]
+    assert "eval(" in line
+    assert f"open('{made}', 'w')" in line
+    assert "\\x1b[31m" in line
+    in_json = run("show", "--json", tmp_path / "a.pt")
+    (call,) = json.loads(in_json.stdout)["calls"]
+    assert (call["file"], call["verdict"]) == (str(tmp_path / "a.pt"), "dangerous")
+    assert call["call"] in line
+    assert "\x1b" not in done.stdout + in_json.stdout
+    assert not made.exists()
+
+
 def test_show_of_a_weight_and_of_an_object(plain: Path) -> None:
     result = run("show", plain, "model.w")
     assert result.status == 0, result.stderr
     assert "float32" in result.stdout
     result = run("show", plain, "epoch")
-    assert result.status == 0, result.stderr
-    assert "3" in result.stdout
+    assert (result.status, result.stdout.split()) == (0, ["epoch", "3"]), result.stderr
+    found = json.loads(run("show", "--json", plain, "epoch").stdout)
+    assert found == {"schema": "max-weights.show/1", "values": [{"name": "epoch", "value": "3"}]}
 
 
 def test_ls_names_what_is_no_array(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
         raise ValueError(f"depth is a number of components from 0, not {depth!r}")
     census = Census(root)
     counts = census.below(depth)
-    found = [COLUMNS]
+    found: list[tuple[str, ...]] = [COLUMNS]
     for path, module in census.modules:
         count = counts.get(path)
         if count is not None:
