@@ -1,4 +1,5 @@
 //! The definitions of all commands and their options. Help, completions, the man page and the documentation are made of them.
+#![allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 
 use std::path::PathBuf;
 

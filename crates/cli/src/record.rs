@@ -10,6 +10,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
 /// An error or a warning.
+#[allow(clippy::struct_field_names)] // they are the keys of the object
 #[derive(Serialize)]
 pub(crate) struct Message<'a> {
     /// `checkpoint`, `missing`, `usage`, `output`; or the id of the rule that is broken.
@@ -135,7 +136,7 @@ impl Serialize for MetadataValue<'_> {
             Value::Bytes(bytes) => serializer.serialize_str(&String::from_utf8_lossy(bytes)),
             Value::Array(array) => {
                 let mut list = serializer.serialize_seq(Some(array.len()))?;
-                for element in array.iter() {
+                for element in &array {
                     list.serialize_element(&MetadataValue(element))?;
                 }
                 list.end()

@@ -121,8 +121,10 @@ impl Screen {
         let shown = in_locale(line, self.unicode);
         self.written = true;
         self.out.write_all(shown.as_bytes())?;
-        self.out.write_all(b"
-")
+        self.out.write_all(
+            b"
+",
+        )
     }
 
     /// Writes what ends a command on standard error.
@@ -223,10 +225,9 @@ fn ascii(text: &str) -> Cow<'_, str> {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '├' => plain.push('|'),
+            '├' | '│' => plain.push('|'),
             '└' => plain.push('`'),
             '─' | '–' => plain.push('-'),
-            '│' => plain.push('|'),
             '…' => plain.push_str("..."),
             '×' => plain.push('x'),
             '█' | '▏' | '▎' | '▍' | '▌' | '▋' | '▊' | '▉' => plain.push('#'),

@@ -47,7 +47,8 @@ pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Resul
 pub fn versions(host: &Host) -> String {
     let rows = rows(collect(host), host);
     let width = width(&rows);
-    rows.iter().map(|(name, version)| format!("{name:width$}  {version}\n")).collect()
+    let lines: Vec<String> = rows.iter().map(|(name, version)| format!("{name:width$}  {version}\n")).collect();
+    lines.concat()
 }
 
 fn width(rows: &[(&str, String)]) -> usize {

@@ -49,7 +49,7 @@ pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen
 
 /// A line of heads, and one line a weight. The shape has an `x` between the dimensions, and names are safe to print.
 pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
-    let mut writer = csv::Writer::from_writer(screen);
+    let mut writer = csv::Writer::from_writer(screen.raw());
     writer.write_record(["name", "dtype", "shape", "bytes", "file", "offset", "aligned"])?;
     for &number in numbers {
         let info = catalog.table().get(number as usize);

@@ -50,11 +50,8 @@ pub(crate) fn write(
             ))?;
         } else {
             let name = fitted(name, most.saturating_sub(indent + columns(third) + 2).max(NARROWEST_COLUMN), unicode);
-            screen.line(
-                &format!("{0}{branches}{0:#}{1}{name}{1:#}  {0}{third}{0:#}", paint.dim, paint.bold)
-                    .trim_end()
-                    .to_owned(),
-            )?;
+            screen
+                .line(format!("{0}{branches}{0:#}{1}{name}{1:#}  {0}{third}{0:#}", paint.dim, paint.bold).trim_end())?;
         }
     }
     if hidden > 0 {

@@ -24,6 +24,7 @@ pub(super) struct Value<'a> {
 }
 
 /// A call that loading the file by pickle would make, as Python source.
+#[allow(clippy::struct_field_names)] // they are the keys of the object
 #[derive(Serialize)]
 pub(super) struct Call {
     file: String,
