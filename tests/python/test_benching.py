@@ -198,7 +198,7 @@ def test_the_command_prints_json_and_nothing_else(file: Path) -> None:
     [
         (["--against", "pickle"], 2, "usage", "against names 'pickle'; it can name safetensors, torch"),
         (["--against", "gguf"], 2, "usage", "gguf reads no safetensors files"),
-        (["--device", "cuda:99"], 3, "checkpoint", "99"),
+        (["--device", "cuda:99"], 3, "missing", "99"),
     ],
 )
 def test_what_the_command_cannot_measure_is_one_line(

@@ -69,7 +69,7 @@ def test_without_a_gpu_the_error_says_so(models: Path) -> None:
         max_weights.bench(path, device="cuda")
     command = [sys.executable, "-m", "max_weights", "bench", str(path), "--device", "cuda:0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("max-weights: no accelerator gpu:0: no NVIDIA driver (libcuda.so.1) was found.")
 
 

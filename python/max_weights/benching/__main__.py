@@ -8,7 +8,7 @@ from json import dumps
 
 from max_weights._core import printable
 from max_weights.benching import bench
-from max_weights.errors import ArgumentError, WeightsError
+from max_weights.errors import ArgumentError, DeviceError, WeightsError
 
 
 def main() -> int:
@@ -36,14 +36,7 @@ def main() -> int:
         line.clear()
         message = printable(str(error))
         if options.json:
-            kind = (
-                "usage"
-                if isinstance(error, ArgumentError)
-                else "missing"
-                if isinstance(error, ImportError)
-                else "checkpoint"
-            )
-            print(dumps({"schema": "max-weights.error/1", "error": {"kind": kind, "message": message}}))
+            print(dumps({"schema": "max-weights.error/1", "error": {"kind": _kind(error), "message": message}}))
         print(f"max-weights: {message}", file=sys.stderr)
         return 2 if isinstance(error, ArgumentError) else 3
     except KeyboardInterrupt:
@@ -52,6 +45,17 @@ def main() -> int:
     line.clear()
     print(dumps({"schema": "max-weights.bench/1", **result.as_dict()}, indent=1) if options.json else result)
     return 0
+
+
+def _kind(error: Exception) -> str:
+    """What the command line calls such an error in JSON."""
+    match error:
+        case ArgumentError():
+            return "usage"
+        case ImportError() | DeviceError():
+            return "missing"
+        case _:
+            return "checkpoint"
 
 
 class _Line:
