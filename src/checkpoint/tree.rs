@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Catalog;
 use crate::names::{Child, join};
+use crate::tensor::TensorInfo;
 use crate::text::{self, grouped, plural, size};
 
 /// Children of one branch that are shown, after folding.
@@ -131,11 +132,7 @@ fn branch(
     let bytes = range.clone().map(|position| table.get(names.entry(position)).bytes()).sum();
     let mut node = Node {
         label,
-        detail: own.map(|entry| {
-            let info = table.get(entry);
-            // The name of an unknown dtype is the file's own.
-            [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
-        }),
+        detail: own.map(|entry| detail(&table.get(entry))),
         weights: range.len(),
         bytes,
         children: Vec::new(),
@@ -156,6 +153,13 @@ fn branch(
         }
         let child = &children[next];
         let run = if limits.fold { alike(catalog, &prefix, &children[next..]) } else { 1 };
+        if run == 1
+            && let Some(leaf) = leaf(catalog, &prefix, child)
+        {
+            node.children.push(leaf);
+            next += 1;
+            continue;
+        }
         let name = join(&prefix, child.component);
         let label = match run {
             1 => child.component.to_owned(),
@@ -175,6 +179,30 @@ fn branch(
         next += run;
     }
     node
+}
+
+/// The child, if it is a weight and nothing else, as most are.
+fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<Node> {
+    let (table, names) = (&catalog.table, &catalog.names);
+    let separator = usize::from(!prefix.is_empty());
+    if child.range.len() != 1 {
+        return None;
+    }
+    let info = table.get(names.entry(child.range.start));
+    (info.name.len() == prefix.len() + separator + child.component.len()).then(|| Node {
+        label: child.component.to_owned(),
+        detail: Some(detail(&info)),
+        weights: 1,
+        bytes: info.bytes(),
+        children: Vec::new(),
+        omitted: None,
+    })
+}
+
+/// Dtype, shape and size.
+fn detail(info: &TensorInfo<'_>) -> [String; 3] {
+    // The name of an unknown dtype is the file's own.
+    [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
 }
 
 /// How many of the first children are numbers in a row whose weights have the same names, dtypes and shapes.

@@ -205,6 +205,12 @@ pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
     head.into()
 }
 
+/// Adds a text, padded with spaces to so many columns.
+pub(crate) fn push_padded(line: &mut String, text: &str, width: usize) {
+    line.push_str(text);
+    line.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(text))));
+}
+
 /// The text padded with spaces to so many columns.
 pub(crate) fn padded(text: &str, width: usize) -> String {
     let mut padded = text.to_owned();

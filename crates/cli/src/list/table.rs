@@ -1,11 +1,13 @@
 //! The listing as a table: exact numbers without spaces, for `sort` and `awk`.
 
+use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 
 use max_weights::tensor::TensorInfo;
 use max_weights::{Catalog, text};
 
-use crate::screen::{Screen, columns, element, fitted, in_locale, padded};
+use crate::screen::{Screen, columns, element, fitted, in_locale, push_padded};
 
 /// A hostile name of a megabyte must not widen a quarter of a million lines; it sticks out of its own.
 const WIDEST_COLUMN: usize = 100;
@@ -21,14 +23,16 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
     let several = catalog.files().len() > 1;
     let mut heads = &HEADS[..if several { HEADS.len() } else { HEADS.len() - 1 }];
     let unicode = screen.unicode();
-    let cells = |number: u32| {
-        let row = row(catalog, &catalog.table().get(number as usize), several);
-        if unicode { row } else { row.map(|cell| in_locale(&cell, false).into_owned()) }
+    let fill = |row: &mut Row, number: u32| {
+        let info = catalog.table().get(number as usize);
+        row.fill(&info, several.then(|| &*catalog.files()[info.file as usize].path), unicode);
     };
+    let mut row = Row::default();
     let mut widths: Vec<usize> = heads.iter().map(|head| head.len()).collect();
     for &number in shown {
-        for (width, cell) in widths.iter_mut().zip(cells(number)) {
-            *width = (*width).max(columns(&cell).min(WIDEST_COLUMN));
+        fill(&mut row, number);
+        for (width, cell) in widths.iter_mut().zip(&row.cells) {
+            *width = (*width).max(columns(cell).min(WIDEST_COLUMN));
         }
     }
     let most = screen.width();
@@ -39,27 +43,29 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
         }
         widths[0] = widths[0].min(most.saturating_sub(wide(heads.len())).max(NARROWEST_NAME));
     }
-    let line = |screen: &mut Screen, cells: &[String]| {
-        let mut text = String::new();
-        for (column, cell) in cells.iter().take(heads.len()).enumerate() {
+    let mut text = String::new();
+    let mut line = |screen: &mut Screen, row: &Row| {
+        text.clear();
+        for (column, cell) in row.cells.iter().take(heads.len()).enumerate() {
             let cell =
                 if most.is_some() && column == 0 { fitted(cell, widths[0], unicode) } else { cell.as_str().into() };
             if column > 0 {
                 text.push_str("  ");
             }
             if NUMBERS.contains(&HEADS[column]) {
-                text.push_str(&format!("{cell:>0$}", widths[column]));
+                let _ = write!(text, "{cell:>0$}", widths[column]); // writing to a string cannot fail
             } else if column + 1 == heads.len() {
                 text.push_str(&cell); // the last column ends the line and needs no padding
             } else {
-                text.push_str(&padded(&cell, widths[column]));
+                push_padded(&mut text, &cell, widths[column]);
             }
         }
         screen.line(&text)
     };
-    line(screen, &HEADS.map(str::to_owned))?;
+    line(screen, &Row { cells: HEADS.map(str::to_owned) })?;
     for &number in shown {
-        line(screen, &cells(number))?;
+        fill(&mut row, number);
+        line(screen, &row)?;
     }
     if shown.len() < numbers.len() {
         screen.line(&format!("… {}", text::plural((numbers.len() - shown.len()) as u64, "more weight")))?;
@@ -67,16 +73,35 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
     Ok(())
 }
 
-fn row(catalog: &Catalog, info: &TensorInfo<'_>, several: bool) -> [String; 7] {
-    let dims: Vec<String> = info.shape.iter().map(u64::to_string).collect();
-    let file = if several { text::path(&catalog.files()[info.file as usize].path) } else { String::new() };
-    [
-        text::printable(info.name).into_owned(),
-        element(info),
-        format!("[{}]", dims.join(",")),
-        info.bytes().to_string(),
-        info.span.start().to_string(),
-        if info.is_aligned() { "yes" } else { "no" }.to_owned(),
-        file,
-    ]
+/// The cells of one line, which is filled again and again.
+#[derive(Default)]
+struct Row {
+    cells: [String; 7],
+}
+
+impl Row {
+    fn fill(&mut self, info: &TensorInfo<'_>, file: Option<&Path>, unicode: bool) {
+        self.cells.iter_mut().for_each(String::clear);
+        let [name, dtype, shape, bytes, offset, aligned, path] = &mut self.cells;
+        name.push_str(&text::printable(info.name));
+        dtype.push_str(&element(info));
+        for (axis, length) in info.shape.iter().enumerate() {
+            // Writing to a string cannot fail.
+            let _ = write!(shape, "{}{length}", if axis == 0 { "[" } else { "," });
+        }
+        shape.push_str(if info.shape.is_empty() { "[]" } else { "]" });
+        let _ = write!(bytes, "{}", info.bytes());
+        let _ = write!(offset, "{}", info.span.start());
+        aligned.push_str(if info.is_aligned() { "yes" } else { "no" });
+        if let Some(file) = file {
+            path.push_str(&text::path(file));
+        }
+        if !unicode {
+            for cell in &mut self.cells {
+                if !cell.is_ascii() {
+                    *cell = in_locale(cell, false).into_owned();
+                }
+            }
+        }
+    }
 }
