@@ -121,10 +121,7 @@ impl Screen {
         let shown = in_locale(line, self.unicode);
         self.written = true;
         self.out.write_all(shown.as_bytes())?;
-        self.out.write_all(
-            b"
-",
-        )
+        self.out.write_all(b"\n")
     }
 
     /// Writes what ends a command on standard error.

@@ -1,6 +1,6 @@
 //! The listing for programs: JSON, JSON lines, CSV.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use max_weights::{Catalog, text};
 use serde::{Serialize, Serializer};
@@ -47,18 +47,21 @@ pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen
     Ok(())
 }
 
-/// A line of heads, and one line a weight. The shape has an `x` between the dimensions, and names are safe to print.
+/// A line of heads, and one line a weight. The shape has an `x` between the dimensions. Names are as they are, since CSV has no
+/// escapes; on a terminal they are safe to print.
 pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
+    let for_eyes = std::io::stdout().is_terminal();
+    let shown = |text: String| if for_eyes { text::printable(&text).into_owned() } else { text };
     let mut writer = csv::Writer::from_writer(screen.raw());
     writer.write_record(["name", "dtype", "shape", "bytes", "file", "offset", "aligned"])?;
     for &number in numbers {
         let info = catalog.table().get(number as usize);
         let shape: Vec<String> = info.shape.iter().map(u64::to_string).collect();
-        let file = text::path(&catalog.files()[info.file as usize].path);
-        let (name, dtype) = (text::printable(info.name), info.element.to_string());
+        let file = shown(catalog.files()[info.file as usize].path.to_string_lossy().into_owned());
+        let (name, dtype) = (shown(info.name.to_owned()), shown(info.element.to_string()));
         let (bytes, offset) = (info.bytes().to_string(), info.span.start().to_string());
         let aligned = if info.is_aligned() { "true" } else { "false" };
-        let record = [&*name, &text::printable(&dtype), &shape.join("x"), &bytes, &file, &offset, aligned];
+        let record = [&name, &dtype, &shape.join("x"), &bytes, &file, &offset, aligned];
         writer.write_record(record)?;
     }
     writer.flush()?;
