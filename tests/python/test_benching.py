@@ -218,7 +218,10 @@ def test_what_the_command_cannot_measure_is_one_line(
 def test_the_command_answers_a_file_that_cannot_be_opened_with_status_3(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged\x1b[31m.safetensors"
     damaged.write_bytes(b"\xff" * 64)
-    for path, message in [(damaged, "damaged\\x1b[31m.safetensors: "), (tmp_path / "missing", "No such file")]:
+    for path, message in [
+        (damaged, "damaged\\x1b[31m.safetensors: "),
+        (tmp_path / "missing", "missing: no such file or directory\n"),
+    ]:
         done = run("bench", path)
         assert (done.status, done.stdout) == (3, "")
         assert message in done.stderr

@@ -34,7 +34,7 @@ def main() -> int:
         )
     except (WeightsError, ImportError, OSError) as error:
         line.clear()
-        message = printable(str(error))
+        message = printable(_message(error))
         if options.json:
             print(dumps({"schema": "max-weights.error/1", "error": {"kind": _kind(error), "message": message}}))
         print(f"max-weights: {message}", file=sys.stderr)
@@ -45,6 +45,13 @@ def main() -> int:
     line.clear()
     print(dumps({"schema": "max-weights.bench/1", **result.as_dict()}, indent=1) if options.json else result)
     return 0
+
+
+def _message(error: Exception) -> str:
+    """The sentence of an error; those of the system as the native commands have them."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    return str(error)
 
 
 def _kind(error: Exception) -> str:
