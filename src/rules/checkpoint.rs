@@ -9,91 +9,91 @@ const VERSIONS: &str =
     "shards and index are of different versions, or a script moved tensors and left the index as it was";
 
 rules! {
-    CHECKPOINT_DUPLICATE "checkpoint.duplicate" Error:
+    CHECKPOINT_DUPLICATE "MW-IX-001" "checkpoint.duplicate" Error:
         "two of the files have a tensor of the same name";
         "files of different checkpoints, or two copies of one, were opened together";
         "Open only files that belong to one checkpoint";
-    CHECKPOINT_SHARDS_ALONE "checkpoint.shards-alone" Warning:
+    CHECKPOINT_SHARDS_ALONE "MW-IX-002" "checkpoint.shards-alone" Warning:
         "some shards of a set are opened without the others";
         "the path of one shard was given";
         "Give the directory or the index to open all of them";
-    DIRECTORY_AMBIGUOUS "directory.ambiguous" Error:
+    DIRECTORY_AMBIGUOUS "MW-IX-003" "directory.ambiguous" Error:
         "the directory holds several checkpoints, none of them of the usual name";
         "a folder of training steps, or of several quantisations of a model";
         "Give one of them, or a list of files";
-    DIRECTORY_EMPTY "directory.empty" Error:
+    DIRECTORY_EMPTY "MW-IX-004" "directory.empty" Error:
         "the directory holds no weights";
         "the clone was made without git-LFS, or only the configuration was downloaded";
         "Give the folder with the .safetensors files, or fetch them (a clone without git-LFS leaves them out)";
-    DIRECTORY_MISSING_SHARDS "directory.missing-shards" Error:
+    DIRECTORY_MISSING_SHARDS "MW-IX-005" "directory.missing-shards" Error:
         "shards of the set are missing from the directory";
         "the download is not complete";
         "Fetch the missing shards; to open some shards only, give their paths as a list";
-    DIRECTORY_OTHER_FORMAT "directory.other-format" Error:
+    DIRECTORY_OTHER_FORMAT "MW-IX-006" "directory.other-format" Error:
         "the directory holds weights only in formats that are not read";
         "the model was published for Keras, Flax or ONNX only";
         "Give the file that is meant";
-    DIRECTORY_PARTIAL "directory.partial" Error:
+    DIRECTORY_PARTIAL "MW-IX-007" "directory.partial" Error:
         "the directory holds only downloads that are not complete";
         "the download is under way, or was broken off";
         "Wait for the download, or start it again";
-    INDEX_DUPLICATE_NAME "index.duplicate-name" Error:
+    INDEX_DUPLICATE_NAME "MW-IX-008" "index.duplicate-name" Error:
         "the index names a tensor twice";
         "indices were joined by hand; readers of JSON differ in which of the two they take";
         WRITE_INDEX;
-    INDEX_DUPLICATE_TENSOR "index.duplicate-tensor" Warning:
+    INDEX_DUPLICATE_TENSOR "MW-IX-009" "index.duplicate-tensor" Warning:
         "a tensor stands in a second shard, too";
         VERSIONS;
         TOGETHER;
-    INDEX_JSON "index.json" Error:
+    INDEX_JSON "MW-IX-010" "index.json" Error:
         "the index is no JSON of the form that it should have";
         "the download was cut, or a page or a pointer was saved in its place";
         WRITE_INDEX;
-    INDEX_METADATA "index.metadata" Error:
+    INDEX_METADATA "MW-IX-011" "index.metadata" Error:
         "the index has its metadata twice";
         EDITED;
         WRITE_INDEX;
-    INDEX_MISSING_SHARD "index.missing-shard" Warning:
+    INDEX_MISSING_SHARD "MW-IX-012" "index.missing-shard" Warning:
         "a shard that the index names is missing";
         "the download is not complete";
         "Fetch it: the download may not be complete";
-    INDEX_MISSING_TENSOR "index.missing-tensor" Warning:
+    INDEX_MISSING_TENSOR "MW-IX-013" "index.missing-tensor" Warning:
         "a tensor is not in the shard that the index puts it into, nor in another";
         VERSIONS;
         "Fetch shard and index again: they are of different versions";
-    INDEX_OTHER_SHARD "index.other-shard" Warning:
+    INDEX_OTHER_SHARD "MW-IX-014" "index.other-shard" Warning:
         "a tensor stands in another shard than the index says";
         VERSIONS;
         TOGETHER;
-    INDEX_SHARD_NAME "index.shard-name" Error:
+    INDEX_SHARD_NAME "MW-IX-015" "index.shard-name" Error:
         "the name of a shard is no plain path below the index";
         "the index was written on another system, or is made to read files outside its folder";
         WRITE_INDEX;
-    INDEX_SHARDS "index.shards" Error:
+    INDEX_SHARDS "MW-IX-016" "index.shards" Error:
         "the index names more shards than are read";
         MADE;
         WRITE_INDEX;
-    INDEX_TOO_LONG "index.too-long" Error:
+    INDEX_TOO_LONG "MW-IX-017" "index.too-long" Error:
         "the index is longer than is read";
         "another file has the name of an index";
         "raise the limit on header bytes, if it is to be trusted";
-    INDEX_TOTAL_SIZE "index.total-size" Warning:
+    INDEX_TOTAL_SIZE "MW-IX-018" "index.total-size" Warning:
         "the tensors have not as many bytes together as the index says";
         "a script changed tensors and left the index as it was, or some writers count tied weights differently";
         TOGETHER;
-    INDEX_UNINDEXED_TENSOR "index.unindexed-tensor" Warning:
+    INDEX_UNINDEXED_TENSOR "MW-IX-019" "index.unindexed-tensor" Warning:
         "a tensor of a shard is not in the index, and so not in the checkpoint";
         VERSIONS;
         TOGETHER;
-    INDEX_UTF8 "index.utf8" Error:
+    INDEX_UTF8 "MW-IX-020" "index.utf8" Error:
         "the index is not UTF-8";
         "an editor saved it in another encoding, or it is no text at all";
         WRITE_INDEX;
-    INDEX_WEIGHT_MAP "index.weight-map" Error:
+    INDEX_WEIGHT_MAP "MW-IX-021" "index.weight-map" Error:
         "the index has no weight_map, or two";
         EDITED;
         WRITE_INDEX;
-    NAMES_COLLISION "names.collision" Error:
+    NAMES_COLLISION "MW-IX-022" "names.collision" Error:
         "two tensors would get the same name";
         "a renaming maps two names to one";
         "use the names of the file";

@@ -15,195 +15,195 @@ const MIXED: &str = "files of two sets, or of two versions of one, lie in one fo
 const EDITOR: &str = "a program of somebody's own wrote the metadata";
 
 rules! {
-    GGUF_ALIGNMENT "gguf.alignment" Error:
+    GGUF_ALIGNMENT "MW-GG-001" "gguf.alignment" Error:
         "general.alignment is no power of two, or puts the data out of reach";
         EDITOR;
         CONVERT_AGAIN;
-    GGUF_ALIGNMENT_SMALL "gguf.alignment-small" Warning:
+    GGUF_ALIGNMENT_SMALL "MW-GG-002" "gguf.alignment-small" Warning:
         "general.alignment is smaller than the 8 bytes that the format asks for";
         EDITOR;
         "it is read all the same; llama.cpp may refuse it: convert it again with a larger alignment";
-    GGUF_ALIGNMENT_TYPE "gguf.alignment-type" Warning:
+    GGUF_ALIGNMENT_TYPE "MW-GG-003" "gguf.alignment-type" Warning:
         "general.alignment is not a u32";
         EDITOR;
         "it is read all the same; llama.cpp refuses it: write the value as a u32";
-    GGUF_ARRAY_DEPTH "gguf.array-depth" Error:
+    GGUF_ARRAY_DEPTH "MW-GG-004" "gguf.array-depth" Error:
         "arrays lie in each other deeper than anybody writes";
         MADE;
         CONVERT_AGAIN;
-    GGUF_ARRAY_LENGTH "gguf.array-length" Error:
+    GGUF_ARRAY_LENGTH "MW-GG-005" "gguf.array-length" Error:
         "an array claims more elements than the file has room for";
         LENGTHS;
         FETCH_AGAIN;
-    GGUF_BLOCK "gguf.block" Error:
+    GGUF_BLOCK "MW-GG-006" "gguf.block" Error:
         "a row of the tensor is no whole number of blocks of its type";
         "the tensor was quantised to a type that its last dimension does not fit, or the type's number is a fork's";
         CONVERT_AGAIN;
-    GGUF_BOOL "gguf.bool" Warning:
+    GGUF_BOOL "MW-GG-007" "gguf.bool" Warning:
         "a bool of the metadata is neither 0 nor 1";
         EDITOR;
         "it counts as true; write the value again";
-    GGUF_DUPLICATE_KEY "gguf.duplicate-key" Error:
+    GGUF_DUPLICATE_KEY "MW-GG-008" "gguf.duplicate-key" Error:
         "a key of the metadata is given twice";
         TWICE;
         CONVERT_AGAIN;
-    GGUF_DUPLICATE_NAME "gguf.duplicate-name" Error:
+    GGUF_DUPLICATE_NAME "MW-GG-009" "gguf.duplicate-name" Error:
         "two tensors have one name";
         "files were joined without renaming; readers differ in which of the two they take";
         CONVERT_AGAIN;
-    GGUF_FORK_TYPE "gguf.fork-type" Warning:
+    GGUF_FORK_TYPE "MW-GG-010" "gguf.fork-type" Warning:
         "the type of a tensor has a number that a fork gave to another type before ggml used it, and its size is not that of ggml's";
         "the file was written by a fork of ggml";
         "convert it with the fork that wrote it; its bytes can be read and copied as they are";
-    GGUF_HEADER_TOO_LONG "gguf.header-too-long" Error:
+    GGUF_HEADER_TOO_LONG "MW-GG-011" "gguf.header-too-long" Error:
         "the header is longer than is read";
         "a length in it is damaged, or the metadata holds more than any tokenizer needs";
         HEADER_LIMIT;
-    GGUF_HEADS "gguf.heads" Error:
+    GGUF_HEADS "MW-GG-012" "gguf.heads" Error:
         "the rows of a tensor cannot be put back in order by the numbers of heads in the metadata";
         "the metadata is that of another model, or the tensor was changed after it was converted";
         "take the weight from the tree with the file's own names";
-    GGUF_HOLE "gguf.hole" Warning:
+    GGUF_HOLE "MW-GG-013" "gguf.hole" Warning:
         "there is more room between two tensors than padding takes";
         "a tensor was taken out of the header but not of the data";
         "nothing is lost, but llama.cpp refuses the file: convert it again";
-    GGUF_KEY_COUNT "gguf.key-count" Error:
+    GGUF_KEY_COUNT "MW-GG-014" "gguf.key-count" Error:
         "the file claims more metadata keys than it has room for";
         LENGTHS;
         FETCH_AGAIN;
-    GGUF_KEY_EMPTY "gguf.key-empty" Error:
+    GGUF_KEY_EMPTY "MW-GG-015" "gguf.key-empty" Error:
         "a key of the metadata is empty";
         EDITOR;
         CONVERT_AGAIN;
-    GGUF_KEY_UTF8 "gguf.key-utf8" Error:
+    GGUF_KEY_UTF8 "MW-GG-016" "gguf.key-utf8" Error:
         "a key of the metadata is not UTF-8";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_MAGIC "gguf.magic" Error:
+    GGUF_MAGIC "MW-GG-017" "gguf.magic" Error:
         "the file does not begin with GGUF";
         "this is another kind of file, or its beginning is damaged";
         FETCH_AGAIN;
-    GGUF_MEMORY "gguf.memory" Error:
+    GGUF_MEMORY "MW-GG-018" "gguf.memory" Error:
         "the values of the metadata would take more memory than they may";
         MADE;
         MEMORY_CURE;
-    GGUF_METADATA_ENTRIES "gguf.metadata-entries" Error:
+    GGUF_METADATA_ENTRIES "MW-GG-019" "gguf.metadata-entries" Error:
         "the file has more metadata keys than are read";
         MADE;
         "if the file is meant to be like this, raise the limit on metadata entries";
-    GGUF_MORE_FINDINGS "gguf.more-findings" Warning:
+    GGUF_MORE_FINDINGS "MW-GG-020" "gguf.more-findings" Warning:
         "there are more findings than are listed";
         MANY;
         MORE_CURE;
-    GGUF_NAME_EMPTY "gguf.name-empty" Error:
+    GGUF_NAME_EMPTY "MW-GG-021" "gguf.name-empty" Error:
         "a tensor has an empty name";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_NAME_LONG "gguf.name-long" Warning:
+    GGUF_NAME_LONG "MW-GG-022" "gguf.name-long" Warning:
         "a name is longer than the 63 bytes that older readers take";
         "the names of the source were kept instead of those of ggml";
         "it is read all the same; convert it again with shorter names, if an older llama.cpp is to read it";
-    GGUF_NAME_NUL "gguf.name-nul" Warning:
+    GGUF_NAME_NUL "MW-GG-023" "gguf.name-nul" Warning:
         "a name holds a NUL character, at which programs in C end it";
         "names were made of binary data, or to look like another name; strict opening refuses it";
         CONVERT_AGAIN;
-    GGUF_NAME_UTF8 "gguf.name-utf8" Error:
+    GGUF_NAME_UTF8 "MW-GG-024" "gguf.name-utf8" Error:
         "the name of a tensor is not UTF-8";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_OFFSET_UNALIGNED "gguf.offset-unaligned" Error:
+    GGUF_OFFSET_UNALIGNED "MW-GG-025" "gguf.offset-unaligned" Error:
         "the offset of a tensor is no multiple of the alignment";
         "general.alignment was changed without moving the data, or the data was written without padding";
         CONVERT_AGAIN;
-    GGUF_ORDER "gguf.order" Warning:
+    GGUF_ORDER "MW-GG-026" "gguf.order" Warning:
         "the tensors are not listed in the order of their data";
         "a tool sorted the list of tensors by name, or moved their data";
         "nothing is lost, but llama.cpp refuses the file: convert it again";
-    GGUF_OUTSIDE "gguf.outside" Error:
+    GGUF_OUTSIDE "MW-GG-027" "gguf.outside" Error:
         "the data of a tensor lies outside the file, and that of tensors before it is missing";
         "the offset is wrong, or the header is that of another file";
         CONVERT_AGAIN;
-    GGUF_OVERLAP "gguf.overlap" Error:
+    GGUF_OVERLAP "MW-GG-028" "gguf.overlap" Error:
         "the data of two tensors overlaps";
         "tied weights were given one offset, or the type of a tensor was changed in the header and not in the data";
         CONVERT_AGAIN;
-    GGUF_RANK "gguf.rank" Error:
+    GGUF_RANK "MW-GG-029" "gguf.rank" Error:
         "a tensor has more dimensions than the 4 that the format allows";
         "a convolution or a stack of experts was not flattened by a converter of somebody's own";
         CONVERT_AGAIN;
-    GGUF_REMOVED_TYPE "gguf.removed-type" Warning:
+    GGUF_REMOVED_TYPE "MW-GG-030" "gguf.removed-type" Warning:
         "the type of a tensor is one that ggml took back";
         "the file was made in the time in which ggml had the type";
         "quantise the model again from its source, or convert it with a version of llama.cpp that had the type";
-    GGUF_SHAPE_OVERFLOW "gguf.shape-overflow" Error:
+    GGUF_SHAPE_OVERFLOW "MW-GG-031" "gguf.shape-overflow" Error:
         "a shape has more elements than can be counted";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_SIZE_OVERFLOW "gguf.size-overflow" Error:
+    GGUF_SIZE_OVERFLOW "MW-GG-032" "gguf.size-overflow" Error:
         "the bytes of a tensor, or their end, are more than can be counted";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_SPLIT_COUNT "gguf.split-count" Warning:
+    GGUF_SPLIT_COUNT "MW-GG-033" "gguf.split-count" Warning:
         "files of a set differ in how many they are";
         MIXED;
         FETCH_TOGETHER;
-    GGUF_SPLIT_DUPLICATE "gguf.split-duplicate" Warning:
+    GGUF_SPLIT_DUPLICATE "MW-GG-034" "gguf.split-duplicate" Warning:
         "a tensor stands in two files of a set";
         MIXED;
         FETCH_TOGETHER;
-    GGUF_SPLIT_KEYS "gguf.split-keys" Warning:
+    GGUF_SPLIT_KEYS "MW-GG-035" "gguf.split-keys" Warning:
         "the keys about the set of files are missing or are no numbers";
         "a file that is no part of the set has the name of one, or a program of somebody's own split the model";
         FETCH_TOGETHER;
-    GGUF_SPLIT_MISSING "gguf.split-missing" Warning:
+    GGUF_SPLIT_MISSING "MW-GG-036" "gguf.split-missing" Warning:
         "files of the set are missing";
         "the download is not complete, or some files only were given";
         "fetch them into the same directory: the download may not be complete";
-    GGUF_SPLIT_NO "gguf.split-no" Warning:
+    GGUF_SPLIT_NO "MW-GG-037" "gguf.split-no" Warning:
         "the number of a file in its set is not the one that its name or the other files leave for it";
         "files were renamed, or copied over each other";
         FETCH_TOGETHER;
-    GGUF_SPLIT_TOTAL "gguf.split-total" Warning:
+    GGUF_SPLIT_TOTAL "MW-GG-038" "gguf.split-total" Warning:
         "the files of a set have not as many tensors together as they say";
         MIXED;
         FETCH_TOGETHER;
-    GGUF_STRING_LENGTH "gguf.string-length" Error:
+    GGUF_STRING_LENGTH "MW-GG-039" "gguf.string-length" Error:
         "a string claims more bytes than the file has left";
         LENGTHS;
         FETCH_AGAIN;
-    GGUF_TENSOR_COUNT "gguf.tensor-count" Error:
+    GGUF_TENSOR_COUNT "MW-GG-040" "gguf.tensor-count" Error:
         "the file claims more tensors than it has room for";
         LENGTHS;
         FETCH_AGAIN;
-    GGUF_TEXT_UTF8 "gguf.text-utf8" Warning:
+    GGUF_TEXT_UTF8 "MW-GG-041" "gguf.text-utf8" Warning:
         "a string of the metadata is not UTF-8, as strings are";
         "a tokenizer's bytes were stored as text";
         "it is given as bytes; nothing is lost";
-    GGUF_TOO_SHORT "gguf.too-short" Error:
+    GGUF_TOO_SHORT "MW-GG-042" "gguf.too-short" Error:
         "the file is shorter than the start of a header";
         CUT;
         FETCH_AGAIN;
-    GGUF_TRAILING_DATA "gguf.trailing-data" Warning:
+    GGUF_TRAILING_DATA "MW-GG-043" "gguf.trailing-data" Warning:
         "bytes after the last tensor belong to nothing";
         "a tool padded the file to whole blocks, or appended something of its own";
         "they are not read; if you do not know where they come from, convert the file again";
-    GGUF_TRUNCATED "gguf.truncated" Error:
+    GGUF_TRUNCATED "MW-GG-044" "gguf.truncated" Error:
         "the file ends before its header or its data does";
         CUT;
         FETCH_AGAIN;
-    GGUF_UNKNOWN_TYPE "gguf.unknown-type" Warning:
+    GGUF_UNKNOWN_TYPE "MW-GG-045" "gguf.unknown-type" Warning:
         "the type of a tensor is not known";
         FORK;
         BYTES_ONLY;
-    GGUF_UNKNOWN_TYPES "gguf.unknown-types" Error:
+    GGUF_UNKNOWN_TYPES "MW-GG-046" "gguf.unknown-types" Error:
         "the file has more unknown types of tensors than any fork made";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_VALUE_TYPE "gguf.value-type" Error:
+    GGUF_VALUE_TYPE "MW-GG-047" "gguf.value-type" Error:
         "a value of the metadata has a type that the format does not have";
         LENGTHS;
         CONVERT_AGAIN;
-    GGUF_VERSION "gguf.version" Error:
+    GGUF_VERSION "MW-GG-048" "gguf.version" Error:
         "the version of the format is not one that can be read";
         "the file is newer than this library, or its beginning is damaged";
         "convert it with a version of llama.cpp that knows both";

@@ -2,44 +2,103 @@
 //!
 //! A fault names its rule and says what was found; the registry says the rest. An id is never reworded once released.
 
+mod adapter;
+mod archive;
 mod checkpoint;
+mod code;
+mod comparison;
 mod files;
 mod gguf;
 mod pickle;
+mod quantised;
+mod repository;
 mod safetensors;
+mod set;
 mod tensor;
 mod torch;
 mod torch_zip;
+mod values;
 
 use std::fmt;
 
+pub use adapter::*;
+pub use archive::*;
 pub use checkpoint::*;
+pub use code::*;
+pub use comparison::*;
 pub use files::*;
 pub use gguf::*;
 pub use pickle::*;
+pub use quantised::*;
+pub use repository::*;
 pub use safetensors::*;
+pub use set::*;
 pub use tensor::*;
 pub use torch::*;
 pub use torch_zip::*;
+pub use values::*;
 
 /// What a broken rule means for the one who opens the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
+    /// Worth knowing, and no fault.
+    Note,
     /// Nothing is lost: something is there that no writer makes on purpose, or that other readers decide differently.
     Warning,
     /// The file is not opened, or what was asked for is not done.
     Error,
 }
 
+/// What a broken rule answers to the question whether a file can be loaded safely; the worst is the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Nothing: it is about something else.
+    Nothing,
+    /// The file is broken, or something in it could not be looked at: nothing is known.
+    Broken,
+    /// Loading it runs code, or may: whoever loads it has to trust where it comes from.
+    NeedsTrust,
+    /// Loading it with the program that it is for does harm, or it was made to mislead whoever looks at it.
+    Malicious,
+}
+
+impl Answer {
+    /// The word for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "clean",
+            Self::Broken => "broken",
+            Self::NeedsTrust => "needs-trust",
+            Self::Malicious => "malicious",
+        }
+    }
+}
+
+impl Severity {
+    /// The word for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// One rule.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Rule {
-    /// The stable id, such as `safetensors.overlap`.
+    /// The name, such as `safetensors.overlap`, which errors print.
     pub id: &'static str,
+    /// The code, such as `MW-ST-014`, which reports print and by whose beginnings rules are selected.
+    pub code: &'static str,
     /// What a broken rule means.
     pub severity: Severity,
+    /// What it answers to the question whether the file is safe.
+    pub answer: Answer,
     /// What is wrong, in one line.
     pub meaning: &'static str,
     /// Why files are like that.
@@ -78,6 +137,14 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         torch::RULES,
         pickle::RULES,
         checkpoint::RULES,
+        set::RULES,
+        quantised::RULES,
+        adapter::RULES,
+        values::RULES,
+        comparison::RULES,
+        code::RULES,
+        archive::RULES,
+        repository::RULES,
         tensor::RULES,
     ]
     .into_iter()
@@ -85,19 +152,22 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     .copied()
 }
 
-/// The rule of this id.
+/// The rule of this id, or of this code.
 pub fn find(id: &str) -> Option<&'static Rule> {
-    all().find(|rule| rule.id == id)
+    all().find(|rule| rule.id == id || rule.code.eq_ignore_ascii_case(id))
 }
 
-/// Makes a constant of each rule, and the list of them: name, id and severity, and then meaning, cause and cure in a line each.
+/// Makes a constant of each rule, and the list of them: name, code, id and severity, and then meaning, cause and cure in a line each.
+/// In place of a severity there may stand `NeedsTrust`, a warning, and `Malicious`, an error: what loading the file does.
 macro_rules! rules {
-    ($($name:ident $id:literal $severity:ident: $meaning:literal; $cause:expr; $cure:expr;)*) => {
+    ($($name:ident $code:literal $id:literal $severity:ident: $meaning:literal; $cause:expr; $cure:expr;)*) => {
         $(
             #[doc = concat!("`", $id, "`: ", $meaning)]
             pub const $name: &$crate::rules::Rule = &$crate::rules::Rule {
                 id: $id,
-                severity: $crate::rules::Severity::$severity,
+                code: $code,
+                severity: $crate::rules::severity_and_answer!($severity).0,
+                answer: $crate::rules::severity_and_answer!($severity).1,
                 meaning: $meaning,
                 cause: $cause,
                 cure: $cure,
@@ -107,6 +177,26 @@ macro_rules! rules {
     };
 }
 use rules;
+
+/// Severity and answer of a rule.
+macro_rules! severity_and_answer {
+    (Note) => {
+        ($crate::rules::Severity::Note, $crate::rules::Answer::Nothing)
+    };
+    (Warning) => {
+        ($crate::rules::Severity::Warning, $crate::rules::Answer::Nothing)
+    };
+    (Error) => {
+        ($crate::rules::Severity::Error, $crate::rules::Answer::Broken)
+    };
+    (NeedsTrust) => {
+        ($crate::rules::Severity::Warning, $crate::rules::Answer::NeedsTrust)
+    };
+    (Malicious) => {
+        ($crate::rules::Severity::Error, $crate::rules::Answer::Malicious)
+    };
+}
+use severity_and_answer;
 
 // What holds for rules of several formats.
 

@@ -9,111 +9,111 @@ const SUBCLASS: &str =
     "a version or a subclass of PyTorch's own that writes tensors differently, or a pickle put together by hand";
 
 rules! {
-    PICKLE_CALL "pickle.call" Error:
+    PICKLE_CALL "MW-PT-301" "pickle.call" Error:
         "something is called that is no class or function, or with other arguments than PyTorch gives it";
         OTHER_PROGRAM;
         NOT_PYTORCH;
-    PICKLE_DICT "pickle.dict" Error:
+    PICKLE_DICT "MW-PT-302" "pickle.dict" Error:
         "a dict has a key without a value, or one that Python does not allow";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_EXTENT "pickle.extent" Error:
+    PICKLE_EXTENT "MW-PT-303" "pickle.extent" Error:
         "shape, strides and offset of a tensor lead outside its storage";
         "the pickle was changed to read memory that is not the tensor's, or is damaged";
         NOT_PYTORCH;
-    PICKLE_FRAME "pickle.frame" Error:
+    PICKLE_FRAME "MW-PT-304" "pickle.frame" Error:
         "the pickle ends before its frame does";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_GLOBAL "pickle.global" Error:
+    PICKLE_GLOBAL "MW-PT-305" "pickle.global" Error:
         "the name of a class or function is no text";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_LEAVES "pickle.leaves" Error:
+    PICKLE_LEAVES "MW-PT-306" "pickle.leaves" Error:
         "the values of the pickle have more names than are listed";
         MADE;
         "containers that hold each other many times over have names without end; torch.save does not write them";
-    PICKLE_LIMIT "pickle.limit" Error:
+    PICKLE_LIMIT "MW-PT-307" "pickle.limit" Error:
         "the pickle has more of something than is read";
         "the checkpoint holds far more than weights, or is made to exhaust its reader";
         "if the file is meant to be like this, raise the limit";
-    PICKLE_MEMO "pickle.memo" Error:
+    PICKLE_MEMO "MW-PT-308" "pickle.memo" Error:
         "a value is used before it is made";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_MEMORY "pickle.memory" Error:
+    PICKLE_MEMORY "MW-PT-309" "pickle.memory" Error:
         "the values of the pickle would take more memory than they may";
         MADE;
         MEMORY_CURE;
-    PICKLE_NEGATIVE "pickle.negative" Error:
+    PICKLE_NEGATIVE "MW-PT-310" "pickle.negative" Error:
         "a size, an offset or a stride is negative";
         SUBCLASS;
         NOT_PYTORCH;
-    PICKLE_NUMBER "pickle.number" Error:
+    PICKLE_NUMBER "MW-PT-311" "pickle.number" Error:
         "a number in text is none";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_NUMPY "pickle.numpy" Error:
+    PICKLE_NUMPY "MW-PT-312" "pickle.numpy" Error:
         "the dtype, the state or the bytes of a NumPy array do not fit each other";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_OPCODE "pickle.opcode" Error:
+    PICKLE_OPCODE "MW-PT-313" "pickle.opcode" Error:
         "an instruction is none, or needs what is not in the file";
         OTHER_PROGRAM;
         NOT_PYTORCH;
-    PICKLE_PERSISTENT "pickle.persistent" Error:
+    PICKLE_PERSISTENT "MW-PT-314" "pickle.persistent" Error:
         "a reference to something outside the pickle is not one of PyTorch's";
         OTHER_PROGRAM;
         NOT_PYTORCH;
-    PICKLE_PROTOCOL "pickle.protocol" Error:
+    PICKLE_PROTOCOL "MW-PT-315" "pickle.protocol" Error:
         "the protocol of the pickle is not known";
         "a newer Python wrote it, or its beginning is damaged";
         NOT_PYTORCH;
-    PICKLE_RANK "pickle.rank" Error:
+    PICKLE_RANK "MW-PT-316" "pickle.rank" Error:
         "a tensor has too many dimensions, or not as many strides as dimensions";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_SAME_NAME "pickle.same-name" Error:
+    PICKLE_SAME_NAME "MW-PT-317" "pickle.same-name" Error:
         "two tensors get the same name";
         "nested dicts whose keys hold dots, such as {\"a\": {\"b\": …}} beside \"a.b\"";
         "rename one of the keys where the checkpoint is made, or read the file as nested values";
-    PICKLE_SET "pickle.set" Error:
+    PICKLE_SET "MW-PT-318" "pickle.set" Error:
         "a set has an element that Python does not allow in one";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_STACK "pickle.stack" Error:
+    PICKLE_STACK "MW-PT-319" "pickle.stack" Error:
         "an instruction takes more values than there are";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_STORAGE "pickle.storage" Error:
+    PICKLE_STORAGE "MW-PT-320" "pickle.storage" Error:
         "the reference to a storage has a part of the wrong kind";
         SUBCLASS;
         NOT_PYTORCH;
-    PICKLE_STORAGE_CONFLICT "pickle.storage-conflict" Error:
+    PICKLE_STORAGE_CONFLICT "MW-PT-321" "pickle.storage-conflict" Error:
         "a storage is said to have two different sizes";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_TARGET "pickle.target" Error:
+    PICKLE_TARGET "MW-PT-322" "pickle.target" Error:
         "an instruction is applied to a value that it is not for";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_TENSOR "pickle.tensor" Error:
+    PICKLE_TENSOR "MW-PT-323" "pickle.tensor" Error:
         "a part of a tensor is of the wrong kind";
         SUBCLASS;
         NOT_PYTORCH;
-    PICKLE_TEXT "pickle.text" Error:
+    PICKLE_TEXT "MW-PT-324" "pickle.text" Error:
         "a text is not in the encoding that its instruction says";
         BROKEN;
         NOT_PYTORCH;
-    PICKLE_TRAILING_DATA "pickle.trailing-data" Warning:
+    PICKLE_TRAILING_DATA "MW-PT-325" "pickle.trailing-data" Warning:
         "bytes follow the end of the pickle";
         "somebody put them there: a second pickle, which torch.load does not read and another program may";
         "torch.save writes none, and torch.load does not read them; find out who put them there";
-    PICKLE_TRUNCATED "pickle.truncated" Error:
+    PICKLE_TRUNCATED "MW-PT-326" "pickle.truncated" Error:
         "the pickle ends within an instruction";
         CUT;
         FETCH_AGAIN;
-    PICKLE_VIEW "pickle.view" Error:
+    PICKLE_VIEW "MW-PT-327" "pickle.view" Error:
         "a view leaves its storage";
         BROKEN;
         NOT_PYTORCH;

@@ -9,143 +9,143 @@ const HARMLESS: &str = "nothing is lost; save the file again with a safetensors 
 const TWICE: &str = "a program joined headers as text; readers of JSON differ in which of the two they take, so that a scanner may see another file than a loader";
 
 rules! {
-    SAFETENSORS_AFTER_JSON "safetensors.after-json" Error:
+    SAFETENSORS_AFTER_JSON "MW-ST-001" "safetensors.after-json" Error:
         "the header goes on after its JSON with other characters than spaces";
         "the length before the header is wrong, or something is hidden behind it";
         SAVE_AGAIN;
-    SAFETENSORS_DTYPE "safetensors.dtype" Error:
+    SAFETENSORS_DTYPE "MW-ST-002" "safetensors.dtype" Error:
         "a dtype is no string";
         DAMAGED;
         SAVE_AGAIN;
-    SAFETENSORS_DUPLICATE_FIELD "safetensors.duplicate-field" Error:
+    SAFETENSORS_DUPLICATE_FIELD "MW-ST-003" "safetensors.duplicate-field" Error:
         "an entry has a field twice";
         TWICE;
         SAVE_AGAIN;
-    SAFETENSORS_DUPLICATE_METADATA "safetensors.duplicate-metadata" Error:
+    SAFETENSORS_DUPLICATE_METADATA "MW-ST-004" "safetensors.duplicate-metadata" Error:
         "__metadata__ is given twice";
         TWICE;
         SAVE_AGAIN;
-    SAFETENSORS_DUPLICATE_METADATA_KEY "safetensors.duplicate-metadata-key" Error:
+    SAFETENSORS_DUPLICATE_METADATA_KEY "MW-ST-005" "safetensors.duplicate-metadata-key" Error:
         "a key is given twice in __metadata__";
         TWICE;
         SAVE_AGAIN;
-    SAFETENSORS_DUPLICATE_NAME "safetensors.duplicate-name" Error:
+    SAFETENSORS_DUPLICATE_NAME "MW-ST-006" "safetensors.duplicate-name" Error:
         "two tensors have one name";
         TWICE;
         SAVE_AGAIN;
-    SAFETENSORS_ENTRY "safetensors.entry" Error:
+    SAFETENSORS_ENTRY "MW-ST-007" "safetensors.entry" Error:
         "an entry is no object with the fields dtype, shape and data_offsets";
         "a program put text of its own beside the tensors instead of into __metadata__";
         SAVE_AGAIN;
-    SAFETENSORS_HEADER_EMPTY "safetensors.header-empty" Error:
+    SAFETENSORS_HEADER_EMPTY "MW-ST-008" "safetensors.header-empty" Error:
         "the header has no bytes; the shortest one is {}";
         "the beginning of the file was never written, or was overwritten with zeros";
         FETCH_AGAIN;
-    SAFETENSORS_HEADER_START "safetensors.header-start" Error:
+    SAFETENSORS_HEADER_START "MW-ST-009" "safetensors.header-start" Error:
         "the header does not begin with {";
         "this is another kind of file, or its first bytes are damaged";
         SAVE_AGAIN;
-    SAFETENSORS_HEADER_TOO_LONG "safetensors.header-too-long" Error:
+    SAFETENSORS_HEADER_TOO_LONG "MW-ST-010" "safetensors.header-too-long" Error:
         "the header claims more bytes than are read";
         "the first bytes are those of another format, read as a length";
         "the file is probably not a safetensors file; if it is, raise the limit on header bytes";
-    SAFETENSORS_HOLE "safetensors.hole" Error:
+    SAFETENSORS_HOLE "MW-ST-011" "safetensors.hole" Error:
         "bytes between two tensors belong to none";
         "a tensor was taken out of the header but not of the data, or its offsets were aligned, which the format does not allow";
         SAVE_AGAIN;
-    SAFETENSORS_JSON "safetensors.json" Error:
+    SAFETENSORS_JSON "MW-ST-012" "safetensors.json" Error:
         "the header is not valid JSON";
         DAMAGED;
         SAVE_AGAIN;
-    SAFETENSORS_LEADING_SPACE "safetensors.leading-space" Warning:
+    SAFETENSORS_LEADING_SPACE "MW-ST-013" "safetensors.leading-space" Warning:
         "white space stands before the { of the header";
         "the JSON was written by a program that formats it; the format has spaces only after it";
         HARMLESS;
-    SAFETENSORS_METADATA "safetensors.metadata" Error:
+    SAFETENSORS_METADATA "MW-ST-014" "safetensors.metadata" Error:
         "__metadata__ is no object whose values are strings";
         "a training program wrote numbers or nested values into it, which the format does not allow";
         SAVE_AGAIN;
-    SAFETENSORS_METADATA_ENTRIES "safetensors.metadata-entries" Error:
+    SAFETENSORS_METADATA_ENTRIES "MW-ST-015" "safetensors.metadata-entries" Error:
         "__metadata__ has more entries than are read";
         MADE;
         "raise the limit on metadata entries, if the file is to be trusted";
-    SAFETENSORS_METADATA_NULL "safetensors.metadata-null" Warning:
+    SAFETENSORS_METADATA_NULL "MW-ST-016" "safetensors.metadata-null" Warning:
         "__metadata__ is null instead of being left out";
         "a program serialised an option that was not set";
         HARMLESS;
-    SAFETENSORS_MISSING_FIELD "safetensors.missing-field" Error:
+    SAFETENSORS_MISSING_FIELD "MW-ST-017" "safetensors.missing-field" Error:
         "an entry lacks its dtype, shape or data_offsets";
         "a program put something of its own beside the tensors, or the header is damaged";
         "every entry has the fields dtype, shape and data_offsets";
-    SAFETENSORS_MORE_FINDINGS "safetensors.more-findings" Warning:
+    SAFETENSORS_MORE_FINDINGS "MW-ST-018" "safetensors.more-findings" Warning:
         "there are more findings than are listed";
         MANY;
         MORE_CURE;
-    SAFETENSORS_NAME_EMPTY "safetensors.name-empty" Warning:
+    SAFETENSORS_NAME_EMPTY "MW-ST-019" "safetensors.name-empty" Warning:
         "a tensor has an empty name";
         "a bare tensor was saved under the key \"\"; strict opening refuses it";
         RENAME;
-    SAFETENSORS_NAME_NUL "safetensors.name-nul" Warning:
+    SAFETENSORS_NAME_NUL "MW-ST-020" "safetensors.name-nul" Warning:
         "a name holds a NUL character, at which programs in C end it";
         "names were made of binary data, or to look like another name; strict opening refuses it";
         RENAME;
-    SAFETENSORS_OFFSETS "safetensors.offsets" Error:
+    SAFETENSORS_OFFSETS "MW-ST-021" "safetensors.offsets" Error:
         "data_offsets are not two integers, the second no smaller than the first";
         "the header was written by hand, with a length in place of the end";
         SAVE_AGAIN;
-    SAFETENSORS_OUTSIDE "safetensors.outside" Error:
+    SAFETENSORS_OUTSIDE "MW-ST-022" "safetensors.outside" Error:
         "the data of a tensor lies outside the file";
         "offsets were counted from the start of the file and not of the data, or the header is that of another file";
         SAVE_AGAIN;
-    SAFETENSORS_OVERLAP "safetensors.overlap" Error:
+    SAFETENSORS_OVERLAP "MW-ST-023" "safetensors.overlap" Error:
         "the data of two tensors overlaps";
         "tied weights were given the same offsets, which the format does not allow, or offsets were computed wrongly";
         SAVE_AGAIN;
-    SAFETENSORS_PADDING "safetensors.padding" Warning:
+    SAFETENSORS_PADDING "MW-ST-024" "safetensors.padding" Warning:
         "the header is padded with other characters than spaces";
         "the program that wrote it ends the JSON with a line break or a tab";
         HARMLESS;
-    SAFETENSORS_RANK "safetensors.rank" Error:
+    SAFETENSORS_RANK "MW-ST-025" "safetensors.rank" Error:
         "a shape has more dimensions than NumPy and PyTorch take";
         MADE;
         SAVE_AGAIN;
-    SAFETENSORS_SHAPE "safetensors.shape" Error:
+    SAFETENSORS_SHAPE "MW-ST-026" "safetensors.shape" Error:
         "a shape is no list of integers that are not negative";
         "a shape with an unknown dimension (-1, null) or with floats was written";
         SAVE_AGAIN;
-    SAFETENSORS_SHAPE_OVERFLOW "safetensors.shape-overflow" Error:
+    SAFETENSORS_SHAPE_OVERFLOW "MW-ST-027" "safetensors.shape-overflow" Error:
         "a shape has more elements than can be counted";
         MADE;
         SAVE_AGAIN;
-    SAFETENSORS_SIZE "safetensors.size" Error:
+    SAFETENSORS_SIZE "MW-ST-028" "safetensors.size" Error:
         "shape and dtype take another number of bytes than data_offsets hold";
         "the dtype or the shape was changed in the header and not in the data";
         SAVE_AGAIN;
-    SAFETENSORS_SUB_BYTE "safetensors.sub-byte" Error:
+    SAFETENSORS_SUB_BYTE "MW-ST-029" "safetensors.sub-byte" Error:
         "elements of less than a byte do not end on a byte";
         "an odd number of elements of 4 or 6 bits was saved without padding";
         "pad the last dimension to whole bytes";
-    SAFETENSORS_TOO_SHORT "safetensors.too-short" Error:
+    SAFETENSORS_TOO_SHORT "MW-ST-030" "safetensors.too-short" Error:
         "the file is shorter than the length of a header alone";
         CUT;
         FETCH_AGAIN;
-    SAFETENSORS_TRAILING_DATA "safetensors.trailing-data" Error:
+    SAFETENSORS_TRAILING_DATA "MW-ST-031" "safetensors.trailing-data" Error:
         "bytes follow the data of the last tensor";
         TWO_IN_ONE;
         APPENDED;
-    SAFETENSORS_TRUNCATED "safetensors.truncated" Error:
+    SAFETENSORS_TRUNCATED "MW-ST-032" "safetensors.truncated" Error:
         "the file ends before its data does";
         CUT;
         FETCH_AGAIN;
-    SAFETENSORS_UNKNOWN_DTYPES "safetensors.unknown-dtypes" Error:
+    SAFETENSORS_UNKNOWN_DTYPES "MW-ST-033" "safetensors.unknown-dtypes" Error:
         "the file names more unknown dtypes than any library has";
         MADE;
         SAVE_AGAIN;
-    SAFETENSORS_UNKNOWN_FIELD "safetensors.unknown-field" Warning:
+    SAFETENSORS_UNKNOWN_FIELD "MW-ST-034" "safetensors.unknown-field" Warning:
         "an entry has a field that the format does not know";
         "a program notes something of its own (strides, a scale) in the entry; other readers refuse it";
         "it is not looked at; keep such notes in __metadata__";
-    SAFETENSORS_UTF8 "safetensors.utf8" Error:
+    SAFETENSORS_UTF8 "MW-ST-035" "safetensors.utf8" Error:
         "the header is not UTF-8";
         "names were written in another encoding, or the header is damaged";
         SAVE_AGAIN;

@@ -1,0 +1,159 @@
+//! What every check of one file is given: the options, and the place for what it finds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use max_weights::rules::{Answer, Rule};
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result};
+
+use crate::bytes::Bytes;
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::options::Options;
+use crate::report::{Depth, FileReport, Global};
+
+/// Of each rule, so many findings are kept for one file; the others are counted.
+pub const MAX_FINDINGS: usize = 100;
+/// So many different globals are listed for one file.
+const MAX_GLOBALS: usize = 10_000;
+
+/// Some bytes that are looked at: a file, or a member of an archive in it.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    /// The bytes.
+    pub bytes: &'a dyn Bytes,
+    /// The name of the file or of the member, for what is told by suffixes.
+    pub name: &'a str,
+    /// The way to the member through archives; none for the file itself.
+    pub member: Option<&'a str>,
+    /// How many archives it lies in.
+    pub depth: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// A whole file.
+    pub fn file(bytes: &'a dyn Bytes, name: &'a str) -> Self {
+        Self { bytes, name, member: None, depth: 0 }
+    }
+
+    /// The way to a member of this archive, by whatever is printed for its name.
+    pub fn way_to(&self, name: &str) -> String {
+        let name = max_weights::text::shown(name);
+        self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))
+    }
+
+    /// A member of this archive; `way` is [`Piece::way_to`] it.
+    pub fn inside<'b>(&self, bytes: &'b dyn Bytes, name: &'b str, way: &'b str) -> Piece<'b> {
+        Piece { bytes, name, member: Some(way), depth: self.depth + 1 }
+    }
+}
+
+/// The check of one file.
+pub struct Context<'a> {
+    /// What is asked.
+    pub options: &'a Options,
+    /// What is known of the file.
+    pub file: FileReport,
+    findings: Vec<Finding>,
+    counts: Vec<(&'static Rule, usize)>,
+    left_out: u64,
+    unpacked: u64,
+    deadline: Option<Instant>,
+    interrupt: Interrupt<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// The check of this file.
+    pub fn new(path: Arc<Path>, bytes: u64, kind: Kind, options: &'a Options, interrupt: Interrupt<'a>) -> Self {
+        let file = FileReport {
+            path,
+            kind: kind.name().to_owned(),
+            bytes,
+            depth: Depth::Recognised,
+            note: None,
+            answer: Answer::Nothing,
+            members: 0,
+            pickles: 0,
+            globals: Vec::new(),
+            tensors: None,
+            parameters: None,
+        };
+        let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Self { options, file, findings: Vec::new(), counts: Vec::new(), left_out: 0, unpacked: 0, deadline, interrupt }
+    }
+
+    /// Sets when there is no more time, where that is known of all files together.
+    pub fn until(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
+    pub fn go_on(&self) -> Result<()> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::io(
+                &self.file.path,
+                "look at all of it in the time given",
+                std::io::ErrorKind::TimedOut.into(),
+            ));
+        }
+        (self.interrupt)()
+    }
+
+    /// Keeps a finding about this piece, unless its rule is not asked for.
+    pub fn report(&mut self, piece: &Piece<'_>, mut finding: Finding) {
+        if finding.member.is_none() {
+            finding.member = piece.member.map(str::to_owned);
+        }
+        self.report_here(finding);
+    }
+
+    /// Keeps a finding about the file as a whole, or one that knows its member.
+    pub fn report_here(&mut self, mut finding: Finding) {
+        let rule = finding.rule;
+        if !self.options.selection.has(rule) || rule.severity < self.options.severity {
+            return;
+        }
+        self.file.answer = self.file.answer.max(rule.answer);
+        let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
+            self.counts.push((rule, 0));
+            self.counts.len() - 1
+        });
+        self.counts[at].1 += 1;
+        if self.counts[at].1 > MAX_FINDINGS {
+            self.left_out += 1;
+            return;
+        }
+        finding.path = self.file.path.clone();
+        self.findings.push(finding);
+    }
+
+    /// Lists a class or function that a pickle names, once.
+    pub fn global(&mut self, global: Global) {
+        let same = |listed: &Global| listed.module == global.module && listed.name == global.name;
+        if self.file.globals.len() < MAX_GLOBALS && !self.file.globals.iter().any(same) {
+            self.file.globals.push(global);
+        }
+    }
+
+    /// Takes so many bytes of what may be unpacked from this file; false if they are too many.
+    #[must_use]
+    pub fn unpack(&mut self, bytes: u64) -> bool {
+        self.unpacked = self.unpacked.saturating_add(bytes);
+        self.unpacked <= self.options.unpacked_bytes
+    }
+
+    /// Says how deep the file was looked into, if deeper than before.
+    pub fn looked(&mut self, depth: Depth) {
+        self.file.depth = self.file.depth.max(depth);
+    }
+
+    /// The file, its findings (the worst first), and how many were left out.
+    pub fn finish(mut self) -> (FileReport, Vec<Finding>, u64) {
+        self.findings.sort_by_key(|finding| {
+            (std::cmp::Reverse((finding.rule.answer, finding.rule.severity)), finding.member.clone(), finding.offset)
+        });
+        (self.file, self.findings, self.left_out)
+    }
+}

@@ -1,0 +1,1 @@
+//! What a checkpoint is expected to have, and whether it has it.

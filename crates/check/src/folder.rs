@@ -1,0 +1,85 @@
+//! What lies below one path that was given, for checks of what files say of each other.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::Result;
+use max_weights::source::LocalFile;
+use max_weights::workers::Interrupt;
+
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::options::Options;
+
+/// One file of a folder.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its path.
+    pub path: Arc<Path>,
+    /// The path below the folder, with `/`.
+    pub below: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Entry {
+    /// The name without folders.
+    pub fn name(&self) -> &str {
+        self.below.rsplit('/').next().unwrap_or(&self.below)
+    }
+
+    /// Its bytes.
+    pub fn open(&self) -> Result<LocalFile> {
+        LocalFile::open(&self.path)
+    }
+}
+
+/// All files in one folder, without those in folders of it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    /// The folder.
+    pub path: Arc<Path>,
+    /// Whether all files of it were given: not only one of them.
+    pub is_whole: bool,
+    /// Its files, by name.
+    pub files: Vec<Entry>,
+}
+
+impl Folder {
+    /// The file of this name.
+    pub fn file(&self, name: &str) -> Option<&Entry> {
+        self.files.iter().find(|entry| entry.name() == name)
+    }
+}
+
+/// The check of one folder.
+pub struct FolderContext<'a> {
+    /// What is asked.
+    pub options: &'a Options,
+    /// Asked at least every few milliseconds.
+    pub interrupt: Interrupt<'a>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> FolderContext<'a> {
+    /// The check of a folder.
+    pub fn new(options: &'a Options, interrupt: Interrupt<'a>) -> Self {
+        Self { options, interrupt, findings: Vec::new() }
+    }
+
+    /// Keeps a finding about a file, unless its rule is not asked for.
+    pub fn report(&mut self, path: &Arc<Path>, mut finding: Finding) {
+        let rule = finding.rule;
+        if self.options.selection.has(rule) && rule.severity >= self.options.severity {
+            finding.path = path.clone();
+            self.findings.push(finding);
+        }
+    }
+
+    /// What was found.
+    pub fn finish(self) -> Vec<Finding> {
+        self.findings
+    }
+}

@@ -1,0 +1,32 @@
+//! Validation of checkpoints: whether what lies in a folder is whole, safe, and what it claims to be. Nothing of it is ever executed.
+//!
+//! [`validate`] looks at every file below some paths and returns a [`Report`]: each file with what it is and how deep it was looked into, and all
+//! findings. The rules stand in the registry of the core, [`max_weights::rules`]. The modules import one way:
+//! `validate -> security, checkpoint -> scan (Piece, Context) -> report -> finding, bytes`.
+
+mod bytes;
+pub mod checkpoint;
+pub mod content;
+mod context;
+pub mod difference;
+pub mod expectation;
+mod finding;
+mod folder;
+mod kind;
+pub mod manifest;
+mod options;
+pub mod output;
+mod report;
+pub mod repository;
+pub mod security;
+mod validate;
+mod walk;
+
+pub use bytes::{Bytes, Slice, Spooled};
+pub use context::{Context, Piece};
+pub use finding::Finding;
+pub use folder::{Entry, Folder, FolderContext};
+pub use kind::Kind;
+pub use options::{Level, Options, Selection};
+pub use report::{Depth, FileReport, Global, Report, Safety};
+pub use validate::{Progress, validate};

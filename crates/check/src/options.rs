@@ -1,0 +1,93 @@
+//! What is asked of a validation.
+
+use std::num::NonZero;
+use std::time::Duration;
+
+use max_weights::rules::{self, Answer, Rule, Severity};
+
+/// How deep files are looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Level {
+    /// What the headers of weights say, and the names of files.
+    Header,
+    /// All that can be known without reading tensors: pickles, archives, configurations.
+    #[default]
+    Structure,
+    /// Every byte.
+    Content,
+}
+
+/// Which rules count.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Codes and names of rules, beginnings of codes (`MW-EX`), or `security`; none: all.
+    pub select: Vec<String>,
+    /// Rules that do not count although they are selected.
+    pub ignore: Vec<String>,
+}
+
+impl Selection {
+    /// Whether this rule counts.
+    pub fn has(&self, rule: &Rule) -> bool {
+        let names = |list: &[String]| list.iter().any(|word| matches(rule, word));
+        (self.select.is_empty() || names(&self.select)) && !names(&self.ignore)
+    }
+
+    /// The first word that names no rule.
+    pub fn unknown(&self) -> Option<&str> {
+        let words = self.select.iter().chain(&self.ignore);
+        words.map(String::as_str).find(|word| !rules::all().any(|rule| matches(rule, word)))
+    }
+}
+
+/// Whether a word names this rule: its name, its code, a beginning of the code or of the name that ends between two parts, or `security`.
+fn matches(rule: &Rule, word: &str) -> bool {
+    let word = word.trim();
+    if word.eq_ignore_ascii_case("security") {
+        return rule.answer != Answer::Nothing || rule.code.starts_with("MW-EX");
+    }
+    if word.eq_ignore_ascii_case("all") {
+        return true;
+    }
+    let begins = |text: &str, end: char| {
+        text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+            && (text.len() == word.len() || word.ends_with(end) || text[word.len()..].starts_with(end))
+    };
+    !word.is_empty() && (begins(rule.code, '-') || begins(rule.id, '.'))
+}
+
+/// What is asked of a validation.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How deep.
+    pub level: Level,
+    /// Which rules.
+    pub selection: Selection,
+    /// Findings below this are left out.
+    pub severity: Severity,
+    /// How many files are looked at at the same time; none: as many as there are processors.
+    pub jobs: Option<NonZero<usize>>,
+    /// Bytes of memory for what is unpacked and decoded at the same time.
+    pub max_memory: Option<u64>,
+    /// After this time what is left is listed as not looked at.
+    pub timeout: Option<Duration>,
+    /// Archives in archives are looked into so deep.
+    pub nesting: usize,
+    /// So many bytes are unpacked from one file, all its archives together.
+    pub unpacked_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            level: Level::Structure,
+            selection: Selection::default(),
+            severity: Severity::Note,
+            jobs: None,
+            max_memory: None,
+            timeout: None,
+            nesting: 8,
+            unpacked_bytes: 4 << 30,
+        }
+    }
+}

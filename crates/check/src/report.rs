@@ -1,0 +1,142 @@
+//! What a validation found: every file, and every finding.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use max_weights::rules::{Answer, Severity};
+
+use crate::finding::Finding;
+use crate::options::Level;
+
+/// How deep a file was looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Depth {
+    /// Its name only: it could not be read, or time or memory ran out.
+    NotLookedAt,
+    /// What it is, and no more: nothing is known of the inside of such files here.
+    Recognised,
+    /// What its header says.
+    Header,
+    /// All but the values of tensors.
+    Structure,
+    /// Every byte.
+    Content,
+}
+
+impl Depth {
+    /// The words for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotLookedAt => "not looked at",
+            Self::Recognised => "recognised",
+            Self::Header => "header",
+            Self::Structure => "structure",
+            Self::Content => "content",
+        }
+    }
+}
+
+/// What is known of a class or function that a pickle names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Safety {
+    /// On the list of what plain weights need.
+    Innocuous,
+    /// On no list, or on that of what needs trust.
+    Suspicious,
+    /// It runs code or reaches files.
+    Dangerous,
+}
+
+impl Safety {
+    /// The word for it, which is that of the Hugging Face hub.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Innocuous => "innocuous",
+            Self::Suspicious => "suspicious",
+            Self::Dangerous => "dangerous",
+        }
+    }
+}
+
+/// A class or function that a pickle names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Global {
+    /// Its module, as Python 3 calls it.
+    pub module: String,
+    /// Its name in the module, with dots.
+    pub name: String,
+    /// What is known of it.
+    pub safety: Safety,
+    /// Where it stands first.
+    pub member: Option<String>,
+    /// The byte there.
+    pub offset: u64,
+}
+
+/// One file.
+#[derive(Debug, Clone)]
+pub struct FileReport {
+    /// The path, as it was given or found below what was given.
+    pub path: Arc<Path>,
+    /// What it is, such as `safetensors`, `PyTorch`, `pickle`.
+    pub kind: String,
+    /// Its size.
+    pub bytes: u64,
+    /// How deep it was looked into.
+    pub depth: Depth,
+    /// Why it was not looked into deeper, where more was asked for.
+    pub note: Option<String>,
+    /// The worst answer of its findings.
+    pub answer: Answer,
+    /// The members of its archives that were looked at, those in other members too.
+    pub members: u64,
+    /// The pickles in it.
+    pub pickles: u64,
+    /// The classes and functions that they name, each once.
+    pub globals: Vec<Global>,
+    /// Its tensors, where it is a file of weights.
+    pub tensors: Option<u64>,
+    /// The values in them.
+    pub parameters: Option<u64>,
+}
+
+/// What a validation found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// How deep it was to look.
+    pub level: Level,
+    /// The files, by their paths.
+    pub files: Vec<FileReport>,
+    /// The findings, by file, the worst of each first.
+    pub findings: Vec<Finding>,
+    /// Findings of rules that have too many in one file to keep all.
+    pub left_out: u64,
+    /// Findings that a baseline has already.
+    pub known: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// The worst answer of all findings.
+    pub fn answer(&self) -> Answer {
+        self.findings.iter().map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing)
+    }
+
+    /// How many findings are of this severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.rule.severity == severity).count()
+    }
+
+    /// The worst answer of the findings that are at least this severe; none if there is no such finding.
+    pub fn verdict(&self, fail_on: Severity) -> Option<Answer> {
+        let failing = self.findings.iter().filter(|finding| finding.rule.severity >= fail_on);
+        failing.map(|finding| finding.rule.answer).max()
+    }
+
+    /// The bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+}

@@ -1,0 +1,166 @@
+//! The validation of files and folders: each file by itself, and then what they say of each other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use max_weights::format::SNIFF_BYTES;
+use max_weights::rules::{self, Answer};
+use max_weights::source::LocalFile;
+use max_weights::workers::{Interrupt, WORKERS};
+use max_weights::{Error, Result};
+
+use crate::bytes::Bytes;
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::folder::{Entry, Folder, FolderContext};
+use crate::kind::Kind;
+use crate::options::{Level, Options};
+use crate::report::{Depth, FileReport, Report};
+use crate::walk::{Found, files_below};
+use crate::{checkpoint, content, repository, security};
+
+/// How far a validation is, for whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The bytes of the files that are looked at.
+    pub bytes: AtomicU64,
+    /// How many of them are done.
+    pub done: AtomicU64,
+}
+
+/// Looks at every file below these paths. One that cannot be read is a finding, and hides no other.
+///
+/// # Errors
+/// A path that is not there, Ctrl-C.
+pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Report> {
+    let started = Instant::now();
+    let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
+    let mut files = Vec::new();
+    for path in paths {
+        files.extend(files_below(path)?);
+    }
+    let given = paths.iter().map(|path| path.is_dir()).any(|is_folder| is_folder);
+    let done = Mutex::new(Vec::new());
+    let numbered: Vec<(usize, Found)> = files.into_iter().enumerate().collect();
+    WORKERS.each(numbered, interrupt, |(number, found), interrupt| {
+        let outcome = one_file(&found, options, deadline, progress, interrupt)?;
+        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, outcome));
+        Ok(())
+    })?;
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    let mut report = Report {
+        level: options.level,
+        files: Vec::new(),
+        findings: Vec::new(),
+        left_out: 0,
+        known: 0,
+        elapsed: started.elapsed(),
+    };
+    let mut entries = Vec::new();
+    for (_, (entry, file, findings, left_out)) in done {
+        entries.push(entry);
+        report.files.push(file);
+        report.findings.extend(findings);
+        report.left_out += left_out;
+    }
+    for folder in folders(entries, given) {
+        interrupt()?;
+        let mut context = FolderContext::new(options, interrupt);
+        let checks = [checkpoint::check_folder, repository::check, content::check];
+        for (number, check) in checks.into_iter().enumerate() {
+            if number == 2 && options.level < Level::Content {
+                continue;
+            }
+            if let Err(error) = check(&folder, &mut context) {
+                match error {
+                    Error::Interrupted => return Err(error),
+                    error => context.report(&folder.path, finding_of(error)),
+                }
+            }
+        }
+        report.findings.extend(context.finish());
+    }
+    report.findings.sort_by(|a, b| a.path.cmp(&b.path));
+    for file in &mut report.files {
+        let about = report.findings.iter().filter(|finding| finding.path == file.path);
+        file.answer = about.map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing);
+    }
+    report.elapsed = started.elapsed();
+    Ok(report)
+}
+
+/// The files by the folders that they lie in.
+fn folders(entries: Vec<Entry>, are_whole: bool) -> Vec<Folder> {
+    let mut folders: Vec<Folder> = Vec::new();
+    for entry in entries {
+        let path = entry.path.parent().unwrap_or(Path::new(""));
+        match folders.iter_mut().find(|folder| &*folder.path == path) {
+            Some(folder) => folder.files.push(entry),
+            None => folders.push(Folder { path: path.into(), is_whole: are_whole, files: vec![entry] }),
+        }
+    }
+    folders
+}
+
+type Outcome = (Entry, FileReport, Vec<Finding>, u64);
+
+fn one_file(
+    found: &Found,
+    options: &Options,
+    deadline: Option<Instant>,
+    progress: &Progress,
+    interrupt: Interrupt<'_>,
+) -> Result<Outcome> {
+    let opened = LocalFile::open(&found.path).and_then(|file| {
+        let first = (&file as &dyn Bytes).first(SNIFF_BYTES)?;
+        Ok((file, first))
+    });
+    let (file, first) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            let mut context = Context::new(found.path.clone(), 0, Kind::Unknown, options, interrupt);
+            context.file.depth = Depth::NotLookedAt;
+            unreadable(error, &mut context)?;
+            return Ok(outcome(found, Kind::Unknown, 0, context));
+        }
+    };
+    let len = Bytes::len(&file);
+    progress.bytes.fetch_add(len, Ordering::Relaxed);
+    let kind = Kind::of(&first, len, &found.below);
+    let mut context = Context::new(found.path.clone(), len, kind, options, interrupt);
+    context.until(deadline);
+    let piece = Piece::file(&file, &found.below);
+    for check in [security::scan, checkpoint::check_file] {
+        if let Err(error) = check(&piece, kind, &mut context) {
+            unreadable(error, &mut context)?;
+        }
+    }
+    progress.done.fetch_add(len, Ordering::Relaxed);
+    Ok(outcome(found, kind, len, context))
+}
+
+fn outcome(found: &Found, kind: Kind, bytes: u64, context: Context<'_>) -> Outcome {
+    let (file, findings, left_out) = context.finish();
+    (Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes }, file, findings, left_out)
+}
+
+/// What ends the look at one file is a finding about it, unless everything is to end.
+fn unreadable(error: Error, context: &mut Context<'_>) -> Result<()> {
+    if matches!(error, Error::Interrupted) {
+        return Err(error);
+    }
+    let finding = finding_of(error);
+    context.file.note.get_or_insert_with(|| finding.message.clone());
+    context.report_here(finding);
+    Ok(())
+}
+
+fn finding_of(error: Error) -> Finding {
+    match error {
+        Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => Finding::from(*fault),
+        other => Finding::new(rules::FILE_UNREADABLE, other.to_string()),
+    }
+}

@@ -1,0 +1,5 @@
+//! Rules of adapters.
+
+use super::rules;
+
+rules! {}

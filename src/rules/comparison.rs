@@ -1,0 +1,5 @@
+//! Rules of what is compared: manifests, expectations, two checkpoints.
+
+use super::rules;
+
+rules! {}

@@ -1,0 +1,5 @@
+//! Rules of what lies beside weights: configurations, templates and programs that loaders run.
+
+use super::rules;
+
+rules! {}

@@ -1,0 +1,5 @@
+//! Rules of the values of tensors: what only reading every byte shows.
+
+use super::rules;
+
+rules! {}
