@@ -7,13 +7,13 @@ use crate::folder::{Folder, FolderContext};
 use crate::kind::Kind;
 
 /// Looks at one file of weights.
-pub fn check_file(piece: &Piece<'_'>, kind: Kind, context: &mut Context<'_'>) -> Result<()> {
+pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     let _ = (piece, kind);
     context.go_on()
 }
 
 /// Looks at what the files of a folder say of each other.
-pub fn check_folder(folder: &Folder, context: &mut FolderContext<'_'>) -> Result<()> {
+pub fn check_folder(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let _ = folder;
     (context.interrupt)()
 }

@@ -5,7 +5,7 @@ use max_weights::Result;
 use crate::folder::{Folder, FolderContext};
 
 /// Looks at the configurations, templates and programs of a folder.
-pub fn check(folder: &Folder, context: &mut FolderContext<'_'>) -> Result<()> {
+pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let _ = folder;
     (context.interrupt)()
 }
