@@ -1,6 +1,6 @@
 //! What a validation found: every file, and every finding.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +112,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings of rules that have too many in one file to keep all.
     pub left_out: u64,
+    /// Folders that nothing was looked at in.
+    pub folders_left_out: Vec<PathBuf>,
     /// Findings that a baseline has already.
     pub known: u64,
     /// How long it took.

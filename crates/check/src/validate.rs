@@ -1,5 +1,6 @@
 //! The validation of files and folders: each file by itself, and then what they say of each other.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
 use crate::report::{Depth, FileReport, Report};
-use crate::walk::{Found, files_below};
+use crate::walk::{Found, Walk};
 use crate::{checkpoint, content, repository, security};
 
 /// How far a validation is, for whoever shows it.
@@ -37,13 +38,12 @@ pub struct Progress {
 pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Report> {
     let started = Instant::now();
     let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
-    let mut files = Vec::new();
+    let mut walk = Walk::default();
     for path in paths {
-        files.extend(files_below(path)?);
+        walk.add(path)?;
     }
-    let given = paths.iter().map(|path| path.is_dir()).any(|is_folder| is_folder);
     let done = Mutex::new(Vec::new());
-    let numbered: Vec<(usize, Found)> = files.into_iter().enumerate().collect();
+    let numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
     WORKERS.each(numbered, interrupt, |(number, found), interrupt| {
         let outcome = one_file(&found, options, deadline, progress, interrupt)?;
         done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, outcome));
@@ -56,6 +56,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         files: Vec::new(),
         findings: Vec::new(),
         left_out: 0,
+        folders_left_out: walk.left_out,
         known: 0,
         elapsed: started.elapsed(),
     };
@@ -66,7 +67,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         report.findings.extend(findings);
         report.left_out += left_out;
     }
-    for folder in folders(entries, given) {
+    for folder in folders(entries) {
         interrupt()?;
         let mut context = FolderContext::new(options, interrupt);
         let checks = [checkpoint::check_folder, repository::check, content::check];
@@ -92,20 +93,23 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     Ok(report)
 }
 
-/// The files by the folders that they lie in.
-fn folders(entries: Vec<Entry>, are_whole: bool) -> Vec<Folder> {
+/// The files by the folders that they lie in; each with whether the folder was given.
+fn folders(entries: Vec<(Entry, bool)>) -> Vec<Folder> {
+    let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
     let mut folders: Vec<Folder> = Vec::new();
-    for entry in entries {
+    for (entry, in_folder) in entries {
         let path = entry.path.parent().unwrap_or(Path::new(""));
-        match folders.iter_mut().find(|folder| &*folder.path == path) {
-            Some(folder) => folder.files.push(entry),
-            None => folders.push(Folder { path: path.into(), is_whole: are_whole, files: vec![entry] }),
-        }
+        let number = *numbers.entry(path.to_path_buf()).or_insert_with(|| {
+            folders.push(Folder { path: path.into(), is_whole: false, files: Vec::new() });
+            folders.len() - 1
+        });
+        folders[number].is_whole |= in_folder;
+        folders[number].files.push(entry);
     }
     folders
 }
 
-type Outcome = (Entry, FileReport, Vec<Finding>, u64);
+type Outcome = ((Entry, bool), FileReport, Vec<Finding>, u64);
 
 fn one_file(
     found: &Found,
@@ -144,7 +148,8 @@ fn one_file(
 
 fn outcome(found: &Found, kind: Kind, bytes: u64, context: Context<'_>) -> Outcome {
     let (file, findings, left_out) = context.finish();
-    (Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes }, file, findings, left_out)
+    let entry = Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes };
+    ((entry, found.in_folder), file, findings, left_out)
 }
 
 /// What ends the look at one file is a finding about it, unless everything is to end.

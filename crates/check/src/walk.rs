@@ -1,15 +1,21 @@
 //! Which files lie below the paths that were given.
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::{Error, Result};
 
-/// Folders of version control and of caches, in which nothing is loaded by a model's loader.
-const LEFT_OUT: [&str; 4] = [".git", ".cache", "__pycache__", ".DS_Store"];
+/// The folder of version control, whose objects are copies that nothing loads. A report says that it was left out.
+const LEFT_OUT: &str = ".git";
 /// Folders inside one another.
 const MAX_DEPTH: usize = 64;
+/// What an index of shards is called.
+const INDEX: &str = ".index.json";
+/// The longest index whose shards are looked up.
+const MAX_INDEX: u64 = 256 << 20;
 
 /// A file that is to be looked at.
 #[derive(Debug, Clone)]
@@ -17,40 +23,128 @@ pub(crate) struct Found {
     pub(crate) path: Arc<Path>,
     /// The path below what was given; the name of a file that was given itself.
     pub(crate) below: String,
+    /// Whether its folder was given, and not the file.
+    pub(crate) in_folder: bool,
 }
 
-/// All files below a path, by their names; a file itself.
-pub(crate) fn files_below(path: &Path) -> Result<Vec<Found>> {
-    let meta = fs::metadata(path).map_err(|error| Error::io(path, "look at it", error))?;
-    let mut found = Vec::new();
-    if meta.is_dir() {
-        walk(path, "", 0, &mut found)?;
-    } else {
-        let below = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        found.push(Found { path: path.into(), below });
-    }
-    Ok(found)
+/// The files below some paths, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    pub(crate) files: Vec<Found>,
+    /// Folders that were left out.
+    pub(crate) left_out: Vec<PathBuf>,
+    paths: HashSet<Arc<Path>>,
+    folders: HashSet<PathBuf>,
 }
 
-fn walk(folder: &Path, below: &str, depth: usize, found: &mut Vec<Found>) -> Result<()> {
-    let failed = |error| Error::io(folder, "list the folder", error);
-    let entries = fs::read_dir(folder).map_err(failed)?;
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
-    paths.sort();
-    for path in paths {
+impl Walk {
+    /// Adds a file, a file with the shards that it is the index of, or all files below a folder.
+    pub(crate) fn add(&mut self, path: &Path) -> Result<()> {
+        let meta = fs::metadata(path).map_err(|error| Error::io(path, "look at it", error))?;
+        if meta.is_dir() {
+            return self.folder(path, "", 0);
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if LEFT_OUT.contains(&name.as_str()) {
-            continue;
+        if name.ends_with(INDEX) {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            for shard in shards(path, meta.len()) {
+                self.file(folder.join(&shard), shard, false);
+            }
         }
-        let below = if below.is_empty() { name } else { format!("{below}/{name}") };
-        // Links are followed to files, as the cache of a hub is made of them, and not to folders, which may lead back.
-        let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
-        if is_folder && depth < MAX_DEPTH {
-            walk(&path, &below, depth + 1, found)?;
-        } else if !is_folder {
-            found.push(Found { path: path.into(), below });
+        self.file(path.to_path_buf(), name, false);
+        Ok(())
+    }
+
+    fn file(&mut self, path: PathBuf, below: String, in_folder: bool) {
+        let path: Arc<Path> = path.into();
+        if self.paths.insert(path.clone()) {
+            self.files.push(Found { path, below, in_folder });
         }
     }
-    Ok(())
+
+    fn folder(&mut self, folder: &Path, below: &str, depth: usize) -> Result<()> {
+        // A link may lead back to where it is.
+        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        if !self.folders.insert(real) {
+            return Ok(());
+        }
+        let failed = |error| Error::io(folder, "list the folder", error);
+        let entries = fs::read_dir(folder).map_err(failed)?;
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_folder = fs::metadata(&path).is_ok_and(|meta| meta.is_dir());
+            if is_folder && (name == LEFT_OUT || depth >= MAX_DEPTH) {
+                self.left_out.push(path);
+                continue;
+            }
+            let below = if below.is_empty() { name } else { format!("{below}/{name}") };
+            if is_folder {
+                self.folder(&path, &below, depth + 1)?;
+            } else {
+                self.file(path, below, true);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The files that an index names and that lie below its folder. What is wrong with it, is found when it is looked at itself.
+fn shards(index: &Path, len: u64) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: std::collections::BTreeMap<String, String>,
+    }
+    let mut text = Vec::new();
+    let read = fs::File::open(index).and_then(|file| file.take(MAX_INDEX).read_to_end(&mut text));
+    if len > MAX_INDEX || read.is_err() {
+        return Vec::new();
+    }
+    let Ok(index_of) = serde_json::from_slice::<Index>(&text) else { return Vec::new() };
+    let folder = index.parent().unwrap_or(Path::new(""));
+    let names: std::collections::BTreeSet<String> = index_of.weight_map.into_values().collect();
+    let is_below = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    names.into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(walk: &Walk) -> Vec<&str> {
+        walk.files.iter().map(|file| file.below.as_str()).collect()
+    }
+
+    #[test]
+    fn a_folder_is_walked_once_and_git_is_left_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a/b/weights.bin", "c.txt", ".git/objects/x", "a/z"] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, "x").expect("written");
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("a/back")).expect("a link");
+        let mut walk = Walk::default();
+        walk.add(folder.path()).expect("walked");
+        walk.add(&folder.path().join("c.txt")).expect("walked");
+        assert_eq!(found(&walk), ["a/b/weights.bin", "a/z", "c.txt"]);
+        assert_eq!(walk.left_out, [folder.path().join(".git")]);
+        assert!(walk.add(&folder.path().join("not there")).is_err());
+    }
+
+    #[test]
+    fn an_index_brings_the_shards_that_are_there_and_lie_below_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let index = folder.path().join("model.safetensors.index.json");
+        fs::write(&index, r#"{"weight_map": {"a": "one", "b": "../two", "c": "three", "d": "/etc/passwd"}}"#)
+            .expect("written");
+        fs::write(folder.path().join("one"), "x").expect("written");
+        let mut walk = Walk::default();
+        walk.add(&index).expect("walked");
+        assert_eq!(found(&walk), ["one", "model.safetensors.index.json"]);
+        assert!(walk.files.iter().all(|file| !file.in_folder));
+    }
 }
