@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use max_weights::checkpoint::with_near_paths;
 use max_weights::{Error, Result};
 
 /// The folder of version control, whose objects are copies that nothing loads. A report says that it was left out.
@@ -40,7 +41,12 @@ pub(crate) struct Walk {
 impl Walk {
     /// Adds a file, a file with the shards that it is the index of, or all files below a folder.
     pub(crate) fn add(&mut self, path: &Path) -> Result<()> {
-        let meta = fs::metadata(path).map_err(|error| Error::io(path, "look at it", error))?;
+        let meta = fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                with_near_paths(Error::MissingFile { path: path.to_path_buf(), near: Vec::new() })
+            }
+            _ => Error::io(path, "look at it", error),
+        })?;
         if meta.is_dir() {
             return self.folder(path, "", 0);
         }
