@@ -26,6 +26,8 @@ pub struct Finding {
     pub offset: Option<u64>,
     /// What stands there, such as the call as Python would write it.
     pub evidence: Option<String>,
+    /// The class or function that it is about, `os.system`: what tells two findings of a rule in one member apart wherever they stand.
+    pub global: Option<String>,
 }
 
 impl Finding {
@@ -40,6 +42,7 @@ impl Finding {
             tensor: None,
             offset: None,
             evidence: None,
+            global: None,
         }
     }
 
@@ -64,6 +67,13 @@ impl Finding {
         self
     }
 
+    /// Adds the class or function that it is about.
+    #[must_use]
+    pub fn global(mut self, name: impl Into<String>) -> Self {
+        self.global = Some(name.into());
+        self
+    }
+
     /// Adds what stands there.
     #[must_use]
     pub fn evidence(mut self, evidence: impl Into<String>) -> Self {
@@ -83,6 +93,7 @@ impl From<Fault> for Finding {
             tensor: fault.tensor,
             offset: fault.offset,
             evidence: None,
+            global: None,
         }
     }
 }

@@ -28,5 +28,5 @@ pub use finding::Finding;
 pub use folder::{Entry, Folder, FolderContext};
 pub use kind::Kind;
 pub use options::{Level, Options, Selection};
-pub use report::{Depth, FileReport, Global, Report, Safety};
+pub use report::{Depth, FileReport, Global, Report, Safety, TensorSummary};
 pub use validate::{Progress, validate};

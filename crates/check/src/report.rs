@@ -101,6 +101,33 @@ pub struct FileReport {
     pub parameters: Option<u64>,
 }
 
+/// A tensor as the report draws it: how large it is, and what its values are like where they were read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorSummary {
+    /// Its file.
+    pub path: Arc<Path>,
+    /// Its name.
+    pub name: String,
+    /// Its dtype, or the encoding of packed blocks.
+    pub dtype: String,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// The bytes that it has in the file.
+    pub bytes: u64,
+    /// The mean of the finite values.
+    pub mean: Option<f64>,
+    /// Their standard deviation.
+    pub deviation: Option<f64>,
+    /// The smallest of them.
+    pub minimum: Option<f64>,
+    /// The largest of them.
+    pub maximum: Option<f64>,
+    /// The square root of the sum of their squares.
+    pub norm: Option<f64>,
+    /// How many values lie in each of so many parts of the same width between the smallest and the largest; none if they were not counted.
+    pub bins: Vec<u64>,
+}
+
 /// What a validation found.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -116,6 +143,10 @@ pub struct Report {
     pub folders_left_out: Vec<PathBuf>,
     /// Findings that a baseline has already.
     pub known: u64,
+    /// Findings that settings leave out where they are.
+    pub ignored: u64,
+    /// The tensors, where the values were read.
+    pub statistics: Vec<TensorSummary>,
     /// How long it took.
     pub elapsed: Duration,
 }

@@ -58,6 +58,8 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         left_out: 0,
         folders_left_out: walk.left_out,
         known: 0,
+        ignored: 0,
+        statistics: Vec::new(),
         elapsed: started.elapsed(),
     };
     let mut entries = Vec::new();
