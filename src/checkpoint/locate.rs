@@ -112,15 +112,19 @@ impl std::ops::Deref for FolderEntry {
 }
 
 /// `model-00002-of-00004.safetensors` is shard 2 of the 4 of `model`.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ShardName<'a> {
-    pub(super) stem: &'a str,
-    pub(super) number: usize,
-    pub(super) count: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardName<'a> {
+    /// What stands before the numbers.
+    pub stem: &'a str,
+    /// The number of the shard, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl<'a> ShardName<'a> {
-    pub(super) fn of(name: &'a str) -> Option<Self> {
+    /// What the name of a file says, if it is that of a shard.
+    pub fn of(name: &'a str) -> Option<Self> {
         let base = name
             .strip_suffix(SUFFIX)
             .or_else(|| name.strip_suffix(GGUF_SUFFIX))

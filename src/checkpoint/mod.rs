@@ -19,8 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use hub::{ModelCache, find_in_cache};
+pub use locate::ShardName;
 pub use near_paths::with_near_paths;
 pub use objects::FileObject;
+pub use shards::{IndexedShard, compare_with_index};
 pub use tree::{Tree, TreeLimits, TreeLine};
 
 use crate::budget;
@@ -268,6 +270,15 @@ pub fn check(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Fa
         Err(Error::Findings(findings)) => Ok(findings),
         Err(error) => Err(error),
     }
+}
+
+/// What the header of one file says, if it can be opened, and every finding about it; what it says of other files is not looked at. An error
+/// is what is no fault of the file.
+pub fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Arc<Catalog>>, Vec<Fault>)> {
+    let mut options = options.clone();
+    options.format.policy = Policy::CollectAll;
+    let (catalog, findings) = budget::interruptible(options.format.interrupt, || open::inspect(file, &options))?;
+    Ok((catalog.map(Arc::new), findings))
 }
 
 /// An open checkpoint.

@@ -7,7 +7,7 @@ use super::locate::{Located, ShardName, locate, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, torch};
 use crate::budget;
-use crate::error::{Error, Fault, Findings, Result};
+use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::format::gguf::split::{Shard, check_set};
 use crate::format::torch::Torch;
 use crate::format::{self, Header, Kind, drive, gguf, index, safetensors};
@@ -132,6 +132,18 @@ pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOp
         finish_contents(contents, options, findings)
     };
     budget::interruptible(options.format.interrupt, || finish(&[], options, read)).map(|read| read.catalog)
+}
+
+/// What one file says, and every finding about it. What others of its set would have to say is not asked.
+pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Fault>)> {
+    let mut findings = Findings::new(Policy::CollectAll, usize::MAX, None);
+    let mut contents = Contents::default();
+    let read = contents.add(file, None, options, &mut findings).and_then(|()| contents.finish(None, None, options));
+    match findings.finish(read) {
+        Ok(((catalog, _), findings)) => Ok((Some(catalog), findings)),
+        Err(Error::Findings(findings)) => Ok((None, findings)),
+        Err(error) => Err(error),
+    }
 }
 
 fn finish(

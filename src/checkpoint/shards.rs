@@ -5,11 +5,58 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault, Findings, Policy, Result};
 use crate::format::index::ShardIndex;
+use crate::names::NameIndex;
 use crate::rules::{self, Rule};
 use crate::tensor::{TensorInfo, TensorTable};
 
 /// Findings of one kind that are listed one by one; the rest is counted.
 const LISTED: usize = 20;
+
+/// A shard that an index names.
+#[derive(Debug, Clone, Copy)]
+pub enum IndexedShard<'a> {
+    /// Its tensors.
+    There(&'a TensorTable),
+    /// It is there, and what it holds is not known.
+    Unread,
+    /// It is not there.
+    Missing,
+}
+
+/// Compares an index at `path` with its shards, which stand in the order of [`ShardIndex::shards`]: the tensors that belong to the checkpoint,
+/// by the numbers of their shards, their names, and all disagreements.
+pub fn compare_with_index(
+    path: &Path,
+    index: &ShardIndex,
+    shards: &[IndexedShard<'_>],
+) -> Result<(TensorTable, NameIndex, Vec<Fault>)> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
+    let mut table = TensorTable::default();
+    for (number, shard) in shards.iter().enumerate().take(paths.len()) {
+        if let IndexedShard::There(tensors) = shard {
+            table.append(tensors, number as u32)?;
+        }
+    }
+    let are = |missing: fn(&IndexedShard<'_>) -> bool| -> Vec<bool> {
+        (0..paths.len()).map(|number| shards.get(number).is_none_or(missing)).collect()
+    };
+    let absent = are(|shard| matches!(shard, IndexedShard::Missing));
+    let unread = are(|shard| !matches!(shard, IndexedShard::There(_)));
+    let mut disagreements = Disagreements::new();
+    disagreements.missing_shards(&paths, index, &absent);
+    NameIndex::probe(&table)?;
+    let mut names = NameIndex::new(&table).ok().filter(|names| index.agrees(&table, names));
+    if names.is_none() {
+        disagreements.compare(&mut table, index, &paths, &unread);
+        // What is left are entries of the index, of which each has its own name.
+        names = NameIndex::new(&table).ok();
+    }
+    if !unread.contains(&true) {
+        disagreements.total_size(path, index, &table);
+    }
+    Ok((table, names.unwrap_or_default(), disagreements.finish(Policy::CollectAll)?))
+}
 
 /// Disagreements between an index and its shards.
 pub(super) struct Disagreements(Findings);
