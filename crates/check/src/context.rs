@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use max_weights::rules::{Answer, Rule};
 use max_weights::workers::Interrupt;
-use max_weights::{Error, Result};
+use max_weights::{Catalog, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::finding::Finding;
@@ -56,6 +56,8 @@ pub struct Context<'a> {
     pub options: &'a Options,
     /// What is known of the file.
     pub file: FileReport,
+    /// What the header of a file of weights says, for checks of what files say of each other.
+    pub catalog: Option<Arc<Catalog>>,
     findings: Vec<Finding>,
     counts: Vec<(&'static Rule, usize)>,
     left_out: u64,
@@ -81,7 +83,17 @@ impl<'a> Context<'a> {
             parameters: None,
         };
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Self { options, file, findings: Vec::new(), counts: Vec::new(), left_out: 0, unpacked: 0, deadline, interrupt }
+        Self {
+            options,
+            file,
+            catalog: None,
+            findings: Vec::new(),
+            counts: Vec::new(),
+            left_out: 0,
+            unpacked: 0,
+            deadline,
+            interrupt,
+        }
     }
 
     /// Sets when there is no more time, where that is known of all files together.

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::Result;
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
+use max_weights::{Catalog, Result};
 
 use crate::finding::Finding;
 use crate::kind::Kind;
@@ -22,6 +22,8 @@ pub struct Entry {
     pub kind: Kind,
     /// Its size.
     pub bytes: u64,
+    /// What its header says, where it is a file of weights that can be opened.
+    pub catalog: Option<Arc<Catalog>>,
 }
 
 impl Entry {

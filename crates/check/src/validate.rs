@@ -88,7 +88,8 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     }
     report.findings.sort_by(|a, b| a.path.cmp(&b.path));
     for file in &mut report.files {
-        let about = report.findings.iter().filter(|finding| finding.path == file.path);
+        let start = report.findings.partition_point(|finding| finding.path < file.path);
+        let about = report.findings[start..].iter().take_while(|finding| finding.path == file.path);
         file.answer = about.map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing);
     }
     report.elapsed = started.elapsed();
@@ -153,9 +154,10 @@ fn one_file(
     Ok(outcome(found, kind, len, context))
 }
 
-fn outcome(found: &Found, kind: Kind, bytes: u64, context: Context<'_>) -> Outcome {
+fn outcome(found: &Found, kind: Kind, bytes: u64, mut context: Context<'_>) -> Outcome {
+    let catalog = context.catalog.take();
     let (file, findings, left_out) = context.finish();
-    let entry = Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes };
+    let entry = Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes, catalog };
     ((entry, found.in_folder), file, findings, left_out)
 }
 
