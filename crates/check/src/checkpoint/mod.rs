@@ -1,5 +1,7 @@
 //! Weights: what their headers say, alone and together with the index, the configuration and the other files of their folder.
 
+mod files;
+
 use max_weights::Result;
 
 use crate::context::{Context, Piece};
@@ -8,8 +10,8 @@ use crate::kind::Kind;
 
 /// Looks at one file of weights.
 pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    let _ = (piece, kind);
-    context.go_on()
+    context.go_on()?;
+    files::check(piece, kind, context)
 }
 
 /// Looks at what the files of a folder say of each other.

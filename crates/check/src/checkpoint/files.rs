@@ -1,0 +1,113 @@
+//! One file of weights by itself: what its header says, and every finding of the core about it.
+
+use std::sync::Arc;
+
+use max_weights::checkpoint::{OpenOptions, inspect};
+use max_weights::error::Fault;
+use max_weights::format::{SNIFF_BYTES, sniff};
+use max_weights::rules::{self, Answer, Rule};
+use max_weights::source::LocalFile;
+use max_weights::tensor::checked_elements;
+use max_weights::{Catalog, Error, Result};
+
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::{Kind, has_suffix};
+use crate::options::Level;
+use crate::report::Depth;
+
+/// Suffixes that promise weights and nothing else.
+const WEIGHTS: [&str; 2] = ["safetensors", "gguf"];
+/// Suffixes that promise weights, and that other programs use, too.
+const MAYBE_WEIGHTS: [&str; 4] = ["bin", "pt", "pth", "ckpt"];
+/// How the names of weights of the usual names begin.
+const USUAL_NAMES: [&str; 4] = ["pytorch_model", "adapter_model", "diffusion_pytorch_model", "model"];
+
+/// What says only that a zip archive is something else than a checkpoint. What else it is, is looked at by who looks into archives.
+const OTHER_ARCHIVES: [&Rule; 3] =
+    [rules::TORCH_ZIP_NO_PICKLE, rules::TORCH_ZIP_STRANGER, rules::TORCH_ZIP_TORCHSCRIPT];
+
+/// What the values of a pickle say of tensors. What else is wrong with them is not said again where the scan of the pickle has found something.
+const OF_TENSORS: [&Rule; 8] = [
+    rules::PICKLE_EXTENT,
+    rules::PICKLE_NEGATIVE,
+    rules::PICKLE_RANK,
+    rules::PICKLE_SAME_NAME,
+    rules::PICKLE_STORAGE,
+    rules::PICKLE_STORAGE_CONFLICT,
+    rules::PICKLE_TENSOR,
+    rules::PICKLE_VIEW,
+];
+
+pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    if piece.member.is_some() {
+        return Ok(());
+    }
+    match kind {
+        Kind::Safetensors | Kind::Gguf | Kind::Zip | Kind::TorchLegacy => check_weights(piece, kind, context),
+        _ => check_others(piece, kind, context),
+    }
+}
+
+/// What lies in the place of weights, and is none.
+fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    if !stands_for_weights(kind, piece.name) {
+        return Ok(());
+    }
+    let first = piece.bytes.first(SNIFF_BYTES)?;
+    if let Err(Error::Format(fault)) = sniff(&first, piece.bytes.len()) {
+        context.report(piece, Finding::from(*fault));
+    }
+    Ok(())
+}
+
+fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    let file = Arc::new(LocalFile::open(&context.file.path)?);
+    let (catalog, faults) = inspect(file, &OpenOptions::default())?;
+    context.go_on()?;
+    let is_other = is_other_archive(kind, piece.name, &faults);
+    let is_scanned = context.file.answer != Answer::Nothing;
+    for fault in faults {
+        let of_values = fault.rule.id.starts_with("pickle.") && !OF_TENSORS.contains(&fault.rule);
+        if !(is_other || is_scanned && of_values) {
+            context.report(piece, Finding::from(fault));
+        }
+    }
+    if let Some(catalog) = catalog {
+        describe(&catalog, kind, context);
+        context.catalog = Some(catalog);
+    }
+    Ok(())
+}
+
+/// Adds what the header says to the report of the file.
+fn describe(catalog: &Catalog, kind: Kind, context: &mut Context<'_>) {
+    let table = catalog.table();
+    let parameters = |shape: &[u64]| checked_elements(shape).unwrap_or(u64::MAX);
+    context.file.tensors = Some(table.len() as u64);
+    context.file.parameters = Some(table.iter().fold(0, |sum: u64, info| sum.saturating_add(parameters(info.shape))));
+    if kind == Kind::Zip {
+        "PyTorch".clone_into(&mut context.file.kind);
+    }
+    let is_deep = context.options.level > Level::Header;
+    context.looked(if is_deep { Depth::Structure } else { Depth::Header });
+}
+
+/// Whether a zip archive is no checkpoint of PyTorch, and is not called one either: then what the core says of its frame is not asked for.
+fn is_other_archive(kind: Kind, name: &str, faults: &[Fault]) -> bool {
+    let says_so = faults.iter().any(|fault| OTHER_ARCHIVES.contains(&fault.rule));
+    kind == Kind::Zip && (says_so || !has_suffix(name, &MAYBE_WEIGHTS) && !has_suffix(name, &WEIGHTS))
+}
+
+/// Whether a file that is no weights should be some: by its name, or because a pointer stands for it.
+fn stands_for_weights(kind: Kind, name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let may_be = has_suffix(name, &MAYBE_WEIGHTS);
+    let promised = has_suffix(name, &WEIGHTS) || may_be && USUAL_NAMES.iter().any(|usual| file.starts_with(usual));
+    match kind {
+        Kind::LfsPointer => true,
+        Kind::Empty | Kind::Zeros | Kind::WebPage => promised || may_be,
+        Kind::Json | Kind::Text | Kind::Yaml | Kind::Unknown => promised,
+        _ => false,
+    }
+}
