@@ -1,21 +1,22 @@
 //! Writes the page of all rules, docs/rules.md: `cargo run --example rules_page > docs/rules.md`.
 
-use max_weights::rules::{self, Severity};
+use max_weights::rules::{self, Answer, Severity};
 
 const INTRO: &str = "# The rules that a file can break
 
 Every error about a file, and every warning, names its rule in brackets: `[safetensors.overlap]`. In Python it is `error.rule`, and
-`error.help` says what to do; in Rust it is `Fault::rule`. An id is never reworded once it was released.
+`error.help` says what to do; in Rust it is `Fault::rule`. [Validation](validation.md) prints the code of the rule beside its name, and
+selects rules by either; `max-weights explain` prints what stands here. Names and codes are never changed once they were released.
 
 An *error* ends the opening. A *warning* is kept in `weights.warnings`; some of them (names that are empty or hold a NUL character, shards
 that are not those of their index, sets of files that disagree, a wrong checksum of `data.pkl`) are refused unless `strict=False` is given.
-`checkpoint::check` of the Rust library goes on after an error where that is safe, and returns everything that is found.
+`max-weights validate` goes on after an error where that is safe, and reports everything that is found; a *note* is only reported there.
 
 This page is made from `src/rules/` by `cargo run --example rules_page`.
 ";
 
 /// The subjects, by the first parts of their ids, in the order of the page.
-const SUBJECTS: [(&str, &[&str]); 9] = [
+const SUBJECTS: [(&str, &[&str]); 17] = [
     ("Files", &["file", "format"]),
     ("safetensors", &["safetensors"]),
     ("GGUF", &["gguf"]),
@@ -24,6 +25,14 @@ const SUBJECTS: [(&str, &[&str]); 9] = [
     ("PyTorch's pickles", &["pickle"]),
     ("PyTorch's tensors and values", &["torch"]),
     ("Several files", &["checkpoint", "directory", "index", "names"]),
+    ("A whole folder", &["set"]),
+    ("Quantised weights", &["quantised"]),
+    ("Adapters", &["adapter"]),
+    ("Values", &["values"]),
+    ("Manifests, expectations, differences", &["difference", "expectation", "manifest"]),
+    ("What pickles call", &["code"]),
+    ("Archives and other formats", &["archive"]),
+    ("What a repository makes its loaders run", &["repository"]),
     ("Tensors and memory", &["cast", "interrupted", "memory", "quantization", "span", "tensor"]),
 ];
 
@@ -38,10 +47,21 @@ pub(crate) fn page() -> String {
     for (title, subjects) in SUBJECTS {
         page.push_str(&format!("\n## {title}\n"));
         for rule in rules::all().filter(|rule| subjects.contains(&subject(rule.id))) {
-            let severity = if rule.severity == Severity::Error { "Error" } else { "Warning" };
+            let severity = match rule.severity {
+                Severity::Error => "Error",
+                Severity::Warning => "Warning",
+                _ => "Note",
+            };
+            let answer = match rule.answer {
+                Answer::Malicious => ": malicious",
+                Answer::NeedsTrust => ": loading it needs trust",
+                _ => "",
+            };
             let [meaning, cause, cure] = [rule.meaning, rule.cause, rule.cure].map(sentence);
-            let id = rule.id;
-            page.push_str(&format!("\n### {id}\n\n{severity}. {meaning}\n\n- Why: {cause}\n- What to do: {cure}\n"));
+            let (id, code) = (rule.id, rule.code);
+            page.push_str(&format!(
+                "\n### {id}\n\n`{code}`, {severity}{answer}. {meaning}\n\n- Why: {cause}\n- What to do: {cure}\n"
+            ));
         }
     }
     page

@@ -54,6 +54,23 @@ fn ids_are_well_formed_unique_and_in_order() {
 }
 
 #[test]
+fn codes_are_unique_and_find_their_rules() {
+    let mut seen = HashSet::new();
+    for rule in rules::all() {
+        let fine =
+            rule.code.strip_prefix("MW-").and_then(|rest| rest.split_once('-')).is_some_and(|(subject, number)| {
+                subject.len() == 2
+                    && subject.bytes().all(|byte| byte.is_ascii_uppercase())
+                    && number.len() == 3
+                    && number.bytes().all(|byte| byte.is_ascii_digit())
+            });
+        assert!(fine, "{}: {}", rule.id, rule.code);
+        assert!(seen.insert(rule.code), "{} is there twice", rule.code);
+        assert_eq!(rules::find(&rule.code.to_lowercase()), Some(rule));
+    }
+}
+
+#[test]
 fn every_rule_says_what_is_wrong_why_and_what_to_do() {
     for rule in rules::all() {
         for (text, longest) in [(rule.meaning, 140), (rule.cause, 200), (rule.cure, 200)] {
