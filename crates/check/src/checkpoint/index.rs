@@ -1,0 +1,161 @@
+//! The index of a set of shards, and the shards that it names.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::checkpoint::{IndexedShard, ShardName, compare_with_index};
+use max_weights::error::{Fault, Policy};
+use max_weights::format::index::{Parser, ShardIndex};
+use max_weights::format::{Options, drive};
+use max_weights::rules;
+use max_weights::text::shown;
+use max_weights::{Error, Result};
+
+use super::sets::{Findings, Names, Set, Sharded, Tensors};
+use crate::finding::Finding;
+use crate::folder::Entry;
+use crate::kind::Kind;
+
+/// What the names of indices of shards that are read have in them.
+const INDICES: [&str; 2] = [".safetensors.index.", ".bin.index."];
+const JSON: &str = ".json";
+
+/// Stem and suffix of the shards of an index, by its name.
+fn of_shards(name: &str) -> Option<(&str, &'static str)> {
+    let at = |infix: &str| name.ends_with(JSON).then(|| name.split_once(infix)).flatten();
+    at(INDICES[0]).map(|(stem, _)| (stem, ".safetensors")).or_else(|| at(INDICES[1]).map(|(stem, _)| (stem, ".bin")))
+}
+
+/// All indices of a folder: the sets that they make. The files that belong to one are added to `taken`.
+pub(super) fn check<'f>(
+    names: &Names<'f>,
+    sharded: &Sharded<'f>,
+    taken: &mut HashSet<&'f str>,
+    findings: &mut Findings<'_, '_>,
+) -> Result<Vec<Set<'f>>> {
+    let mut sets = Vec::new();
+    let mut indices: Vec<(&'f Entry, &str, &str)> = Vec::new();
+    for entry in &names.folder.files {
+        // A pointer of git-LFS is reported as such.
+        if let Some((stem, suffix)) = of_shards(entry.name()).filter(|_| entry.kind != Kind::LfsPointer) {
+            indices.push((entry, stem, suffix));
+        }
+    }
+    several(&indices, findings);
+    let mut read_indices = Vec::new();
+    for (entry, stem, suffix) in indices {
+        findings.go_on()?;
+        let index = match read(entry) {
+            Ok(index) => index,
+            Err(faults) => {
+                faults?.into_iter().for_each(|fault| findings.add(&entry.path, Finding::from(fault)));
+                // Nothing is known of what it names: its shards are no set without an index either.
+                for shards in sharded.iter().filter(|((of, _, end), _)| *of == stem && *end == suffix) {
+                    taken.extend(shards.1.values().map(|shard| shard.name()));
+                }
+                continue;
+            }
+        };
+        let whole = format!("{stem}{suffix}");
+        if let Some(file) = names.file(&whole).filter(|_| !index.shards.contains(&whole)) {
+            let cause = format!(
+                "{} lies beside {}: a loader takes the one or the other, and they need not be the same",
+                shown(&whole),
+                shown(entry.name())
+            );
+            findings.add(&file.path, Finding::new(rules::SET_FILE_AND_INDEX, cause));
+        }
+        sets.push(compare(entry, stem, &index, names, taken, findings)?);
+        let named: HashSet<String> =
+            index.shards.iter().filter_map(|name| Some(ShardName::of(name)?.stem.to_owned())).collect();
+        read_indices.push((entry, suffix, named));
+    }
+    for (entry, suffix, stems) in read_indices {
+        orphans(entry, suffix, &stems, sharded, taken, findings);
+    }
+    Ok(sets)
+}
+
+/// What an index says, or why it cannot be read: an error in the error is none of the file.
+fn read(entry: &Entry) -> Result<ShardIndex, Result<Vec<Fault>>> {
+    let options = Options { policy: Policy::CollectAll, ..Options::default() };
+    let file = entry.open().map_err(Err)?;
+    let read = drive(Parser::new(entry.bytes, &options), &file, &options.interrupt);
+    read.map_err(|error| match error {
+        Error::Findings(faults) => Ok(faults),
+        Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),
+        error => Err(error),
+    })
+}
+
+fn compare<'f>(
+    entry: &'f Entry,
+    stem: &str,
+    index: &ShardIndex,
+    names: &Names<'f>,
+    taken: &mut HashSet<&'f str>,
+    findings: &mut Findings<'_, '_>,
+) -> Result<Set<'f>> {
+    let folder = entry.path.parent().unwrap_or(Path::new(""));
+    let files: Vec<Option<&Entry>> = index.shards.iter().map(|shard| names.file(shard)).collect();
+    taken.extend(files.iter().flatten().map(|file| file.name()));
+    let state = |(file, name): (&Option<&'f Entry>, &String)| match file {
+        Some(Entry { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
+        Some(_) => IndexedShard::Unread,
+        // In a folder below this one, or not looked at.
+        None if folder.join(name).exists() => IndexedShard::Unread,
+        None => IndexedShard::Missing,
+    };
+    let shards: Vec<IndexedShard<'_>> = files.iter().zip(&index.shards).map(state).collect();
+    let (table, sorted, faults) = compare_with_index(&entry.path, index, &shards)?;
+    for fault in faults {
+        let path: Arc<Path> = fault.path.as_deref().map_or_else(|| entry.path.clone(), Arc::from);
+        // A shard that is not there has no report of its own.
+        let is_there = fault.rule != rules::INDEX_MISSING_SHARD;
+        let mut finding = Finding::from(fault);
+        if !is_there {
+            finding.message =
+                format!("{}: {}", shown(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
+        }
+        findings.add(if is_there { &path } else { &entry.path }, finding);
+    }
+    let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::There(_)));
+    let tensors = Tensors::Joined(table, sorted);
+    Ok(Set { stem: stem.to_owned(), path: entry.path.clone(), files, tensors, is_complete })
+}
+
+/// Files that have the names of shards as those of an index, which end in `end`, and that no index names.
+fn orphans<'f>(
+    index: &Entry,
+    end: &str,
+    stems: &HashSet<String>,
+    sharded: &Sharded<'f>,
+    taken: &mut HashSet<&'f str>,
+    findings: &mut Findings<'_, '_>,
+) {
+    let of_the_set = sharded.iter().filter(|((stem, _, its_end), _)| stems.contains(*stem) && *its_end == end);
+    for entry in of_the_set.flat_map(|(_, shards)| shards.values()) {
+        if taken.insert(entry.name()) {
+            let number = ShardName::of(entry.name()).map(|shard| format!("{} of {}", shard.number, shard.count));
+            let cause = format!(
+                "by its name it is shard {}, but {} does not name it",
+                number.unwrap_or_default(),
+                shown(index.name())
+            );
+            findings.add(&entry.path, Finding::new(rules::SET_ORPHAN_SHARD, cause));
+        }
+    }
+}
+
+fn several(indices: &[(&Entry, &str, &str)], findings: &mut Findings<'_, '_>) {
+    for end in [".safetensors", ".bin"] {
+        let of_this: Vec<&Entry> =
+            indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
+        if let [first, _, ..] = of_this.as_slice() {
+            let listed: Vec<String> = of_this.iter().take(8).map(|entry| shown(entry.name())).collect();
+            let cause = format!("the folder has {} indices of {end} files: {}", of_this.len(), listed.join(", "));
+            findings.add(&first.path, Finding::new(rules::SET_INDEXES, cause));
+        }
+    }
+}

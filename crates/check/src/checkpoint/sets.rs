@@ -1,0 +1,165 @@
+//! The files of a folder as what they are together: sets of shards, and files by themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::checkpoint::ShardName;
+use max_weights::names::NameIndex;
+use max_weights::rules::Rule;
+use max_weights::tensor::{TensorInfo, TensorTable};
+use max_weights::{Catalog, Result};
+
+use crate::finding::Finding;
+use crate::folder::{Entry, Folder, FolderContext};
+use crate::kind::Kind;
+
+/// Of each rule, so many findings about one folder are kept; the others are counted.
+const LISTED: usize = 50;
+/// Stems of the files that libraries load without being told which.
+const USUAL_STEMS: [&str; 4] = ["model", "pytorch_model", "diffusion_pytorch_model", "adapter_model"];
+
+/// The tensors of a set.
+pub(crate) enum Tensors {
+    /// Those of one file.
+    File(Arc<Catalog>),
+    /// Those of several, joined.
+    Joined(TensorTable, NameIndex),
+}
+
+/// Files that are one checkpoint.
+pub(crate) struct Set<'f> {
+    /// The stem of their names.
+    pub(crate) stem: String,
+    /// Where what concerns all of them is reported: the index, or the first file.
+    pub(crate) path: Arc<Path>,
+    /// By the numbers of files in the table; none for one that is not in the folder.
+    pub(crate) files: Vec<Option<&'f Entry>>,
+    /// Their tensors.
+    pub(crate) tensors: Tensors,
+    /// Whether every tensor is known: no shard is missing or broken.
+    pub(crate) is_complete: bool,
+}
+
+impl Set<'_> {
+    pub(crate) fn table(&self) -> &TensorTable {
+        match &self.tensors {
+            Tensors::File(catalog) => catalog.table(),
+            Tensors::Joined(table, _) => table,
+        }
+    }
+
+    /// The tensor of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<TensorInfo<'_>> {
+        let number = match &self.tensors {
+            Tensors::File(catalog) => catalog.find(name),
+            Tensors::Joined(table, names) => names.find(table, name),
+        };
+        number.map(|number| self.table().get(number))
+    }
+
+    /// The file that a tensor lies in.
+    pub(crate) fn path_of(&self, info: &TensorInfo<'_>) -> Arc<Path> {
+        let entry = self.files.get(info.file as usize).copied().flatten();
+        entry.map_or_else(|| self.path.clone(), |entry| entry.path.clone())
+    }
+
+    /// Whether a library loads it from the folder without being told.
+    pub(crate) fn is_usual(&self) -> bool {
+        USUAL_STEMS.contains(&self.stem.as_str())
+    }
+}
+
+/// What is found in a folder: of each rule the first findings, and the number of the others.
+pub(crate) struct Findings<'c, 'a> {
+    context: &'c mut FolderContext<'a>,
+    counts: Vec<(&'static Rule, usize, Arc<Path>)>,
+}
+
+impl<'c, 'a> Findings<'c, 'a> {
+    pub(crate) fn new(context: &'c mut FolderContext<'a>) -> Self {
+        Self { context, counts: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, path: &Arc<Path>, finding: Finding) {
+        let rule = finding.rule;
+        let at = self.counts.iter().position(|(counted, ..)| *counted == rule).unwrap_or_else(|| {
+            self.counts.push((rule, 0, path.clone()));
+            self.counts.len() - 1
+        });
+        self.counts[at].1 += 1;
+        if self.counts[at].1 <= LISTED {
+            self.context.report(path, finding);
+        }
+    }
+
+    /// About a tensor of a set.
+    pub(crate) fn tensor(&mut self, set: &Set<'_>, info: &TensorInfo<'_>, rule: &'static Rule, cause: String) {
+        self.add(&set.path_of(info), Finding::new(rule, cause).tensor(info.name).offset(info.span.start()));
+    }
+
+    /// An error if the work is to end.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        (self.context.interrupt)()
+    }
+
+    pub(crate) fn level(&self) -> crate::options::Level {
+        self.context.options.level
+    }
+
+    /// Reports how many findings were not kept.
+    pub(crate) fn finish(self) {
+        for (rule, count, path) in self.counts {
+            if let Some(more @ 1..) = count.checked_sub(LISTED) {
+                self.context.report(&path, Finding::new(rule, format!("{more} more of this kind in the folder")));
+            }
+        }
+    }
+}
+
+/// The files of a folder by their names.
+pub(crate) struct Names<'f> {
+    pub(crate) folder: &'f Folder,
+    by_name: HashMap<&'f str, &'f Entry>,
+}
+
+impl<'f> Names<'f> {
+    pub(crate) fn new(folder: &'f Folder) -> Self {
+        Self { folder, by_name: folder.files.iter().map(|entry| (entry.name(), entry)).collect() }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> Option<&'f Entry> {
+        self.by_name.get(name).copied()
+    }
+}
+
+/// Whether a file is one of weights, broken or not.
+pub(crate) fn is_weights(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Safetensors | Kind::Gguf | Kind::TorchLegacy)
+        || entry.kind == Kind::Zip && entry.catalog.is_some()
+}
+
+/// What ends a name, from its last dot on.
+pub(crate) fn suffix(name: &str) -> &str {
+    name.rfind('.').and_then(|dot| name.get(dot..)).unwrap_or_default()
+}
+
+/// The stem of a file that is a checkpoint by itself.
+pub(crate) fn stem(name: &str) -> &str {
+    name.strip_suffix(suffix(name)).unwrap_or(name)
+}
+
+/// Shards of one set, by what their names say: stem, how many, suffix; and number.
+pub(crate) type Sharded<'f> = BTreeMap<(&'f str, usize, &'f str), BTreeMap<usize, &'f Entry>>;
+
+/// The files that have the names of shards, by set.
+pub(crate) fn sharded(folder: &Folder) -> Sharded<'_> {
+    let mut sets = Sharded::new();
+    for entry in &folder.files {
+        if let Some(shard) = ShardName::of(entry.name()) {
+            let key = (shard.stem, shard.count, suffix(entry.name()));
+            sets.entry(key).or_default().insert(shard.number, entry);
+        }
+    }
+    sets
+}

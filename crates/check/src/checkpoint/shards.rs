@@ -1,0 +1,201 @@
+//! Sets of shards that no index names, files by themselves, and whether the shards of a set are alike.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use max_weights::checkpoint::ShardName;
+use max_weights::dtype::DType;
+use max_weights::format::gguf::split::{Shard, check_set};
+use max_weights::names::NameIndex;
+use max_weights::rules;
+use max_weights::tensor::{Element, TensorTable};
+use max_weights::text::{plural, shown};
+use max_weights::{Catalog, Result};
+
+use super::sets::{Findings, Names, Set, Sharded, Tensors, is_weights, stem, suffix};
+use crate::finding::Finding;
+use crate::folder::Entry;
+
+/// What hubs and browsers call a download that is not complete.
+const PARTIAL: [&str; 3] = [".incomplete", ".part", ".crdownload"];
+/// How many names a message lists.
+const LISTED: usize = 8;
+const GGUF: &str = ".gguf";
+
+/// Files of downloads that have not ended.
+pub(super) fn partial(names: &Names<'_>, findings: &mut Findings<'_, '_>) {
+    for entry in &names.folder.files {
+        if let Some(end) = PARTIAL.iter().find(|end| entry.name().ends_with(*end)) {
+            let cause = format!("the name ends in {end}: this is a download that is not complete");
+            findings.add(&entry.path, Finding::new(rules::FILE_PARTIAL, cause));
+        }
+    }
+}
+
+/// The sets of shards that their names make, without those that an index has `taken`.
+pub(super) fn by_name<'f>(
+    names: &Names<'f>,
+    sharded: &Sharded<'f>,
+    taken: &HashSet<&'f str>,
+    findings: &mut Findings<'_, '_>,
+) -> Result<Vec<Set<'f>>> {
+    let mut sets = Vec::new();
+    for ((stem, count, suffix), shards) in sharded {
+        findings.go_on()?;
+        let shards: BTreeMap<usize, &'f Entry> =
+            shards.iter().filter(|(_, entry)| !taken.contains(entry.name())).map(|(n, entry)| (*n, *entry)).collect();
+        let Some(first) = shards.values().next().filter(|first| is_weights(first)) else { continue };
+        let is_gguf = *suffix == GGUF;
+        let is_there = shards.len() == *count;
+        let are_read = shards.values().all(|entry| entry.catalog.is_some());
+        if !is_there && names.folder.is_whole && !(is_gguf && are_read) {
+            let cause = missing(stem, *count, suffix, &shards);
+            findings.add(&first.path, Finding::new(rules::DIRECTORY_MISSING_SHARDS, cause));
+        }
+        let files: Vec<Option<&Entry>> = shards.values().map(|entry| Some(*entry)).collect();
+        let mut table = TensorTable::default();
+        for (number, entry) in shards.values().enumerate() {
+            if let Some(catalog) = &entry.catalog {
+                table.append(catalog.table(), number as u32)?;
+            }
+        }
+        if is_gguf && are_read && (is_there || names.folder.is_whole) {
+            split_set(&files, &table, findings);
+        }
+        if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
+            let cause =
+                format!("{} of {stem} are there, and no index says what lies in them", plural(*count as u64, "shard"));
+            findings.add(&first.path, Finding::new(rules::SET_NO_INDEX, cause));
+        }
+        let sorted = match NameIndex::new(&table) {
+            Ok(sorted) => sorted,
+            Err(pairs) => {
+                // What is said of a GGUF set is said by its own rule.
+                let pairs = if is_gguf { Vec::new() } else { pairs };
+                duplicates(&files, &table, &pairs, findings);
+                continue;
+            }
+        };
+        let tensors = Tensors::Joined(table, sorted);
+        let is_complete = is_there && are_read;
+        sets.push(Set { stem: (*stem).to_owned(), path: first.path.clone(), files, tensors, is_complete });
+    }
+    Ok(sets)
+}
+
+/// The files that are checkpoints by themselves.
+pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, findings: &mut Findings<'_, '_>) -> Vec<Set<'f>> {
+    let mut sets = Vec::new();
+    for entry in &names.folder.files {
+        let Some(catalog) = entry.catalog.as_ref().filter(|_| !taken.contains(entry.name())) else { continue };
+        if ShardName::of(entry.name()).is_some() {
+            continue;
+        }
+        let files = vec![Some(entry)];
+        if names.folder.is_whole && catalog.gguf().is_some_and(|gguf| gguf.split.is_some()) {
+            split_set(&files, catalog.table(), findings);
+        }
+        let (stem, path) = (stem(entry.name()).to_owned(), entry.path.clone());
+        sets.push(Set { stem, path, files, tensors: Tensors::File(catalog.clone()), is_complete: true });
+    }
+    sets
+}
+
+fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &Entry>) -> String {
+    let missing = (1..=count).filter(|number| !shards.contains_key(number)).take(LISTED);
+    let listed: Vec<String> =
+        missing.map(|number| shown(&format!("{stem}-{number:05}-of-{count:05}{suffix}"))).collect();
+    let more = count.saturating_sub(shards.len() + listed.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} of {count} shards are there; missing: {}{more}", shards.len(), listed.join(", "))
+}
+
+/// What the files of a GGUF set say of each other.
+fn split_set(files: &[Option<&Entry>], table: &TensorTable, findings: &mut Findings<'_, '_>) {
+    let shards: Vec<Shard<'_>> = files
+        .iter()
+        .flatten()
+        .map(|entry| Shard {
+            path: &entry.path,
+            number: ShardName::of(entry.name()).map(|shard| shard.number - 1),
+            split: entry.catalog.as_ref().and_then(|catalog| catalog.gguf()?.split),
+        })
+        .collect();
+    for fault in check_set(&shards, table) {
+        let path = fault.path.as_deref().map(Arc::from);
+        let path = path.or_else(|| files.iter().flatten().next().map(|entry| entry.path.clone()));
+        path.into_iter().for_each(|path| findings.add(&path, Finding::from(fault.clone())));
+    }
+}
+
+fn duplicates(
+    files: &[Option<&Entry>],
+    table: &TensorTable,
+    pairs: &[(usize, usize)],
+    findings: &mut Findings<'_, '_>,
+) {
+    for (a, b) in pairs {
+        let (former, latter) = (table.get(*a.min(b)), table.get(*a.max(b)));
+        let entry = |file: u32| files.get(file as usize).copied().flatten();
+        if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
+            let cause = format!("the same name stands in {} and in {}", shown(one.name()), shown(other.name()));
+            let finding = Finding::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
+            findings.add(&other.path, finding.offset(latter.span.start()));
+        }
+    }
+}
+
+/// Whether the shards of a set were written in one way: by their metadata, and by the dtype of most of their bytes.
+pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+    let read: Vec<(&Entry, &Catalog)> =
+        set.files.iter().flatten().filter_map(|entry| Some((*entry, &**entry.catalog.as_ref()?))).collect();
+    let Some(((first, of_first), others)) = read.split_first().filter(|(_, others)| !others.is_empty()) else { return };
+    let format = |catalog: &Catalog| {
+        let pairs = catalog.files().first()?.metadata.as_ref()?;
+        pairs.iter().find(|(key, _)| key == "format").map(|(_, value)| value.clone())
+    };
+    if suffix(first.name()) == ".safetensors" {
+        let said =
+            |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", shown(text)));
+        let expected = format(of_first);
+        if let Some((entry, found)) =
+            others.iter().map(|(entry, catalog)| (entry, format(catalog))).find(|(_, found)| *found != expected)
+        {
+            let (found, expected) = (said(&found), said(&expected));
+            let cause =
+                format!("its metadata has {found} for the format, and that of {} {expected}", shown(first.name()));
+            findings.add(&entry.path, Finding::new(rules::SET_SHARD_METADATA, cause));
+        }
+    }
+    let bytes: Vec<BTreeMap<DType, u64>> = read.iter().map(|(_, catalog)| float_bytes(catalog)).collect();
+    let mut sum: BTreeMap<DType, u64> = BTreeMap::new();
+    for (dtype, count) in bytes.iter().flatten() {
+        *sum.entry(*dtype).or_default() += count;
+    }
+    let Some(main) = most(&sum) else { return };
+    for ((entry, _), bytes) in read.iter().zip(&bytes) {
+        if let Some(own) = most(bytes).filter(|_| !bytes.contains_key(&main)) {
+            let cause = format!("its tensors are {own}, those of the other shards {main}");
+            findings.add(&entry.path, Finding::new(rules::SET_SHARD_DTYPE, cause));
+        }
+    }
+}
+
+/// Bytes of the tensors of each of the dtypes that unpacked weights have; none if others have more, as in what is quantised.
+fn float_bytes(catalog: &Catalog) -> BTreeMap<DType, u64> {
+    let mut bytes = BTreeMap::new();
+    let mut others = 0;
+    for info in catalog.table().iter() {
+        match info.element {
+            Element::Plain(dtype @ (DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64)) => {
+                *bytes.entry(dtype).or_default() += info.bytes();
+            }
+            _ => others += info.bytes(),
+        }
+    }
+    if others > bytes.values().sum() { BTreeMap::new() } else { bytes }
+}
+
+fn most(bytes: &BTreeMap<DType, u64>) -> Option<DType> {
+    bytes.iter().max_by_key(|(_, count)| **count).map(|(dtype, _)| *dtype)
+}
