@@ -100,14 +100,14 @@ fn compare<'f>(
     let folder = entry.path.parent().unwrap_or(Path::new(""));
     let files: Vec<Option<&Entry>> = index.shards.iter().map(|shard| names.file(shard)).collect();
     taken.extend(files.iter().flatten().map(|file| file.name()));
-    let state = |(file, name): (&Option<&'f Entry>, &String)| match file {
+    let state = |(file, name): (Option<&'f Entry>, &String)| match file {
         Some(Entry { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
         Some(_) => IndexedShard::Unread,
         // In a folder below this one, or not looked at.
         None if folder.join(name).exists() => IndexedShard::Unread,
         None => IndexedShard::Missing,
     };
-    let shards: Vec<IndexedShard<'_>> = files.iter().zip(&index.shards).map(state).collect();
+    let shards: Vec<IndexedShard<'_>> = files.iter().copied().zip(&index.shards).map(state).collect();
     let (table, sorted, faults) = compare_with_index(&entry.path, index, &shards)?;
     for fault in faults {
         let path: Arc<Path> = fault.path.as_deref().map_or_else(|| entry.path.clone(), Arc::from);

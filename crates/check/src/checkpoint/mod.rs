@@ -1,9 +1,13 @@
 //! Weights: what their headers say, alone and together with the index, the configuration and the other files of their folder.
 
+mod config;
 mod files;
+mod folder;
 mod index;
+mod json;
 mod sets;
 mod shards;
+mod tokenizer;
 
 use std::collections::HashSet;
 
@@ -12,6 +16,7 @@ use max_weights::Result;
 use crate::context::{Context, Piece};
 use crate::folder::{Folder, FolderContext};
 use crate::kind::Kind;
+use crate::options::Level;
 use sets::{Findings, Names};
 
 /// Looks at one file of weights.
@@ -40,6 +45,9 @@ fn look(folder: &Folder, findings: &mut Findings<'_, '_>) -> Result<()> {
     for set in &sets {
         findings.go_on()?;
         shards::are_alike(set, findings);
+    }
+    if findings.level() > Level::Header {
+        folder::check(&names, &sets, findings)?;
     }
     Ok(())
 }

@@ -124,7 +124,9 @@ fn split_set(files: &[Option<&Entry>], table: &TensorTable, findings: &mut Findi
     for fault in check_set(&shards, table) {
         let path = fault.path.as_deref().map(Arc::from);
         let path = path.or_else(|| files.iter().flatten().next().map(|entry| entry.path.clone()));
-        path.into_iter().for_each(|path| findings.add(&path, Finding::from(fault.clone())));
+        if let Some(path) = path {
+            findings.add(&path, Finding::from(fault));
+        }
     }
 }
 

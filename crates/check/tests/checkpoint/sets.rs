@@ -10,9 +10,14 @@ const TWO: &str = "model-00002-of-00002.safetensors";
 const A: Tensor<'_> = ("a", "F32", &[2]);
 const B: Tensor<'_> = ("b", "F32", &[3]);
 
+/// A folder with a configuration that says nothing.
+fn model() -> Fixture {
+    Fixture::new().with("config.json", "{}")
+}
+
 /// A whole set: `a` in the first shard and `b` in the second.
 fn whole() -> Fixture {
-    Fixture::new().weights(ONE, &[A]).weights(TWO, &[B]).index(INDEX, 20, &[("a", ONE), ("b", TWO)])
+    model().weights(ONE, &[A]).weights(TWO, &[B]).index(INDEX, 20, &[("a", ONE), ("b", TWO)])
 }
 
 #[test]
@@ -80,13 +85,13 @@ fn variants_have_indices_of_their_own() {
 
 #[test]
 fn shards_without_an_index_are_a_set_by_their_names() {
-    let folder = Fixture::new().weights(ONE, &[A]).weights(TWO, &[B]);
+    let folder = model().weights(ONE, &[A]).weights(TWO, &[B]);
     assert_eq!(folder.rules(), ["set.no-index"]);
-    let folder = Fixture::new().weights("model-00002-of-00004.safetensors", &[A]);
+    let folder = model().weights("model-00002-of-00004.safetensors", &[A]);
     assert_eq!(folder.rules(), ["directory.missing-shards"]);
     let messages = folder.messages("directory.missing-shards");
     assert!(messages[0].contains("1 of 4") && messages[0].contains("model-00001-of-00004.safetensors"), "{messages:?}");
-    let folder = Fixture::new().weights(ONE, &[A]).weights(TWO, &[A]);
+    let folder = model().weights(ONE, &[A]).weights(TWO, &[A]);
     assert_eq!(folder.rules(), ["checkpoint.duplicate", "set.no-index"]);
 }
 
@@ -104,7 +109,7 @@ fn shards_of_two_versions_are_told_apart() {
     let folder = whole().weights(TWO, &[("b", "BF16", &[6])]);
     assert_eq!(folder.rules(), ["set.shard-dtype"]);
     // A quantised set has shards of embeddings only, and these are of another dtype.
-    let folder = Fixture::new()
+    let folder = model()
         .weights(ONE, &[("a", "I8", &[16])])
         .weights(TWO, &[("b", "BF16", &[2])])
         .with(INDEX, index(20, &[("a", ONE), ("b", TWO)]));

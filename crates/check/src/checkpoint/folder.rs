@@ -1,0 +1,82 @@
+//! What lies beside the weights of a model: configurations and tokenizers.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+use serde_json::Value;
+
+use super::config::{Config, compare};
+use super::sets::{Findings, Names, Set};
+use super::{json, tokenizer};
+use crate::finding::Finding;
+
+const CONFIG: &str = "config.json";
+/// The stem of adapters, which have a configuration of their own.
+const ADAPTER: &str = "adapter_model";
+const TOKENIZER: &str = "tokenizer.json";
+/// Other files of JSON that libraries read. Of them it is only looked whether they are JSON.
+const OTHERS: [&str; 9] = [
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "model_index.json",
+    "chat_template.json",
+    "modules.json",
+];
+/// What tokenizers of any kind are stored in.
+const TOKENIZERS: [&str; 10] = [
+    TOKENIZER,
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "tekken.json",
+    "merges.txt",
+    "tokenizer_config.json",
+];
+
+pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings<'_, '_>) -> Result<()> {
+    for name in OTHERS {
+        json::read(names.file(name), findings);
+        findings.go_on()?;
+    }
+    let config = names.file(CONFIG).and_then(|entry| {
+        let value = json::read(Some(entry), findings)?;
+        Some(Config { path: entry.path.clone(), value })
+    });
+    let needed = names.file(TOKENIZER).and_then(|entry| Some((entry, tokenizer::rows(entry, findings)?)));
+    findings.go_on()?;
+    let is_model = |set: &&Set<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
+    for set in sets.iter().filter(is_model) {
+        if let Some(config) = &config {
+            compare(config, set, findings);
+        }
+        if let Some((entry, needed)) = needed {
+            tokenizer::compare(entry, needed, set, findings);
+        }
+        missing(names, set, config.as_ref(), findings);
+    }
+    Ok(())
+}
+
+/// What a folder lacks that holds a whole model.
+fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) {
+    if !names.folder.is_whole {
+        return;
+    }
+    let file = set.path.file_name().unwrap_or_default().to_string_lossy();
+    if names.file(CONFIG).is_none() {
+        let cause = format!("there is no {CONFIG} beside {}", shown(&file));
+        findings.add(&set.path, Finding::new(rules::SET_CONFIG_MISSING, cause));
+    }
+    let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
+    if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
+        let cause = format!("there is no tokenizer beside {}, which has a vocabulary", shown(&file));
+        findings.add(&set.path, Finding::new(rules::SET_TOKENIZER_MISSING, cause));
+    }
+}

@@ -1,0 +1,134 @@
+//! The tokenizer of a model (`tokenizer.json`): how many rows of the embedding its tokens need.
+
+use std::fmt;
+use std::fs::File;
+use std::io::BufReader;
+use std::marker::PhantomData;
+
+use max_weights::rules;
+use max_weights::text::shown;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::config::embedding;
+use super::sets::{Findings, Set};
+use crate::finding::Finding;
+use crate::folder::Entry;
+use crate::kind::Kind;
+
+/// The longest tokenizer that is read; the largest ones of today have 35 MB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reports a tokenizer that is no JSON; gives the rows that its tokens need: one more than the highest number.
+pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64> {
+    if entry.kind == Kind::LfsPointer || entry.bytes > MAX_BYTES {
+        return None;
+    }
+    // Read in a stream: what is kept is one number.
+    let file = File::open(&entry.path).ok()?;
+    let mut deserializer = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, file));
+    let read = Tokenizer::deserialize(&mut deserializer).and_then(|read| deserializer.end().map(|()| read));
+    match read {
+        Ok(tokenizer) => tokenizer.model.vocab.0.max(tokenizer.added_tokens.0),
+        // A tokenizer of another form than is known here.
+        Err(error) if error.is_data() => None,
+        Err(error) => {
+            let cause = format!("{} is no JSON: {}", shown(entry.name()), shown(&error.to_string()));
+            findings.add(&entry.path, Finding::new(rules::SET_JSON, cause));
+            None
+        }
+    }
+}
+
+/// Compares what the tokens need with what the embedding has.
+pub(super) fn compare(entry: &Entry, needed: u64, set: &Set<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(info) = embedding(set) else { return };
+    if let Some(rows) = info.shape.first().filter(|rows| **rows < needed) {
+        let cause = format!(
+            "its tokens are numbered up to {}, but the embedding {} has {rows} rows",
+            needed - 1,
+            shown(info.name)
+        );
+        findings.add(&entry.path, Finding::new(rules::SET_TOKENIZER_SIZE, cause));
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Tokenizer {
+    #[serde(default)]
+    model: Model,
+    #[serde(default)]
+    added_tokens: Rows<AddedToken>,
+}
+
+#[derive(serde::Deserialize, Default)]
+struct Model {
+    #[serde(default)]
+    vocab: Rows<IgnoredAny>,
+}
+
+#[derive(serde::Deserialize)]
+struct AddedToken {
+    id: u64,
+}
+
+/// One more than the highest number of a token: of an object of tokens and numbers, of a list of tokens, which are numbered by their places,
+/// or of a list of tokens that have a number each.
+struct Rows<T>(Option<u64>, PhantomData<T>);
+
+impl<T> Default for Rows<T> {
+    fn default() -> Self {
+        Self(None, PhantomData)
+    }
+}
+
+/// What an element of a list of tokens says of its number.
+trait Numbered {
+    fn number(&self, place: u64) -> u64;
+}
+
+impl Numbered for IgnoredAny {
+    fn number(&self, place: u64) -> u64 {
+        place
+    }
+}
+
+impl Numbered for AddedToken {
+    fn number(&self, _: u64) -> u64 {
+        self.id
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Numbered> Deserialize<'de> for Rows<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RowsVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Numbered> Visitor<'de> for RowsVisitor<T> {
+            type Value = Rows<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("tokens")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Rows::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut tokens: A) -> Result<Self::Value, A::Error> {
+                let (mut place, mut rows) = (0, None);
+                while let Some(token) = tokens.next_element::<T>()? {
+                    rows = rows.max(Some(token.number(place).saturating_add(1)));
+                    place += 1;
+                }
+                Ok(Rows(rows, PhantomData))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut tokens: A) -> Result<Self::Value, A::Error> {
+                let mut rows = None;
+                while let Some((_, number)) = tokens.next_entry::<IgnoredAny, u64>()? {
+                    rows = rows.max(Some(number.saturating_add(1)));
+                }
+                Ok(Rows(rows, PhantomData))
+            }
+        }
+        deserializer.deserialize_any(RowsVisitor(PhantomData))
+    }
+}
