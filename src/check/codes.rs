@@ -40,7 +40,7 @@ pub(super) fn statistics(
         scan.each(per_part, interrupt, || (), keep, |()| {})?;
         let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         all.sort_unstable();
-        return summary(dtype, all.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins);
+        return Ok(summary(dtype, all.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins)?.statistics);
     }
     let total = Mutex::new(vec![0; 1 << bits]);
     let count = |counter: &mut Counter, _, bytes: &[u8]| {
@@ -51,7 +51,73 @@ pub(super) fn statistics(
     scan.each(per_part, interrupt, || Counter::new(bits), count, |mut counter| counter.flush(&total))?;
     let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     let codes = (0..=u16::MAX).zip(total).filter(|(_, count)| *count > 0);
-    summary(dtype, codes, bins)
+    Ok(summary(dtype, codes, bins)?.statistics)
+}
+
+/// What the codes of a tensor say.
+pub(super) struct Summary {
+    pub(super) statistics: Statistics,
+    /// Floats of at most eight bits that are the largest or the smallest finite one of their dtype.
+    pub(super) saturated: u64,
+    /// Bytes of bools other than 0 and 1.
+    pub(super) odd_bools: u64,
+}
+
+/// The codes of one tensor after the other, on one thread.
+pub(super) struct Codes {
+    counter: Counter,
+    total: Mutex<Vec<u64>>,
+    /// Of few elements of 16 bits, the codes themselves.
+    few: Option<Vec<u16>>,
+}
+
+impl Codes {
+    /// For so many bytes of this dtype.
+    pub(super) fn new(dtype: DType, bytes: u64) -> Self {
+        let few = is_few(dtype, bytes).then(Vec::new);
+        let bits = if few.is_some() { 0 } else { dtype.bits() };
+        Self { counter: Counter::new(bits), total: Mutex::new(vec![0; 1 << bits]), few }
+    }
+
+    /// Whether these tables serve for so many bytes of this dtype, once they are empty.
+    pub(super) fn serves(&self, dtype: DType, bytes: u64) -> bool {
+        self.few.is_some() == is_few(dtype, bytes) && (self.few.is_some() || self.counter.bits == dtype.bits())
+    }
+
+    /// Counts elements.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        match &mut self.few {
+            Some(few) => few.extend(bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word))),
+            None => self.counter.count(bytes, &self.total),
+        }
+    }
+
+    /// What was counted, after which nothing is.
+    pub(super) fn summary(&mut self, dtype: DType) -> Result<Summary> {
+        if let Some(few) = &mut self.few {
+            few.sort_unstable();
+            let found = summary(dtype, few.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), 0);
+            few.clear();
+            return found;
+        }
+        self.counter.flush(&self.total);
+        let total = self.total.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let codes = (0..=u16::MAX).zip(total).map(|(code, count)| (code, std::mem::take(count)));
+        summary(dtype, codes.filter(|(_, count)| *count > 0), 0)
+    }
+}
+
+fn is_few(dtype: DType, bytes: u64) -> bool {
+    dtype.bits() == 16 && bytes <= FEW
+}
+
+/// The largest finite float of a dtype of at most eight bits.
+fn largest(dtype: DType) -> Result<Option<f64>> {
+    if dtype.bits() > 8 || is_integer(dtype) {
+        return Ok(None);
+    }
+    let codes: Vec<u16> = (0..1 << dtype.bits()).collect();
+    Ok(decode(dtype, &codes)?.into_iter().filter(|value| value.is_finite()).reduce(f64::max))
 }
 
 /// Counts codes on one thread.
@@ -147,11 +213,12 @@ fn count_six_bits(table: &mut [u32; 1 << 8], bytes: &[u8]) {
 }
 
 /// The statistics of elements whose codes occur so often.
-fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<Statistics> {
+fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<Summary> {
     let (codes, counts): (Vec<u16>, Vec<u64>) = codes.unzip();
     let smallest = smallest_normal(dtype);
     let exact = |value: f64| if is_integer(dtype) { Number::Integer(value as i128) } else { Number::Float(value) };
     let mut found = Statistics { count: counts.iter().sum(), ..Statistics::default() };
+    let (largest, mut saturated, mut odd_bools) = (largest(dtype)?, 0, 0);
     let mut values: Vec<(f64, u64)> = Vec::with_capacity(codes.len());
     for (value, count) in decode(dtype, &codes)?.into_iter().zip(counts) {
         match value {
@@ -160,12 +227,16 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
             _ => {
                 found.zeros += if value == 0.0 { count } else { 0 };
                 found.subnormals += if value != 0.0 && value.abs() < smallest { count } else { 0 };
+                saturated += if largest == Some(value.abs()) { count } else { 0 };
+                odd_bools += if dtype == DType::Bool && value > 1.0 { count } else { 0 };
                 values.push((value + 0.0, count)); // of the two zeros the positive one
             }
         }
     }
     let all = || values.iter().map(|(value, _)| *value);
-    let (Some(low), Some(high)) = (all().reduce(f64::min), all().reduce(f64::max)) else { return Ok(found) };
+    let (Some(low), Some(high)) = (all().reduce(f64::min), all().reduce(f64::max)) else {
+        return Ok(Summary { statistics: found, saturated, odd_bools });
+    };
     let number: u64 = values.iter().map(|(_, count)| count).sum();
     let average = |of: &dyn Fn(f64) -> f64| {
         values.iter().map(|(value, count)| of(*value) * *count as f64).sum::<f64>() / number as f64
@@ -185,7 +256,7 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
         }
     }
     found.bins = bins.labelled(&counts);
-    Ok(found)
+    Ok(Summary { statistics: found, saturated, odd_bools })
 }
 
 /// The values of codes.

@@ -4,8 +4,12 @@ mod codes;
 mod elements;
 mod histogram;
 mod moments;
+mod pass;
+mod rows;
 mod statistics;
 mod wide;
 
 pub use histogram::{Bin, MAX_BINS};
+pub use pass::{Contents, Pass, Wanted};
+pub use rows::Rows;
 pub use statistics::{Number, Statistics, statistics};

@@ -136,7 +136,7 @@ pub fn statistics(
 }
 
 /// The error with the tensor that it is about.
-fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Error {
+pub(super) fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Error {
     if let Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) = &mut error {
         fault.tensor.get_or_insert_with(|| info.name.to_owned());
         fault.offset.get_or_insert(info.span.start());

@@ -27,6 +27,30 @@ pub(super) enum Kind {
     Packed(Encoding),
 }
 
+impl Kind {
+    /// What the elements are once they are decoded.
+    fn elements(self) -> Elements {
+        Elements::of(match self {
+            Self::Plain(dtype) => dtype,
+            Self::Packed(_) => DType::Float32,
+        })
+    }
+
+    fn units_per_part(self) -> usize {
+        match self {
+            Self::Plain(_) => PART,
+            Self::Packed(encoding) => PART / encoding.elements_per_block(),
+        }
+    }
+}
+
+/// The elements of blocks as float32.
+fn decode<'a>(encoding: Encoding, bytes: &[u8], decoded: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    decoded.resize(quant::elements(encoding, bytes.len())? * 4, 0);
+    quant::dequantize(encoding, bytes, DType::Float32, decoded)?;
+    Ok(decoded)
+}
+
 /// One pass over a tensor after the other.
 struct Passes<'a> {
     scan: &'a Scan<'a>,
@@ -46,12 +70,8 @@ pub(super) fn statistics(
     progress: &(dyn Fn(u64) + Sync),
     interrupt: Interrupt<'_>,
 ) -> Result<Statistics> {
-    let dtype = match kind {
-        Kind::Plain(dtype) => dtype,
-        Kind::Packed(_) => DType::Float32,
-    };
     let passes =
-        Passes { scan, kind, elements: Elements::of(dtype), interrupt, progress, times: if bins > 0 { 2 } else { 1 } };
+        Passes { scan, kind, elements: kind.elements(), interrupt, progress, times: if bins > 0 { 2 } else { 1 } };
     let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first()?;
     let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
     let Some((low, high)) = extremes else { return Ok(found) };
@@ -76,20 +96,7 @@ impl Passes<'_> {
     /// What can be said without knowing the extremes.
     fn first(&self) -> Result<Seen> {
         let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
-        self.each(
-            self.times,
-            || (),
-            |(), number, bytes| {
-                let mut seen = Seen::default();
-                let mut values = [0.0; BLOCK];
-                for block in bytes.chunks(BLOCK * elements.bytes()) {
-                    let finite = elements.read(block, &mut values, &mut seen);
-                    seen.add(elements, finite);
-                }
-                total.put(number, seen);
-            },
-            |()| {},
-        )?;
+        self.each(self.times, || (), |(), number, bytes| total.put(number, first_look(elements, bytes)), |()| {})?;
         Ok(total.into_inner())
     }
 
@@ -154,22 +161,14 @@ impl Passes<'_> {
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
         let (kind, progress) = (self.kind, self.progress);
-        let per_part = match kind {
-            Kind::Plain(_) => PART,
-            Kind::Packed(encoding) => PART / encoding.elements_per_block(),
-        };
         self.scan.each(
-            per_part,
+            kind.units_per_part(),
             self.interrupt,
             || (start(), Vec::new()),
             |(kept, decoded): &mut (S, Vec<u8>), number, bytes| {
                 match kind {
                     Kind::Plain(_) => work(kept, number, bytes),
-                    Kind::Packed(encoding) => {
-                        decoded.resize(quant::elements(encoding, bytes.len())? * 4, 0);
-                        quant::dequantize(encoding, bytes, DType::Float32, decoded)?;
-                        work(kept, number, decoded);
-                    }
+                    Kind::Packed(encoding) => work(kept, number, decode(encoding, bytes, decoded)?),
                 }
                 progress(bytes.len() as u64 / times);
                 Ok(())
@@ -177,6 +176,63 @@ impl Passes<'_> {
             |(kept, _)| end(kept),
         )
     }
+}
+
+/// What is seen of a tensor whose parts come in their order, on one thread.
+pub(super) struct Values {
+    kind: Kind,
+    elements: Elements,
+    decoded: Vec<u8>,
+    seen: Seen,
+}
+
+impl Values {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, elements: kind.elements(), decoded: Vec::new(), seen: Seen::default() }
+    }
+
+    /// The elements or blocks of a part, which has to be the same for sums to be the same.
+    pub(super) fn units_per_part(&self) -> usize {
+        self.kind.units_per_part()
+    }
+
+    /// Adds a part.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        let bytes = match self.kind {
+            Kind::Plain(_) => bytes,
+            Kind::Packed(encoding) => decode(encoding, bytes, &mut self.decoded)?,
+        };
+        self.seen.join(first_look(self.elements, bytes));
+        Ok(())
+    }
+
+    /// The statistics; none where a second pass is needed for mean and deviation.
+    pub(super) fn finish(self) -> Option<Statistics> {
+        let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = self.seen;
+        let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
+        let Some((minimum, maximum)) = extremes else { return Some(found) };
+        let (low, high) = (minimum.to_f64(), maximum.to_f64());
+        (found.minimum, found.maximum) = (Some(minimum), Some(maximum));
+        if minimum == maximum {
+            (found.mean, found.deviation) = (Some(low), Some(0.0));
+        } else if Scale::of(low, high).is_one() {
+            (found.mean, found.deviation) = (Some(moments.mean().clamp(low, high)), Some(moments.deviation()));
+        } else {
+            return None;
+        }
+        Some(found)
+    }
+}
+
+/// What can be said of the elements of a part without knowing the extremes.
+fn first_look(elements: Elements, bytes: &[u8]) -> Seen {
+    let mut seen = Seen::default();
+    let mut values = [0.0; BLOCK];
+    for block in bytes.chunks(BLOCK * elements.bytes()) {
+        let finite = elements.read(block, &mut values, &mut seen);
+        seen.add(elements, finite);
+    }
+    seen
 }
 
 /// What comes from several threads, joined in the order of the parts.

@@ -144,12 +144,16 @@ impl Checkpoint {
     /// Reads every storage whose checksum the file knows, and compares; the number of those that were compared. Files that are mapped are
     /// otherwise not read before they are used, and so not compared.
     pub fn verify_checksums(&self) -> Result<usize> {
+        self.verify_checksums_while(self.interrupt())
+    }
+
+    /// The same, as long as `interrupt` gives no error.
+    pub fn verify_checksums_while(&self, interrupt: Interrupt<'_>) -> Result<usize> {
         let mut count = 0;
         for (number, file) in self.files.iter().enumerate() {
             let (Some(file), Some(torch)) = (file.as_deref(), self.catalog.torch(number as u32)) else { continue };
             for place in torch.checksums() {
-                verify(file, torch, place, &self.options.format.interrupt)
-                    .map_err(|error| error.at_path(file.path()))?;
+                verify(file, torch, place, interrupt).map_err(|error| error.at_path(file.path()))?;
                 count += 1;
             }
         }
@@ -161,8 +165,18 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
     let mut checksum = crc32fast::Hasher::new();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
-        let compressed = source.read_span(place.span, interrupt, |_| Ok(()))?;
-        checksum.update(&torch_zip::inflate(compressed.slice(0, compressed.len())?, size, interrupt)?);
+        torch_zip::inflate_in_pieces(
+            place.span.len(),
+            size,
+            |offset, bytes| {
+                interrupt()?;
+                source.read(&mut [Part { offset: place.span.start() + offset, bytes }], interrupt)
+            },
+            |piece| {
+                checksum.update(piece);
+                Ok(())
+            },
+        )?;
     } else {
         let mut bytes = budget::zeroed(place.span.len().min(CHECKED_AT_ONCE) as usize)?;
         let mut offset = place.span.start();

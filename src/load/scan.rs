@@ -22,6 +22,9 @@ const FIRST_OF_OVERLAPPING: u64 = 1 << 20;
 /// Tensors of fewer bytes are not worth the way to other threads.
 const ALONE: u64 = 1 << 20;
 
+/// Elements in C order that overlap may have so many bytes; of more, only those that the file has are read, and in its order.
+const OVERLAPPING_BYTES: u64 = 256 << 20;
+
 /// A tensor that is to be read in parts.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
@@ -61,6 +64,43 @@ impl<'a> Scan<'a> {
             once(&placement.shape, placement.strides.as_deref().unwrap_or(&contiguous))
         };
         let shape = first_of(shape, &strides);
+        Self::of(checkpoint, placement, unit, (shape, strides), repeats)
+    }
+
+    /// The same with the elements in C order, each as often as it stands in the tensor; none if they are far more than the file has.
+    pub(crate) fn in_order(checkpoint: &'a Checkpoint, placement: &Placement, unit: usize) -> Result<Option<Self>> {
+        let (shape, strides) = if placement.is_dense() {
+            (vec![placement.len as i64 / unit as i64], vec![1])
+        } else {
+            let contiguous = row_major(&placement.shape);
+            let mut strides = placement.strides.as_deref().unwrap_or(&contiguous).to_vec();
+            let mut shape = placement.shape.clone();
+            // The bytes of an element that only PyTorch has are a dimension of their own, which is no unit.
+            if placement.dtype.bytes() != Some(unit) {
+                shape.pop();
+                strides.pop();
+                for stride in &mut strides {
+                    *stride /= unit as i64;
+                }
+            }
+            (shape, strides)
+        };
+        let lie_between = extent(&shape, &strides).map_or(0, |extent| extent.len);
+        let units = shape.iter().try_fold(1u64, |units, dim| units.checked_mul(*dim as u64));
+        let most = lie_between.max(OVERLAPPING_BYTES / unit as u64);
+        if units.is_none_or(|units| units > most) {
+            return Ok(None);
+        }
+        Self::of(checkpoint, placement, unit, (shape, strides), 1).map(Some)
+    }
+
+    fn of(
+        checkpoint: &'a Checkpoint,
+        placement: &Placement,
+        unit: usize,
+        (shape, strides): (Vec<i64>, Vec<i64>),
+        repeats: u64,
+    ) -> Result<Self> {
         let units = shape.iter().product::<i64>() as u64;
         let (segment, mut first, mut swap) =
             (placement.segment, placement.start as usize, placement.segment.transform.swap);
@@ -122,6 +162,29 @@ impl<'a> Scan<'a> {
             end(kept);
             Ok(())
         })?;
+        self.check_unchanged()
+    }
+
+    /// Calls `work` once for each part, in their order, on this thread: with its bytes, which `part` is the memory for.
+    pub(crate) fn each_in_order(
+        &self,
+        per_part: usize,
+        part: &mut Vec<u8>,
+        interrupt: Interrupt<'_>,
+        mut work: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if let Bytes::Deflated(segment, inflate) = &self.bytes {
+            return self.inflate(segment, *inflate, per_part, interrupt, |_, part| work(part));
+        }
+        self.check_unchanged()?;
+        for from in (0..self.units as usize).step_by(per_part) {
+            interrupt()?;
+            let units = from..(self.units as usize).min(from + per_part);
+            part.resize(units.len() * self.unit, 0);
+            self.read(units, part, interrupt)?;
+            self.swap.apply(part);
+            work(part)?;
+        }
         self.check_unchanged()
     }
 

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::quant::Encoding;
 
 /// What the elements of a tensor are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     /// Plain elements of a known type.
     Plain(DType),

@@ -1,0 +1,157 @@
+//! One pass over a tensor, a part at a time, for everything that its bytes say: each part is hashed and counted while it is in the cache of the core.
+
+use sha2::{Digest as _, Sha256};
+
+use super::codes::Codes;
+use super::rows::{RowCounter, Rows};
+use super::statistics::{Statistics, about, statistics};
+use super::wide::{self, Values};
+use crate::checkpoint::Checkpoint;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::load::Scan;
+use crate::tensor::Element;
+use crate::workers::Interrupt;
+
+/// Bytes that are read at a time; of a whole number of elements and blocks.
+const PART: usize = 256 << 10;
+
+/// What a pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// SHA-256 of the elements.
+    pub hash: bool,
+    /// What the values and rows are like.
+    pub values: bool,
+}
+
+/// What a pass over a tensor found.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    /// SHA-256 of the elements in C order and in little-endian byte order, of packed blocks as they are: the same in every file and format. None
+    /// where it was not asked for, and for a tensor whose elements lie over the same bytes of the file again and again, so that they are too many.
+    pub sha256: Option<[u8; 32]>,
+    /// What the values are like, without bins; none where that was not asked for, or where the values of the type are not known here.
+    pub statistics: Option<Statistics>,
+    /// Of elements of eight bits and fewer that are floats: how many are the largest or the smallest finite one, where conversions saturate.
+    pub saturated: u64,
+    /// Of bools: how many bytes are neither 0 nor 1.
+    pub odd_bools: u64,
+    /// What the rows are like, where there are rows.
+    pub rows: Rows,
+}
+
+/// Makes passes over one tensor after the other, with memory that it keeps.
+#[derive(Default)]
+pub struct Pass {
+    part: Vec<u8>,
+    codes: Option<Box<Codes>>,
+}
+
+impl Pass {
+    /// Reads weight number `number`, on this thread alone. `progress` counts bytes of the tensor.
+    ///
+    /// # Errors
+    /// What no array of the file stands for; a file that cannot be read, or that was changed meanwhile.
+    ///
+    /// # Panics
+    /// If there is no weight of this number.
+    pub fn over(
+        &mut self,
+        checkpoint: &Checkpoint,
+        number: usize,
+        wanted: Wanted,
+        progress: &dyn Fn(u64),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Contents> {
+        let info = checkpoint.catalog().table().get(number);
+        self.read(checkpoint, number, wanted, progress, interrupt).map_err(|error| about(error, checkpoint, &info))
+    }
+
+    fn read(
+        &mut self,
+        checkpoint: &Checkpoint,
+        number: usize,
+        wanted: Wanted,
+        progress: &dyn Fn(u64),
+        interrupt: Interrupt<'_>,
+    ) -> Result<Contents> {
+        let info = checkpoint.catalog().table().get(number);
+        let placement = checkpoint.catalog().placement(number)?;
+        let unit = match info.element {
+            Element::Plain(dtype) => crate::cast::elements_per_group(dtype) * dtype.bits() / 8,
+            Element::Packed(encoding) => encoding.bytes_per_block(),
+            Element::Torch(dtype) => dtype.bytes() as usize,
+            Element::NoArray(..) | Element::Unknown(_) => 1,
+        };
+        let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
+            // Of these the statistics can be had of each byte once.
+            let done = std::sync::atomic::AtomicU64::new(0);
+            let found = wanted.values.then(|| statistics(checkpoint, number, 0, &done, interrupt)).transpose();
+            return Ok(Contents { statistics: found.ok().flatten(), ..Contents::default() });
+        };
+        let mut hash = wanted.hash.then(Sha256::new);
+        let mut rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.values);
+        let mut values = match info.element {
+            _ if !wanted.values => None,
+            Element::Plain(dtype) if dtype.bits() <= 16 => {
+                Some(Counting::Codes(self.codes(dtype, scan.bytes()), dtype))
+            }
+            Element::Plain(dtype) => Some(Counting::Values(Values::new(wide::Kind::Plain(dtype)))),
+            Element::Packed(encoding) => Some(Counting::Values(Values::new(wide::Kind::Packed(encoding)))),
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
+        };
+        let per_part = match &values {
+            Some(Counting::Values(values)) => values.units_per_part(),
+            _ => (PART / unit).max(1),
+        };
+        scan.each_in_order(per_part, &mut self.part, interrupt, |bytes| {
+            if let Some(hash) = &mut hash {
+                hash.update(bytes);
+            }
+            if let Some(rows) = &mut rows {
+                rows.add(bytes);
+            }
+            match &mut values {
+                Some(Counting::Codes(codes, _)) => codes.add(bytes),
+                Some(Counting::Values(values)) => values.add(bytes)?,
+                None => {}
+            }
+            progress(bytes.len() as u64);
+            Ok(())
+        })?;
+        let mut found = Contents {
+            sha256: hash.map(|hash| hash.finalize().into()),
+            rows: rows.map(RowCounter::finish).unwrap_or_default(),
+            ..Contents::default()
+        };
+        match values {
+            Some(Counting::Codes(mut codes, dtype)) => {
+                let summary = codes.summary(dtype)?;
+                found.statistics = Some(summary.statistics);
+                found.saturated = summary.saturated;
+                found.odd_bools = summary.odd_bools;
+                self.codes = Some(codes);
+            }
+            // Sums of squares of numbers so large or so small are made of numbers that are scaled, which takes a second pass.
+            Some(Counting::Values(values)) => {
+                found.statistics = match values.finish() {
+                    Some(statistics) => Some(statistics),
+                    None => Some(statistics(checkpoint, number, 0, &std::sync::atomic::AtomicU64::new(0), interrupt)?),
+                };
+            }
+            None => {}
+        }
+        Ok(found)
+    }
+
+    /// The counter of codes that the tensor before left, if it serves.
+    fn codes(&mut self, dtype: DType, bytes: u64) -> Box<Codes> {
+        self.codes.take().filter(|codes| codes.serves(dtype, bytes)).unwrap_or_else(|| Codes::new(dtype, bytes).into())
+    }
+}
+
+enum Counting {
+    Codes(Box<Codes>, DType),
+    Values(Values),
+}

@@ -1,0 +1,85 @@
+//! Rows of a matrix whose elements are all the same: units that never fire, tokens that were never trained.
+
+use crate::tensor::Element;
+
+/// From so many elements on the last dimension is a row; otherwise all but the first dimension are, as the kernel of a convolution is.
+const LAST_DIMENSION: u64 = 16;
+/// Bytes of the largest element.
+const MAX_ITEM: usize = 16;
+
+/// How many rows of a tensor are alike in all their elements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// All rows: the slices of the last dimension if that has at least 16 elements, and otherwise of the first. None of a tensor of less than
+    /// two dimensions, or of packed blocks.
+    pub count: u64,
+    /// Those whose bytes are all zero.
+    pub zero: u64,
+    /// Those whose elements are all the same, and not zero.
+    pub constant: u64,
+    /// The first one of zeros.
+    pub first_zero: Option<u64>,
+}
+
+/// Counts rows, whose bytes come in parts.
+pub(super) struct RowCounter {
+    found: Rows,
+    /// Bytes of a row and of an element.
+    row: usize,
+    item: usize,
+    /// Bytes of the row under way that have come.
+    at: usize,
+    /// Rows that are complete.
+    seen: u64,
+    /// The first element of the one under way, and whether all have been like it so far.
+    first: [u8; MAX_ITEM],
+    same: bool,
+}
+
+impl RowCounter {
+    /// For a tensor that has rows.
+    pub(super) fn new(element: Element<'_>, shape: &[u64]) -> Option<Self> {
+        let Element::Plain(dtype) = element else { return None };
+        let item = dtype.bytes().filter(|bytes| *bytes <= MAX_ITEM)?;
+        let [first, .., last] = *shape else { return None };
+        let count = if last >= LAST_DIMENSION { shape.iter().rev().skip(1).product() } else { first };
+        let elements: u64 = shape.iter().product();
+        let row = usize::try_from(elements.checked_div(count)?).ok()?.checked_mul(item)?;
+        let found = Rows { count, ..Rows::default() };
+        (count > 1 && row > item).then_some(Self { found, row, item, at: 0, seen: 0, first: [0; MAX_ITEM], same: true })
+    }
+
+    /// Adds the bytes that follow, of whole elements.
+    pub(super) fn add(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (part, rest) = bytes.split_at(bytes.len().min(self.row - self.at));
+            if self.at == 0 {
+                self.same = true;
+                self.first[..self.item].copy_from_slice(&part[..self.item]);
+            }
+            // The first difference ends it, which is the second element of nearly all rows.
+            self.same = self.same && part.chunks_exact(self.item).all(|item| *item == self.first[..self.item]);
+            self.at += part.len();
+            if self.at == self.row {
+                self.end();
+            }
+            bytes = rest;
+        }
+    }
+
+    fn end(&mut self) {
+        self.at = 0;
+        let zero = self.first[..self.item].iter().all(|byte| *byte == 0);
+        if self.same && zero {
+            self.found.first_zero.get_or_insert(self.seen);
+            self.found.zero += 1;
+        } else if self.same {
+            self.found.constant += 1;
+        }
+        self.seen += 1;
+    }
+
+    pub(super) fn finish(self) -> Rows {
+        self.found
+    }
+}
