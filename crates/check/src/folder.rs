@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
@@ -10,6 +11,8 @@ use max_weights::{Catalog, Result};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Options;
+use crate::progress::Progress;
+use crate::report::Depth;
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
@@ -63,12 +66,47 @@ pub struct FolderContext<'a> {
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
     findings: Vec<Finding>,
+    depths: Vec<(Arc<Path>, Depth)>,
+    deadline: Option<Instant>,
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> FolderContext<'a> {
     /// The check of a folder.
     pub fn new(options: &'a Options, interrupt: Interrupt<'a>) -> Self {
-        Self { options, interrupt, findings: Vec::new() }
+        Self { options, interrupt, findings: Vec::new(), depths: Vec::new(), deadline: None, progress: None }
+    }
+
+    /// Sets when there is no more time.
+    #[must_use]
+    pub fn until(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets what counts how far this is.
+    #[must_use]
+    pub fn counting(self, progress: &'a Progress) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// When there is no more time.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// What counts how far this is.
+    pub fn progress(&self) -> Option<&'a Progress> {
+        self.progress
+    }
+
+    /// Says how deep a file was looked into, if deeper than before.
+    pub fn looked(&mut self, path: &Arc<Path>, depth: Depth) {
+        self.depths.push((path.clone(), depth));
+    }
+
+    /// How deep files were looked into.
+    pub fn depths(&self) -> &[(Arc<Path>, Depth)] {
+        &self.depths
     }
 
     /// Keeps a finding about a file, unless its rule is not asked for.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
@@ -18,18 +18,10 @@ use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
+use crate::progress::Progress;
 use crate::report::{Depth, FileReport, Report};
 use crate::walk::{Found, Walk};
 use crate::{checkpoint, content, repository, security};
-
-/// How far a validation is, for whoever shows it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// The bytes of the files that are looked at.
-    pub bytes: Arc<AtomicU64>,
-    /// Those of them that are done.
-    pub done: Arc<AtomicU64>,
-}
 
 /// Looks at every file below these paths. One that cannot be read is a finding, and hides no other.
 ///
@@ -71,7 +63,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     }
     for folder in folders(entries) {
         interrupt()?;
-        let mut context = FolderContext::new(options, interrupt);
+        let mut context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
         let checks = [checkpoint::check_folder, repository::check, content::check];
         for (number, check) in checks.into_iter().enumerate() {
             if number == 2 && options.level < Level::Content {
@@ -82,6 +74,11 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
                     Error::Interrupted => return Err(error),
                     error => context.report(&folder.path, finding_of(error)),
                 }
+            }
+        }
+        for (path, depth) in context.depths() {
+            if let Some(file) = report.files.iter_mut().find(|file| file.path == *path) {
+                file.depth = file.depth.max(*depth);
             }
         }
         report.findings.extend(context.finish());
