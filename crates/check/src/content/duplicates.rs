@@ -1,0 +1,84 @@
+//! Tensors of different names that have the same bytes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::check::Contents;
+use max_weights::tensor::TensorInfo;
+use max_weights::{rules, text};
+
+use crate::finding::Finding;
+use crate::folder::Entry;
+use crate::kind::Kind;
+
+/// Smaller tensors are often alike, as norms are that nothing was trained of.
+const SMALLEST: u64 = 4096;
+/// Names that a finding has.
+const NAMES: usize = 3;
+
+/// What is the same in two tensors that are: the format of the files, the dtype, the shape, the bytes.
+type Key = (Kind, String, Vec<u64>, [u8; 32]);
+
+/// The tensors of a folder by their contents.
+#[derive(Default)]
+pub(super) struct Duplicates {
+    tensors: HashMap<Key, Group>,
+}
+
+/// Tensors of the same contents.
+struct Group {
+    path: Arc<Path>,
+    bytes: u64,
+    offset: u64,
+    names: Vec<String>,
+    /// Where each of those lies that are in the file of the first one.
+    places: Vec<(u32, u64)>,
+}
+
+impl Duplicates {
+    /// Adds a tensor, unless it is small, or one number throughout.
+    pub(super) fn add(&mut self, entry: &Entry, info: &TensorInfo<'_>, contents: &Contents) {
+        let Some(sha256) = contents.sha256 else { return };
+        let is_constant =
+            contents.statistics.as_ref().is_none_or(|found| found.minimum == found.maximum && found.nans == 0);
+        if is_constant || info.bytes() < SMALLEST {
+            return;
+        }
+        let key = (entry.kind, info.element.to_string(), info.shape.to_vec(), sha256);
+        let storage = info.view.map_or(info.span, |view| view.storage).start();
+        let group = self.tensors.entry(key).or_insert_with(|| Group {
+            path: entry.path.clone(),
+            bytes: info.bytes(),
+            offset: info.span.start(),
+            names: Vec::new(),
+            places: Vec::new(),
+        });
+        // What shares its bytes is tied as it should be, and the same name in another file is another version of the same.
+        let is_shared = group.path == entry.path && group.places.contains(&(info.file, storage));
+        if !is_shared && !group.names.iter().any(|name| name == info.name) {
+            group.names.push(info.name.to_owned());
+            group.places.push((info.file, storage));
+        }
+    }
+
+    /// A finding for each group of tensors that are the same, in the order of their names.
+    pub(super) fn findings(self) -> Vec<(Arc<Path>, Finding)> {
+        let mut groups: Vec<(Key, Group)> =
+            self.tensors.into_iter().filter(|(_, group)| group.names.len() > 1).collect();
+        groups.sort_by(|(_, a), (_, b)| (&a.path, a.offset, &a.names).cmp(&(&b.path, b.offset, &b.names)));
+        groups.into_iter().map(|(_, group)| (group.path.clone(), finding(&group))).collect()
+    }
+}
+
+fn finding(group: &Group) -> Finding {
+    let quoted: Vec<String> =
+        group.names.iter().skip(1).take(NAMES).map(|name| format!("'{}'", text::shown(name))).collect();
+    let others = group.names.len() - 1;
+    let more = if others > NAMES { format!(" and {} more", others - NAMES) } else { String::new() };
+    let lost = text::size(group.bytes.saturating_mul(others as u64));
+    let have = if others == 1 { "has" } else { "have" };
+    let message = format!("{}{more} {have} the same dtype, shape and bytes: {lost} more than once", quoted.join(", "));
+    let finding = Finding::new(rules::VALUES_DUPLICATE, message).offset(group.offset);
+    group.names.first().map_or(finding.clone(), |name| finding.tensor(name))
+}

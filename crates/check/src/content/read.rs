@@ -1,0 +1,129 @@
+//! Passes over the tensors of a checkpoint, on all cores and in memory that does not grow with them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use max_weights::check::{Contents, Pass, Statistics, Wanted};
+use max_weights::workers::{self, Interrupt, in_order};
+use max_weights::{Checkpoint, Error, Result};
+
+/// Of a larger tensor, hash and statistics are taken by different threads where there are fewer tensors like it than threads.
+const LARGE: u64 = 64 << 20;
+
+/// What is done with one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Job {
+    /// Everything in one pass.
+    All(usize),
+    /// The hash alone.
+    Hash(usize),
+    /// The rest of it.
+    Values(usize),
+}
+
+/// What was found in one tensor; or why it could not be read, where the others can.
+pub(crate) type Outcome = std::result::Result<Contents, Error>;
+
+/// What is wanted of all weights, by their numbers; `wanted` says what of each. `done` counts the bytes of tensors.
+///
+/// A tensor that cannot be read is an outcome like others.
+///
+/// # Errors
+/// Ctrl-C.
+pub(crate) fn read(
+    checkpoint: &Checkpoint,
+    wanted: &(dyn Fn(usize) -> Wanted + Sync),
+    threads: Option<usize>,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Outcome>> {
+    let threads = threads.unwrap_or_else(workers::threads).max(1);
+    let table = checkpoint.catalog().table();
+    let mut found: Vec<Outcome> = Vec::new();
+    found.resize_with(table.len(), || Ok(Contents::default()));
+    let found = Mutex::new(found);
+    in_order(threads, jobs(checkpoint, wanted, threads), interrupt, |job, pass: &mut Pass, go_on| {
+        let (number, wanted) = match job {
+            Job::All(number) => (number, wanted(number)),
+            Job::Hash(number) => (number, Wanted { hash: true, values: false }),
+            Job::Values(number) => (number, Wanted { hash: false, values: true }),
+        };
+        // Of two passes one counts.
+        let progress = |bytes: u64| {
+            if !matches!(job, Job::Values(_)) {
+                done.fetch_add(bytes, Ordering::Relaxed);
+            }
+        };
+        let outcome = pass.over(checkpoint, number, wanted, &progress, go_on);
+        if matches!(outcome, Err(Error::Interrupted)) {
+            return outcome.map(drop);
+        }
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = found.get_mut(number) {
+            let before = std::mem::replace(place, Ok(Contents::default()));
+            *place = match (before, outcome) {
+                (Ok(before), Ok(now)) => Ok(joined(before, now)),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+        Ok(())
+    })?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The largest first, so that no thread is left with one at the end.
+fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> Wanted, threads: usize) -> Vec<Job> {
+    let table = checkpoint.catalog().table();
+    let mut sizes: Vec<(u64, usize)> = table.iter().map(|info| info.bytes()).zip(0..).collect();
+    sizes.sort_by_key(|(bytes, number)| (std::cmp::Reverse(*bytes), *number));
+    let total: u64 = sizes.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
+    let mut jobs = Vec::with_capacity(sizes.len());
+    for (bytes, number) in sizes {
+        let is_most = bytes > LARGE && bytes.saturating_mul(threads as u64) > total;
+        if is_most && threads > 1 && wanted(number) == (Wanted { hash: true, values: true }) {
+            jobs.extend([Job::Hash(number), Job::Values(number)]);
+        } else {
+            jobs.push(Job::All(number));
+        }
+    }
+    jobs
+}
+
+/// Of two passes over one tensor.
+fn joined(one: Contents, other: Contents) -> Contents {
+    let values = if one.statistics.is_some() { &one } else { &other };
+    Contents { sha256: one.sha256.or(other.sha256), ..values.clone() }
+}
+
+/// The statistics of one tensor, for a table.
+#[derive(Debug, Clone)]
+pub struct TensorStatistics {
+    /// The name.
+    pub name: String,
+    /// Of the elements: the dtype, the encoding of packed blocks, or the file's own name for a type that is not known.
+    pub dtype: String,
+    /// The shape.
+    pub shape: Vec<u64>,
+    /// What the values are like; none if the values of the type are not known, or cannot be read.
+    pub statistics: Option<Statistics>,
+    /// Why there are none.
+    pub note: Option<String>,
+}
+
+/// The statistics of all weights, in file order, in one pass over their bytes, on all cores. `done` counts bytes.
+///
+/// # Errors
+/// Ctrl-C.
+pub fn stats(checkpoint: &Checkpoint, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<Vec<TensorStatistics>> {
+    let found = read(checkpoint, &|_| Wanted { hash: false, values: true }, None, done, interrupt)?;
+    let described = checkpoint.catalog().table().iter().zip(found).map(|(info, found)| {
+        let (statistics, note) = match found {
+            Ok(Contents { statistics: Some(statistics), .. }) => (Some(statistics), None),
+            Ok(_) => (None, Some(format!("values of the type '{}' are not known here", info.element))),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let (name, dtype, shape) = (info.name.to_owned(), info.element.to_string(), info.shape.to_vec());
+        TensorStatistics { name, dtype, shape, statistics, note }
+    });
+    Ok(described.collect())
+}

@@ -1,0 +1,184 @@
+//! What reading every byte shows: each rule with a tensor that breaks it and no other, good models without a finding, and every dtype.
+#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod content_support;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use content_support::{Tensor, f32s, model, ramp, safetensors};
+use max_weights::rules::Severity;
+use max_weights::{Error, uninterrupted};
+use max_weights_check::{Depth, Finding, Level, Options, Progress, Report, content, validate};
+
+fn checked(path: &Path, options: &Options) -> Report {
+    validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")
+}
+
+fn options() -> Options {
+    Options { level: Level::Content, ..Options::default() }
+}
+
+/// The findings about the values of a file of these tensors.
+fn findings(tensors: &[Tensor<'_>]) -> Vec<Finding> {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("model.safetensors"), tensors);
+    let report = checked(folder.path(), &options());
+    assert_eq!(report.files[0].depth, Depth::Content);
+    report.findings.into_iter().filter(|finding| finding.rule.id.starts_with("values.")).collect()
+}
+
+/// The one finding about a good model with one more tensor: its rule, and what it says.
+fn one(tensor: Tensor<'static>) -> (&'static str, String) {
+    let name = tensor.0;
+    let mut tensors = model();
+    tensors.push(tensor);
+    let found = findings(&tensors);
+    let [finding] = &found[..] else { panic!("{name}: {found:?}") };
+    assert_eq!(finding.tensor.as_deref(), Some(name));
+    (finding.rule.id, finding.message.clone())
+}
+
+#[test]
+fn a_good_model_has_no_findings() {
+    assert_eq!(findings(&model()), []);
+}
+
+#[test]
+fn each_rule_is_broken_by_a_tensor_that_breaks_no_other() {
+    let changed = |at: &[usize], value: f32| {
+        f32s((0..64).map(|number| if at.contains(&number) { value } else { 1.0 + number as f32 }))
+    };
+    let bools = [vec![0, 1, 2], vec![1; 61]].concat();
+    assert_eq!(one(("x", "BOOL", vec![64], bools)), ("values.bool", "1 of its 64 bytes are neither 0 nor 1".into()));
+    assert_eq!(
+        one(("x", "F32", vec![64], changed(&[3, 9], f32::NAN))),
+        ("values.nan", "2 of its 64 values are NaN".into())
+    );
+    let infinite = one(("x", "F32", vec![64], changed(&[5], f32::NEG_INFINITY)));
+    assert_eq!(infinite, ("values.infinity", "1 of its 64 values are infinite".into()));
+    let mask = one(("attn.mask", "F32", vec![64], changed(&[5], f32::NEG_INFINITY)));
+    assert_eq!(mask, ("values.mask", "1 of its 64 values are infinite".into()));
+    assert_eq!(one(("x", "F32", vec![64], f32s([0.0; 64]))), ("values.zero", "all its 64 values are zero".into()));
+    assert_eq!(one(("x", "F32", vec![64], f32s([2.5; 64]))), ("values.constant", "all its 64 values are 2.5".into()));
+    let rows = f32s((0..64).map(|number| if (16..32).contains(&number) { 0.0 } else { number as f32 }));
+    let dead = one(("x", "F32", vec![4, 16], rows));
+    assert_eq!(dead, ("values.dead-rows", "1 of its 4 rows are zero (the first is row 1)".into()));
+    let saturated: Vec<u8> =
+        (0..2048u32).map(|number| if number % 4 == 0 { 0x7e } else { (number % 0x70) as u8 }).collect();
+    let message = "25.0% of its values are the largest or the smallest that float8_e4m3fn has";
+    assert_eq!(one(("x", "F8_E4M3", vec![2048], saturated)), ("values.saturated", message.into()));
+}
+
+#[test]
+fn nan_codes_of_eight_bits_count_as_nan() {
+    let codes: Vec<u8> = (0..=255).collect();
+    assert_eq!(one(("x", "F8_E4M3", vec![256], codes.clone())).1, "2 of its 256 values are NaN");
+    assert_eq!(findings(&[("x", "F8_E5M2", vec![256], codes)]).len(), 2); // and infinities
+}
+
+#[test]
+fn scales_of_quantised_weights_are_looked_at_as_scales() {
+    let weight = ("q.weight", "F8_E4M3", vec![64], (1..65).collect::<Vec<u8>>());
+    let of = |scales: &[f32]| {
+        let found = findings(&[weight.clone(), ("q.weight_scale", "F32", vec![scales.len()], f32s(scales.to_vec()))]);
+        found.into_iter().map(|finding| (finding.rule.id, finding.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[0.5, 0.25]), []);
+    assert_eq!(of(&[0.5, 0.0]), [("values.scale-zero", "1 of its 2 scales are zero".to_owned())]);
+    assert_eq!(of(&[0.5, f32::NAN]), [("values.scale", "1 of its 2 scales are NaN or infinite".to_owned())]);
+    assert_eq!(of(&[0.0, 0.0]), [("values.scale", "all its 2 scales are zero".to_owned())]);
+    assert_eq!(of(&[1e20, 1.0])[0].0, "values.scale");
+    assert_eq!(of(&[-0.5, 1.0])[0].0, "values.scale");
+    // The scale of a norm may be negative: there is no weight that it belongs to.
+    assert_eq!(findings(&[("norm.scale", "F32", vec![2], f32s([-0.5, 1.0]))]), []);
+}
+
+#[test]
+fn tensors_of_the_same_bytes_are_said_once() {
+    let copies = ["lm_head.weight", "a.weight", "b.weight"];
+    let mut tensors = model();
+    tensors.push(("tied.weight", "F32", vec![64, 32], ramp(2048, 0.0)));
+    tensors.extend(copies.map(|name| (name, "F32", vec![64, 32], ramp(2048, 0.0))));
+    tensors.push(("other.weight", "F32", vec![32, 64], ramp(2048, 0.0)));
+    let found = findings(&tensors);
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((finding.rule.id, finding.tensor.as_deref()), ("values.duplicate", Some("tied.weight")));
+    assert!(finding.message.starts_with("'lm_head.weight', 'a.weight', 'b.weight' have the same"), "{finding:?}");
+}
+
+#[test]
+fn shards_are_compared_with_each_other_and_other_formats_are_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("one.safetensors"), &[("a", "F32", vec![2048], ramp(2048, 0.0))]);
+    safetensors(&folder.path().join("two.safetensors"), &[("b", "F32", vec![2048], ramp(2048, 0.0))]);
+    safetensors(&folder.path().join("three.safetensors"), &[("a", "F32", vec![2048], ramp(2048, 0.0))]);
+    let report = checked(folder.path(), &options());
+    let found: Vec<&Finding> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert!(finding.path.ends_with("one.safetensors"), "{finding:?}");
+    assert!(finding.message.starts_with("'b' has the same"), "{finding:?}");
+}
+
+#[test]
+fn many_findings_of_a_rule_end_with_how_many_there_are_more() {
+    let names: Vec<String> = (0..130).map(|number| format!("layer.{number}.weight")).collect();
+    let tensors: Vec<Tensor<'_>> =
+        names.iter().map(|name| (name.as_str(), "F32", vec![2], f32s([f32::NAN, 1.0]))).collect();
+    let found = findings(&tensors);
+    assert_eq!(found.len(), 100);
+    assert!(
+        found
+            .iter()
+            .filter(|finding| finding.message.ends_with("; 30 more tensors have findings of this rule"))
+            .count()
+            == 1
+    );
+}
+
+#[test]
+fn nothing_is_read_below_the_level_of_the_content() {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("x.safetensors"), &[("x", "F32", vec![2], f32s([f32::NAN, 1.0]))]);
+    let report = checked(folder.path(), &Options::default());
+    assert!(report.findings.iter().all(|finding| finding.rule.id != "values.nan"));
+    assert!(report.files[0].depth < Depth::Content);
+    let report = checked(folder.path(), &Options { severity: Severity::Error, ..options() });
+    assert!(report.findings.is_empty());
+}
+
+#[test]
+fn the_statistics_of_all_tensors_come_as_a_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.safetensors");
+    let mut tensors = model();
+    tensors.push(("odd", "F6_UNKNOWN", vec![8], vec![1; 8]));
+    safetensors(&path, &tensors);
+    let checkpoint = max_weights::open(&path).expect("opened");
+    let done = AtomicU64::new(0);
+    let found = content::stats(&checkpoint, &done, &uninterrupted).expect("read");
+    let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
+    assert_eq!(names, ["embed.weight", "layers.0.weight", "layers.0.bias", "norm.weight", "odd"]);
+    let first = found[0].statistics.as_ref().expect("floats");
+    assert_eq!(
+        (first.count, first.zeros, found[0].dtype.as_str(), &found[0].shape[..]),
+        (512, 1, "float32", &[32, 16][..])
+    );
+    assert_eq!((first.minimum.expect("finite").to_f64(), first.maximum.expect("finite").to_f64()), (-4.0, 3.984_375));
+    assert!(found[4].statistics.is_none() && found[4].note.as_deref().expect("why").contains("F6_UNKNOWN"));
+    assert_eq!(done.load(Ordering::Relaxed), 512 * 4 + 256 * 4 + 16 * 4 + 16 * 2 + 8);
+    let stop = || Err(Error::Interrupted);
+    assert!(matches!(content::stats(&checkpoint, &done, &stop), Err(Error::Interrupted)));
+}
+
+#[test]
+fn what_there_is_no_time_for_is_said_and_not_called_looked_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("model.safetensors"), &[("x", "F32", vec![1 << 22], vec![1; 1 << 24])]);
+    let started = Instant::now();
+    let report = checked(folder.path(), &Options { timeout: Some(Duration::ZERO), ..options() });
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(report.files[0].depth < Depth::Content);
+    assert!(report.findings.iter().any(|finding| finding.rule.id == "file.unreadable"), "{:?}", report.findings);
+}

@@ -1,0 +1,47 @@
+//! Checkpoints of a few tensors that the tests make for themselves.
+#![allow(dead_code)] // each test program has its own copy of this file
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A tensor: name, dtype as safetensors calls it, shape, bytes.
+pub(crate) type Tensor<'a> = (&'a str, &'a str, Vec<usize>, Vec<u8>);
+
+/// Writes a safetensors file of these tensors.
+pub(crate) fn safetensors(path: &Path, tensors: &[Tensor<'_>]) {
+    let (mut header, mut data) = ("{\"__metadata__\":{\"format\":\"pt\"}".to_owned(), Vec::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let begin = data.len();
+        data.extend_from_slice(bytes);
+        let end = data.len();
+        let _ = write!(
+            header,
+            ",\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{begin},{end}]}}"
+        );
+    }
+    header.push('}');
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, bytes).expect("a temporary folder");
+}
+
+/// Float32 of these values.
+pub(crate) fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// So many different float32.
+pub(crate) fn ramp(count: usize, from: f32) -> Vec<u8> {
+    f32s((0..count).map(|number| from + number as f32 / 64.0))
+}
+
+/// A good model of four tensors.
+pub(crate) fn model() -> Vec<Tensor<'static>> {
+    vec![
+        ("embed.weight", "F32", vec![32, 16], ramp(512, -4.0)),
+        ("layers.0.weight", "F32", vec![16, 16], ramp(256, 1.0)),
+        ("layers.0.bias", "F32", vec![16], f32s([0.0; 16])),
+        ("norm.weight", "BF16", vec![16], [0x80, 0x3f].repeat(16)),
+    ]
+}
