@@ -5,6 +5,7 @@
 mod arguments;
 mod bench;
 mod complete;
+mod diff;
 mod failure;
 mod fit;
 mod globals;
@@ -31,7 +32,7 @@ pub use crate::versions::versions;
 
 /// Everything is as it should be.
 pub const CLEAN: u8 = 0;
-/// Something was found: a global that is not known, a plan that does not fit.
+/// Something was found: a global that is not known, a plan that does not fit, a difference.
 pub const FINDINGS: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 2;
@@ -76,6 +77,7 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Ls(options) => list::run(options, screen),
         Command::Show(options) => show::run(options, screen),
         Command::Globals(options) => globals::run(options, screen),
+        Command::Diff(options) => diff::run(options, screen),
         Command::Bench(options) => bench::run(options, host),
         Command::Versions(options) => versions::run(options, host, screen),
         Command::Completions(options) => complete::script(options, screen),

@@ -233,6 +233,7 @@ fn ascii(text: &str) -> Cow<'_, str> {
             '─' | '–' => plain.push('-'),
             '…' => plain.push_str("..."),
             '×' => plain.push('x'),
+            '→' => plain.push_str("->"),
             '█' | '▏' | '▎' | '▍' | '▌' | '▋' | '▊' | '▉' => plain.push('#'),
             c if c.is_ascii() => plain.push(c),
             c if u32::from(c) <= 0xffff => {
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_with_has_a_form_in_ascii_and_the_rest_is_escaped() {
-        assert_eq!(ascii("├── 0–5  …"), "|-- 0-5  ...");
+        assert_eq!(ascii("├── 0–5 → …"), "|-- 0-5 -> ...");
         assert_eq!(ascii("é𝄞"), "\\u00e9\\U0001d11e");
     }
 }

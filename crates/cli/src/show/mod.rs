@@ -5,6 +5,8 @@ mod metadata;
 mod values;
 mod weight;
 
+pub(crate) use weight::significant;
+
 use max_weights::{Checkpoint, Error};
 use serde::Serialize;
 

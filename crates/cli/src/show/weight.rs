@@ -206,7 +206,7 @@ fn described(found: &Statistics, element: Element<'_>) -> Vec<(&'static str, Str
 }
 
 /// A float in the digits that matter, as `%g` of C has it.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     general(value, 6)
 }
 

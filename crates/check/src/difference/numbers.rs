@@ -1,0 +1,372 @@
+//! The numbers that two pieces of tensors stand for, and how far apart they are.
+
+use max_weights::cast::{CastOptions, cast, elements_per_group};
+use max_weights::tensor::Element;
+use max_weights::{DType, Encoding, Result, quant};
+
+/// When two values are the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rule {
+    pub(super) rtol: f64,
+    pub(super) atol: f64,
+    /// If their bytes are.
+    pub(super) exact: bool,
+}
+
+/// What elements of one side are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Type {
+    Plain(DType),
+    Packed(Encoding),
+    /// Of which only the bytes are known: so many for each element.
+    Bytes(usize),
+}
+
+/// In what numbers the two sides meet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Meeting {
+    /// All values of both are floats of 32 bits.
+    Single,
+    /// Floats of 64 bits.
+    Double,
+    /// Integers, of which some have 64 bits.
+    Integer,
+    /// Complex numbers of two floats of 32 bits.
+    Complex,
+    /// Bytes.
+    Bytes,
+}
+
+/// How a pair of tensors is compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    sides: [Type; 2],
+    meeting: Meeting,
+}
+
+/// Memory for decoded values, kept between two pieces.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    sides: [Vec<u8>; 2],
+    rounded: Vec<u8>,
+}
+
+impl Kind {
+    /// None where values of these types are not compared.
+    pub(super) fn of(a: Element<'_>, b: Element<'_>) -> Option<Self> {
+        let of = |element: Element<'_>| match element {
+            // Bools count as the bytes that they are: 2 is not 1.
+            Element::Plain(DType::Bool) => Type::Plain(DType::UInt8),
+            Element::Plain(dtype) => Type::Plain(dtype),
+            Element::Packed(encoding) => Type::Packed(encoding),
+            Element::Torch(dtype) => Type::Bytes(dtype.bytes() as usize),
+            Element::Unknown(_) | Element::NoArray(..) => Type::Bytes(1),
+        };
+        let sides = [of(a), of(b)];
+        let meeting = match sides {
+            [Type::Bytes(_), _] | [_, Type::Bytes(_)] => (a == b).then_some(Meeting::Bytes)?,
+            [Type::Plain(DType::Complex64), Type::Plain(DType::Complex64)] => Meeting::Complex,
+            [Type::Plain(DType::Complex64), _] | [_, Type::Plain(DType::Complex64)] => return None,
+            _ if sides.iter().all(|side| side.fits_single()) => Meeting::Single,
+            [Type::Plain(a), Type::Plain(b)] if is_integer(a) && is_integer(b) => Meeting::Integer,
+            _ => Meeting::Double,
+        };
+        Some(Self { sides, meeting })
+    }
+
+    /// Whether both sides are of one type.
+    pub(super) fn is_one(&self) -> bool {
+        let [a, b] = self.sides;
+        a == b
+    }
+
+    /// The units that so many elements of a side have.
+    pub(super) fn units(&self, side: usize, elements: u64) -> u64 {
+        elements.div_ceil(self.per_unit(side))
+    }
+
+    /// The elements that so many units of a side have.
+    pub(super) fn elements(&self, side: usize, units: u64) -> u64 {
+        units.saturating_mul(self.per_unit(side))
+    }
+
+    fn per_unit(&self, side: usize) -> u64 {
+        match self.sides.get(side) {
+            Some(Type::Plain(dtype)) => elements_per_group(*dtype) as u64,
+            Some(Type::Packed(encoding)) => encoding.elements_per_block() as u64,
+            Some(Type::Bytes(_)) | None => 1,
+        }
+    }
+
+    /// How far apart two pieces are whose first element has this number.
+    pub(super) fn sum(&self, first: u64, a: &[u8], b: &[u8], rule: Rule, room: &mut Room) -> Result<Sum> {
+        let [of_a, of_b] = self.sides;
+        let [room_a, room_b] = &mut room.sides;
+        let mut sum = Sum { has_numbers: true, ..Sum::default() };
+        match self.meeting {
+            Meeting::Bytes => sum.has_numbers = false,
+            Meeting::Single => {
+                let (x, y) = (of_a.decoded(DType::Float32, a, room_a)?, of_b.decoded(DType::Float32, b, room_b)?);
+                let numbers = |bytes: [u8; 4]| f64::from(f32::from_le_bytes(bytes));
+                sum.reals(first, x.as_chunks().0, y.as_chunks().0, numbers, rule);
+            }
+            Meeting::Double => {
+                let (x, y) = (of_a.decoded(DType::Float64, a, room_a)?, of_b.decoded(DType::Float64, b, room_b)?);
+                sum.reals(first, x.as_chunks().0, y.as_chunks().0, f64::from_le_bytes, rule);
+            }
+            Meeting::Integer => {
+                let numbers = |side: Type, bytes| side.integers(bytes);
+                sum.integers(first, numbers(of_a, a), numbers(of_b, b), rule);
+            }
+            Meeting::Complex => sum.complex(first, a.as_chunks().0, b.as_chunks().0, rule),
+        }
+        if !self.is_one() {
+            sum.not_rounded = [!is_rounded(of_a, a, of_b, b, room)?, !is_rounded(of_b, b, of_a, a, room)?];
+        } else if let Some(bytes) = of_a.bytes().filter(|_| rule.exact || self.meeting == Meeting::Bytes) {
+            let differing = a.chunks(bytes).zip(b.chunks(bytes)).filter(|(x, y)| x != y);
+            sum.differing = differing.count() as u64;
+        }
+        Ok(sum)
+    }
+}
+
+impl Type {
+    /// Whether every value is a float of 32 bits.
+    fn fits_single(self) -> bool {
+        use DType::{Float64, Int32, Int64, UInt32, UInt64};
+        match self {
+            Self::Plain(dtype) => !matches!(dtype, Float64 | Int32 | Int64 | UInt32 | UInt64 | DType::Complex64),
+            Self::Packed(_) => true,
+            Self::Bytes(_) => false,
+        }
+    }
+
+    /// Bytes of an element, where they are whole.
+    fn bytes(self) -> Option<usize> {
+        match self {
+            Self::Plain(dtype) => dtype.bytes(),
+            Self::Bytes(bytes) => Some(bytes.max(1)),
+            Self::Packed(_) => None,
+        }
+    }
+
+    /// The values as floats of this dtype.
+    fn decoded<'a>(self, to: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        match self {
+            Self::Plain(dtype) if dtype == to => return Ok(bytes),
+            Self::Plain(dtype) => {
+                room.resize(bytes.len() * 8 / dtype.bits() * to.bits() / 8, 0);
+                cast(dtype, to, bytes, room, CastOptions::default())?;
+            }
+            Self::Packed(encoding) => {
+                room.resize(quant::elements(encoding, bytes.len())? * 4, 0);
+                quant::dequantize(encoding, bytes, DType::Float32, room)?;
+                if to != DType::Float32 {
+                    let single = std::mem::take(room);
+                    room.resize(single.len() / 4 * to.bits() / 8, 0);
+                    cast(DType::Float32, to, &single, room, CastOptions::default())?;
+                }
+            }
+            Self::Bytes(_) => {}
+        }
+        Ok(room)
+    }
+
+    /// The values of an integer dtype.
+    fn integers(self, bytes: &[u8]) -> impl Iterator<Item = i128> {
+        use DType::{Int8, Int16, Int32, Int64, UInt16, UInt32, UInt64};
+        let dtype = if let Self::Plain(dtype) = self { dtype } else { DType::UInt8 };
+        let is_signed = matches!(dtype, Int8 | Int16 | Int32 | Int64);
+        let width = match dtype {
+            Int16 | UInt16 => 2,
+            Int32 | UInt32 => 4,
+            Int64 | UInt64 => 8,
+            _ => 1,
+        };
+        bytes.chunks_exact(width).map(move |bytes| {
+            let negative = is_signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+            let mut whole = if negative { [0xff; 16] } else { [0; 16] };
+            whole.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            i128::from_le_bytes(whole)
+        })
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    use DType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    matches!(dtype, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64)
+}
+
+/// Whether the values of `to` are those of `from`, each rounded to its dtype.
+#[allow(clippy::float_cmp)] // whether they are the same is the question
+fn is_rounded(of_from: Type, from: &[u8], of_to: Type, to: &[u8], room: &mut Room) -> Result<bool> {
+    let (Type::Plain(of_from), Type::Plain(of_to)) = (of_from, of_to) else { return Ok(false) };
+    room.rounded.resize(to.len(), 0);
+    cast(of_from, of_to, from, &mut room.rounded, CastOptions::default())?;
+    if room.rounded == to {
+        return Ok(true);
+    }
+    // NaN may have other bits, and zero another sign.
+    let [x, y] = &mut room.sides;
+    let (x, y) = (
+        Type::Plain(of_to).decoded(DType::Float64, &room.rounded, x)?,
+        Type::Plain(of_to).decoded(DType::Float64, to, y)?,
+    );
+    let numbers = |bytes: &[[u8; 8]], at: usize| bytes.get(at).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
+    let (x, y) = (x.as_chunks().0, y.as_chunks().0);
+    Ok((0..x.len()).all(|at| {
+        let (x, y) = (numbers(x, at), numbers(y, at));
+        x == y || (x.is_nan() && y.is_nan())
+    }))
+}
+
+/// How far apart the numbers of some pieces are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sum {
+    pub(super) differing: u64,
+    pub(super) nans: u64,
+    pub(super) largest: f64,
+    /// The number of the first element whose difference is the largest.
+    pub(super) at: Option<u64>,
+    pub(super) pair: (f64, f64),
+    pub(super) relative: f64,
+    dot: f64,
+    squares: (f64, f64),
+    has_numbers: bool,
+    /// Whether B is not A rounded, and A not B.
+    not_rounded: [bool; 2],
+}
+
+impl Sum {
+    /// Adds what is known of later pieces.
+    pub(super) fn add(&mut self, later: &Self) {
+        self.differing += later.differing;
+        self.nans += later.nans;
+        if later.largest > self.largest {
+            (self.largest, self.at, self.pair) = (later.largest, later.at, later.pair);
+        }
+        self.relative = self.relative.max(later.relative);
+        self.dot += later.dot;
+        self.squares.0 += later.squares.0;
+        self.squares.1 += later.squares.1;
+        self.has_numbers &= later.has_numbers;
+        let [b, a] = later.not_rounded;
+        self.not_rounded = [self.not_rounded[0] | b, self.not_rounded[1] | a];
+    }
+
+    /// The cosine of the angle between both, as vectors of their finite values.
+    pub(super) fn cosine(&self) -> Option<f64> {
+        let length = self.squares.0.sqrt() * self.squares.1.sqrt();
+        let cosine = self.dot / length;
+        (self.has_numbers && length > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
+    }
+
+    /// Whether one side is the other, rounded to its dtype.
+    pub(super) fn is_rounded(&self) -> bool {
+        !self.not_rounded[0] || !self.not_rounded[1]
+    }
+
+    fn reals<const N: usize>(
+        &mut self,
+        first: u64,
+        a: &[[u8; N]],
+        b: &[[u8; N]],
+        number: impl Fn([u8; N]) -> f64,
+        rule: Rule,
+    ) {
+        for (at, (x, y)) in a.iter().zip(b).enumerate() {
+            let (x, y) = (number(*x), number(*y));
+            let distance = (x - y).abs();
+            if distance.is_finite() {
+                self.dot += x * y;
+                self.squares.0 += x * x;
+                self.squares.1 += y * y;
+                self.differing += u64::from(distance > rule.allowed(y.abs()));
+                if distance > 0.0 {
+                    self.far(first + at as u64, distance, y.abs(), (x, y));
+                }
+            } else {
+                self.not_finite(first + at as u64, x, y);
+            }
+        }
+    }
+
+    fn integers(&mut self, first: u64, a: impl Iterator<Item = i128>, b: impl Iterator<Item = i128>, rule: Rule) {
+        for (at, (x, y)) in a.zip(b).enumerate() {
+            let (distance, size) = ((x - y).unsigned_abs() as f64, y.unsigned_abs() as f64);
+            let (x, y) = (x as f64, y as f64);
+            self.dot += x * y;
+            self.squares.0 += x * x;
+            self.squares.1 += y * y;
+            if distance > 0.0 {
+                self.differing += u64::from(distance > rule.allowed(size));
+                self.far(first + at as u64, distance, size, (x, y));
+            }
+        }
+    }
+
+    /// The distance of complex numbers is the absolute value of their difference, and their cosine that of their parts.
+    fn complex(&mut self, first: u64, a: &[[u8; 8]], b: &[[u8; 8]], rule: Rule) {
+        let parts = |bytes: &[u8; 8]| {
+            let both = u64::from_le_bytes(*bytes);
+            (f64::from(f32::from_bits(both as u32)), f64::from(f32::from_bits((both >> 32) as u32)))
+        };
+        for (at, (x, y)) in a.iter().zip(b).enumerate() {
+            let (x, y) = (parts(x), parts(y));
+            let (sizes, distance) = ((x.0.hypot(x.1), y.0.hypot(y.1)), (x.0 - y.0).hypot(x.1 - y.1));
+            if distance.is_finite() {
+                self.dot += x.0 * y.0 + x.1 * y.1;
+                self.squares.0 += x.0 * x.0 + x.1 * x.1;
+                self.squares.1 += y.0 * y.0 + y.1 * y.1;
+                self.differing += u64::from(distance > rule.allowed(sizes.1));
+                if distance > 0.0 {
+                    self.far(first + at as u64, distance, sizes.1, sizes);
+                }
+            } else if x != y {
+                let any_nan =
+                    |parts: (f64, f64)| if parts.0.is_nan() || parts.1.is_nan() { f64::NAN } else { f64::INFINITY };
+                match (any_nan(x), any_nan(y)) {
+                    (x, y) if x.is_nan() || y.is_nan() => self.not_finite(first + at as u64, x, y),
+                    _ => {
+                        self.differing += 1;
+                        self.far(first + at as u64, f64::INFINITY, sizes.1, sizes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two values that differ by a distance.
+    fn far(&mut self, at: u64, distance: f64, size: f64, pair: (f64, f64)) {
+        if distance > self.largest {
+            (self.largest, self.at, self.pair) = (distance, Some(at), pair);
+        }
+        if size > 0.0 && distance > self.relative * size {
+            self.relative = distance / size;
+        }
+    }
+
+    /// Two values of which one is not finite, or whose distance is not.
+    #[allow(clippy::float_cmp)] // infinities
+    fn not_finite(&mut self, at: u64, x: f64, y: f64) {
+        match (x.is_nan(), y.is_nan()) {
+            (true, true) => {}
+            (false, false) if x == y => {}
+            (false, false) => {
+                self.differing += 1;
+                self.far(at, f64::INFINITY, y.abs(), (x, y));
+            }
+            _ => {
+                self.differing += 1;
+                self.nans += 1;
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// How far a value may be from one of this size.
+    fn allowed(&self, size: f64) -> f64 {
+        self.atol + self.rtol * size
+    }
+}

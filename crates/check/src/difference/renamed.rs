@@ -1,0 +1,119 @@
+//! Tensors that have another name in the other checkpoint: of the same dtype, shape and bytes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use max_weights::load::Pieces;
+use max_weights::workers::{Interrupt, in_order, threads};
+use max_weights::{Catalog, Checkpoint, Result};
+use sha2::{Digest as _, Sha256};
+
+use super::Pair;
+use super::values::{about, is_repeated};
+
+/// Bytes that are hashed at a time.
+const AT_A_TIME: usize = 1 << 20;
+/// Among so many tensors of one content the most similar names are paired; of more, they are paired in their order.
+const COMPARED: usize = 128;
+
+/// A checkpoint, its names, and the numbers of the tensors that only it has.
+type Only<'a> = (&'a Checkpoint, &'a Catalog, &'a [usize]);
+
+/// The pairs of tensors of one content. Each tensor is in one pair at most; what has no elements is in none.
+pub(super) fn by_content(a: Only<'_>, b: Only<'_>, interrupt: Interrupt<'_>) -> Result<Vec<Pair>> {
+    let kinds = |(_, names, numbers): Only<'_>| -> HashSet<(String, Vec<u64>)> {
+        numbers.iter().map(|number| kind(names, *number)).collect()
+    };
+    let (in_a, in_b) = (kinds(a), kinds(b));
+    let both: HashSet<_> = in_a.intersection(&in_b).collect();
+    let candidates = |(_, names, numbers): Only<'_>| -> Vec<usize> {
+        let of_both = |number: &usize| {
+            let info = names.table().get(*number);
+            info.bytes() > 0 && !is_repeated(&info) && both.contains(&kind(names, *number))
+        };
+        numbers.iter().copied().filter(of_both).collect()
+    };
+    let (of_a, of_b) = (candidates(a), candidates(b));
+    let (hashes_a, hashes_b) = (hashes(a.0, &of_a, interrupt)?, hashes(b.0, &of_b, interrupt)?);
+    let mut contents: BTreeMap<_, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for (number, hash) in of_a.into_iter().zip(hashes_a) {
+        let Some(hash) = hash else { continue };
+        contents.entry((kind(a.1, number), hash)).or_default().0.push(number);
+    }
+    for (number, hash) in of_b.into_iter().zip(hashes_b) {
+        let Some(hash) = hash else { continue };
+        if let Some(found) = contents.get_mut(&(kind(b.1, number), hash)) {
+            found.1.push(number);
+        }
+    }
+    Ok(contents.into_values().flat_map(|(of_a, of_b)| assigned(a.1, of_a, b.1, of_b)).collect())
+}
+
+fn kind(names: &Catalog, number: usize) -> (String, Vec<u64>) {
+    let info = names.table().get(number);
+    (info.element.to_string(), info.shape.to_vec())
+}
+
+/// Tensors of one content in pairs: those first whose names have the longest end in common.
+fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) -> Vec<Pair> {
+    if a.len() > COMPARED || b.len() > COMPARED {
+        return a.into_iter().zip(b).map(|(a, b)| Pair { a, b }).collect();
+    }
+    let mut all = Vec::new();
+    for &of_a in &a {
+        for &of_b in &b {
+            let (x, y) = (names_a.table().name(of_a), names_b.table().name(of_b));
+            let in_common = x.bytes().rev().zip(y.bytes().rev()).take_while(|(x, y)| x == y).count();
+            all.push((std::cmp::Reverse(in_common), x, y, Pair { a: of_a, b: of_b }));
+        }
+    }
+    all.sort_by(|x, y| (x.0, x.1, x.2).cmp(&(y.0, y.1, y.2)));
+    let (mut gone, mut come) = (HashSet::new(), HashSet::new());
+    let mut pairs = Vec::new();
+    for (.., pair) in all {
+        if !gone.contains(&pair.a) && !come.contains(&pair.b) {
+            gone.insert(pair.a);
+            come.insert(pair.b);
+            pairs.push(pair);
+        }
+    }
+    pairs
+}
+
+/// SHA-256 of the elements of each tensor; none of what no array of the file stands for.
+fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
+    let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
+    order.sort_by_key(|&(_, number)| {
+        let info = checkpoint.catalog().table().get(number);
+        (info.file, info.span.start())
+    });
+    let found = Mutex::new(vec![None; numbers.len()]);
+    in_order(threads(), order, interrupt, |(position, number), read: &mut Vec<u8>, go_on| {
+        let hash = hash(checkpoint, number, read, go_on).map_err(|error| about(error, checkpoint, number))?;
+        if let Some(place) = found.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
+            *place = hash;
+        }
+        Ok(())
+    })?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn hash(checkpoint: &Checkpoint, number: usize, read: &mut Vec<u8>, go_on: Interrupt<'_>) -> Result<Option<[u8; 32]>> {
+    if checkpoint.catalog().placement(number).is_err() {
+        return Ok(None);
+    }
+    let pieces = Pieces::new(checkpoint, number, go_on)?;
+    let mut hash = Sha256::new();
+    let per_piece = (AT_A_TIME / pieces.unit().max(1)).max(1) as u64;
+    let mut from = 0;
+    while from < pieces.units() {
+        go_on()?;
+        let units = per_piece.min(pieces.units() - from);
+        read.resize(units as usize * pieces.unit(), 0);
+        pieces.read(from, read, go_on)?;
+        hash.update(&*read);
+        from += units;
+    }
+    pieces.check_unchanged()?;
+    Ok(Some(hash.finalize().into()))
+}

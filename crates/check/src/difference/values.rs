@@ -1,0 +1,307 @@
+//! The values of pairs of tensors, a piece at a time: first whether the bytes are the same, then how far apart the numbers are.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use max_weights::load::Pieces;
+use max_weights::tensor::{TensorInfo, checked_elements};
+use max_weights::workers::{Interrupt, in_order, threads};
+use max_weights::{Checkpoint, Error, Result, text};
+
+use super::numbers::{Kind, Rule, Sum};
+use super::{Names, Options, Pair};
+
+/// Elements of a piece: a multiple of those of every block and group.
+const PIECE: u64 = 1 << 18;
+/// Pairs that are worked on together: each takes a few hundred bytes of memory.
+const BATCH: usize = 4096;
+/// A tensor of more bytes than this that lie over each other in the file is not read again and again.
+const REPEATED: u64 = 1 << 30;
+
+/// How the values of a pair of tensors differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Values {
+    /// How many there are.
+    pub elements: u64,
+    /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes. NaN is equal to NaN.
+    pub differing: u64,
+    /// How many are NaN on one side only.
+    pub nans: u64,
+    /// The largest absolute difference of all that are NaN on neither side.
+    pub largest: f64,
+    /// Where it is; the first place, if there are several. None where it is 0.
+    pub index: Option<Vec<u64>>,
+    /// The values there.
+    pub at: Option<(f64, f64)>,
+    /// The largest difference relative to the second value, where this is not 0.
+    pub relative: f64,
+    /// The cosine similarity of the finite values; none where one side has nothing but zeros, and of types whose numbers are not known.
+    pub cosine: Option<f64>,
+    /// Whether the values of one side are those of the other rounded to its dtype. Only where dtypes differ.
+    pub rounded: bool,
+}
+
+/// What is known of the values of a pair.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// All bytes are the same.
+    Same,
+    /// The bytes are not, and no value differs.
+    Close(Values),
+    /// Some differ.
+    Differ(Values),
+    /// They cannot be compared.
+    NotCompared(String),
+}
+
+/// An opened pair.
+struct Work<'a> {
+    position: usize,
+    a: Pieces<'a>,
+    b: Pieces<'a>,
+    kind: Kind,
+    shape: Vec<u64>,
+    elements: u64,
+    /// Whether some bytes differ, as far as is known.
+    differs: AtomicBool,
+}
+
+/// A piece of a pair: the number of the pair in its batch, and the first element.
+type Job = (u32, u64);
+
+/// What a thread keeps between two pieces.
+#[derive(Default)]
+struct Room {
+    a: Vec<u8>,
+    b: Vec<u8>,
+    numbers: super::numbers::Room,
+}
+
+/// What is known of the values of each pair, in their order.
+pub(super) fn compare(
+    a: &Checkpoint,
+    b: &Checkpoint,
+    pairs: &[Pair],
+    options: &Options,
+    counter: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Outcome>> {
+    let mut order: Vec<usize> = (0..pairs.len()).collect();
+    let place = |position: &usize| {
+        let info = pairs.get(*position).map(|pair| a.catalog().table().get(pair.a));
+        info.map(|info| (info.file, info.span.start()))
+    };
+    order.sort_by_key(place);
+    let mut outcomes: Vec<Outcome> = pairs.iter().map(|_| Outcome::Same).collect();
+    let rule = Rule { rtol: options.rtol, atol: options.atol, exact: options.exact };
+    let mut batch: Vec<Work<'_>> = Vec::new();
+    for (number, position) in order.iter().enumerate() {
+        if number % BATCH == 0 {
+            interrupt()?;
+        }
+        let Some(pair) = pairs.get(*position) else { continue };
+        match opened(a, b, *pair, *position, options, interrupt)? {
+            Ok(work) if work.a.is_made() || work.b.is_made() => {
+                run(a, b, pairs, vec![work], rule, counter, interrupt, &mut outcomes)?;
+            }
+            Ok(work) => batch.push(work),
+            Err(reason) => {
+                if let Some(outcome) = outcomes.get_mut(*position) {
+                    *outcome = Outcome::NotCompared(reason);
+                }
+            }
+        }
+        if batch.len() == BATCH {
+            run(a, b, pairs, std::mem::take(&mut batch), rule, counter, interrupt, &mut outcomes)?;
+        }
+    }
+    run(a, b, pairs, batch, rule, counter, interrupt, &mut outcomes)?;
+    Ok(outcomes)
+}
+
+/// The pair, ready to be read; or why it cannot be compared.
+fn opened<'a>(
+    a: &'a Checkpoint,
+    b: &'a Checkpoint,
+    pair: Pair,
+    position: usize,
+    options: &Options,
+    interrupt: Interrupt<'_>,
+) -> Result<Result<Work<'a>, String>> {
+    let (of_a, of_b) = (a.catalog().table().get(pair.a), b.catalog().table().get(pair.b));
+    if is_repeated(&of_a) || is_repeated(&of_b) {
+        return Ok(Err("its elements lie over the same bytes of the file again and again".into()));
+    }
+    let Some(kind) = Kind::of(of_a.element, of_b.element) else {
+        return Ok(Err(format!(
+            "the values of {} and {} are not compared",
+            text::shown(&of_a.element.to_string()),
+            text::shown(&of_b.element.to_string())
+        )));
+    };
+    let Some(elements) = checked_elements(of_a.shape) else { return Ok(Err("its shape is too large".into())) };
+    let (side_a, side_b) = (pieces(a, pair.a, &options.a, interrupt), pieces(b, pair.b, &options.b, interrupt));
+    let (side_a, side_b) = match (side_a, side_b) {
+        (Ok(side_a), Ok(side_b)) => (side_a, side_b),
+        (Err(Error::Unsupported(fault)), _) | (_, Err(Error::Unsupported(fault))) => return Ok(Err(fault.cause)),
+        (Err(error), _) => return Err(about(error, a, pair.a)),
+        (_, Err(error)) => return Err(about(error, b, pair.b)),
+    };
+    let is_whole = kind.elements(0, side_a.units()) == elements && kind.elements(1, side_b.units()) == elements;
+    if !is_whole {
+        return Ok(Err("its bytes are not those of its shape".into()));
+    }
+    let shape = of_a.shape.to_vec();
+    let differs = AtomicBool::new(of_a.element != of_b.element);
+    Ok(Ok(Work { position, a: side_a, b: side_b, kind, shape, elements, differs }))
+}
+
+fn pieces<'a>(
+    checkpoint: &'a Checkpoint,
+    number: usize,
+    names: &Names,
+    interrupt: Interrupt<'_>,
+) -> Result<Pieces<'a>> {
+    let pieces = Pieces::new(checkpoint, number, interrupt)?;
+    match names.heads.get(checkpoint.catalog().table().name(number)) {
+        Some(heads) => {
+            let made = checkpoint.tensor(number)?.pairs_to_halves(*heads, interrupt)?;
+            Ok(pieces.replaced(made))
+        }
+        None => Ok(pieces),
+    }
+}
+
+/// Whether a file of few bytes makes very many of a tensor, by strides that lead to the same ones.
+pub(super) fn is_repeated(info: &TensorInfo<'_>) -> bool {
+    info.reach().is_some_and(|reach| info.bytes() > reach.max(REPEATED))
+}
+
+/// Compares the pairs of a batch.
+#[allow(clippy::too_many_arguments)] // they are what the whole comparison has
+fn run(
+    a: &Checkpoint,
+    b: &Checkpoint,
+    pairs: &[Pair],
+    batch: Vec<Work<'_>>,
+    rule: Rule,
+    counter: &AtomicU64,
+    interrupt: Interrupt<'_>,
+    outcomes: &mut [Outcome],
+) -> Result<()> {
+    let done = |work: &Work<'_>, elements: u64| {
+        let bytes = work.kind.units(0, elements).saturating_mul(work.a.unit() as u64);
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    };
+    let pair_of = |work: &Work<'_>| pairs.get(work.position).copied().unwrap_or(Pair { a: 0, b: 0 });
+    let read = |work: &Work<'_>, from: u64, room: &mut Room, go_on: Interrupt<'_>| -> Result<u64> {
+        let elements = PIECE.min(work.elements - from);
+        let one = |side: usize, pieces: &Pieces<'_>, bytes: &mut Vec<u8>| {
+            let units = work.kind.units(side, elements);
+            bytes.resize(units as usize * pieces.unit(), 0);
+            pieces.read(work.kind.units(side, from), bytes, go_on)
+        };
+        one(0, &work.a, &mut room.a).map_err(|error| about(error, a, pair_of(work).a))?;
+        one(1, &work.b, &mut room.b).map_err(|error| about(error, b, pair_of(work).b))?;
+        Ok(elements)
+    };
+    let jobs = |wanted: &dyn Fn(&Work<'_>) -> bool| -> Vec<Job> {
+        let wanted = batch.iter().enumerate().filter(|(_, work)| wanted(work));
+        wanted.flat_map(|(number, work)| pieces_of(work.elements).map(move |from| (number as u32, from))).collect()
+    };
+    let work_of = |number: u32| batch.get(number as usize);
+
+    // Whether the bytes are the same. That they are not is often known from the first piece.
+    in_order(threads(), jobs(&|_| true), interrupt, |(number, from), room: &mut Room, go_on| {
+        let Some(work) = work_of(number) else { return Ok(()) };
+        if !work.differs.load(Ordering::Relaxed) {
+            read(work, from, room, go_on)?;
+            if room.a != room.b {
+                work.differs.store(true, Ordering::Relaxed);
+            }
+        }
+        done(work, PIECE.min(work.elements - from));
+        Ok(())
+    })?;
+
+    // How far apart the numbers are, of those whose bytes differ.
+    let sums: Mutex<Vec<(Job, Sum)>> = Mutex::default();
+    let differs = |work: &Work<'_>| work.differs.load(Ordering::Relaxed) && work.elements > 0;
+    batch.iter().filter(|work| !differs(work)).for_each(|work| done(work, work.elements));
+    in_order(threads(), jobs(&differs), interrupt, |(number, from), room: &mut Room, go_on| {
+        let Some(work) = work_of(number) else { return Ok(()) };
+        let elements = read(work, from, room, go_on)?;
+        let sum = work.kind.sum(from, &room.a, &room.b, rule, &mut room.numbers)?;
+        sums.lock().unwrap_or_else(PoisonError::into_inner).push(((number, from), sum));
+        done(work, elements);
+        Ok(())
+    })?;
+    let mut sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Added in one order, the sums are the same however the pieces came to the threads.
+    sums.sort_unstable_by_key(|(job, _)| *job);
+    for group in sums.chunk_by(|(x, _), (y, _)| x.0 == y.0) {
+        let Some((((number, _), first), rest)) = group.split_first() else { continue };
+        let Some(work) = work_of(*number) else { continue };
+        let mut whole = first.clone();
+        for (_, sum) in rest {
+            whole.add(sum);
+        }
+        let values = values(work, &whole);
+        let is_close = values.differing == 0 && !(rule.exact && work.kind.is_one());
+        if let Some(outcome) = outcomes.get_mut(work.position) {
+            *outcome = if is_close { Outcome::Close(values) } else { Outcome::Differ(values) };
+        }
+    }
+    unchanged(&batch)
+}
+
+/// The first elements of all pieces.
+fn pieces_of(elements: u64) -> impl Iterator<Item = u64> {
+    (0..elements.div_ceil(PIECE)).map(|number| number * PIECE)
+}
+
+fn values(work: &Work<'_>, sum: &Sum) -> Values {
+    let index = sum.at.map(|at| {
+        let mut left = at;
+        let mut index: Vec<u64> = work
+            .shape
+            .iter()
+            .rev()
+            .map(|dim| {
+                let here = left % (*dim).max(1);
+                left /= (*dim).max(1);
+                here
+            })
+            .collect();
+        index.reverse();
+        index
+    });
+    Values {
+        elements: work.elements,
+        differing: sum.differing,
+        nans: sum.nans,
+        largest: sum.largest,
+        index,
+        at: sum.at.map(|_| sum.pair),
+        relative: sum.relative,
+        cosine: sum.cosine(),
+        rounded: !work.kind.is_one() && sum.is_rounded() && sum.differing > 0,
+    }
+}
+
+/// An error if one of the files is no longer the one that was opened.
+fn unchanged(batch: &[Work<'_>]) -> Result<()> {
+    batch.iter().try_for_each(|work| work.a.check_unchanged().and_then(|()| work.b.check_unchanged()))
+}
+
+/// The error with the tensor and the file that it is about.
+pub(super) fn about(mut error: Error, checkpoint: &Checkpoint, number: usize) -> Error {
+    let info = checkpoint.catalog().table().get(number);
+    if let Error::Format(fault) | Error::Unsupported(fault) = &mut error {
+        fault.tensor.get_or_insert_with(|| info.name.to_owned());
+    }
+    match checkpoint.catalog().files().get(info.file as usize) {
+        Some(file) => error.at_path(&file.path),
+        None => error,
+    }
+}

@@ -1,0 +1,99 @@
+//! `max-weights diff`: what differs between two checkpoints, of whatever formats.
+
+mod object;
+mod tables;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use clap::{Args, ValueHint};
+use max_weights::uninterrupted;
+use max_weights_check::difference::{self, Pattern};
+
+use crate::arguments::Reading;
+use crate::failure::Failure;
+use crate::open::open;
+use crate::progress::Progress;
+use crate::screen::Screen;
+use crate::{CLEAN, FINDINGS};
+
+/// Compare two checkpoints: names, dtypes, shapes, values, metadata.
+#[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status 1 if anything differs. The formats of the two need not be the same.")]
+pub(crate) struct Diff {
+    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
+    a: PathBuf,
+    /// What it is compared with.
+    #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
+    b: PathBuf,
+    /// Let values differ by so many times that of B.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0, hide_default_value = true, value_parser = tolerance, conflicts_with = "exact")]
+    rtol: f64,
+    /// Let values differ by so much.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0, hide_default_value = true, value_parser = tolerance, conflicts_with = "exact")]
+    atol: f64,
+    /// Compare bytes instead of numbers: -0.0 is not 0.0.
+    #[arg(long)]
+    exact: bool,
+    /// Compare only what the headers say.
+    #[arg(long)]
+    no_values: bool,
+    /// Let dtypes differ where values do not.
+    #[arg(long)]
+    no_dtype: bool,
+    /// Let metadata differ.
+    #[arg(long)]
+    no_metadata: bool,
+    /// Another name for weights of A; * is any text, the same in TO; repeatable.
+    #[arg(long = "rename", value_name = "FROM=TO")]
+    renames: Vec<String>,
+    /// Print at most this many lines of each kind of difference.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    lines: Option<u32>,
+    /// One JSON object.
+    #[arg(long, conflicts_with = "lines")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number),
+        _ => Err("a number that is not negative is needed".into()),
+    }
+}
+
+pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
+    let patterns = options.renames.iter().map(|pattern| Pattern::parse(pattern));
+    let names = difference::Names { patterns: patterns.collect::<Result<_, _>>()?, ..difference::Names::default() };
+    let a = open(std::slice::from_ref(&options.a), &options.reading)?;
+    let b = open(std::slice::from_ref(&options.b), &options.reading)?;
+    let wanted = difference::Options {
+        rtol: options.rtol,
+        atol: options.atol,
+        exact: options.exact,
+        values: !options.no_values,
+        dtypes: !options.no_dtype,
+        metadata: !options.no_metadata,
+        a: names,
+        ..difference::Options::default()
+    };
+    let done = Arc::new(AtomicU64::new(0));
+    let bytes = a.catalog().table().iter().fold(0u64, |all, info| all.saturating_add(info.bytes()));
+    let progress = Progress::new(&done, bytes.saturating_mul(2));
+    let found = difference::compare(&a, &b, &wanted, &done, &uninterrupted);
+    drop(progress);
+    let found = found?;
+    if options.json {
+        serde_json::to_writer_pretty(&mut *screen, &object::Object::new(&found, &wanted))?;
+        screen.line("")?;
+    } else {
+        tables::write(&found, options, screen)?;
+        screen.warn(a.catalog().findings().iter().chain(b.catalog().findings()))?;
+    }
+    Ok(if found.is_none() { CLEAN } else { FINDINGS })
+}
