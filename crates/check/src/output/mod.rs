@@ -1,1 +1,202 @@
-//! Reports in the forms that people and CI systems read.
+//! Reports in the forms that people and CI systems read, each within the limits of what reads it: what does not fit is counted and said.
+//!
+//! Everything in a report that comes from a file is taken for hostile: each form escapes what it would take for its own.
+
+mod colors;
+mod fingerprint;
+mod github;
+mod gitlab;
+mod html;
+mod json;
+mod junit;
+mod markdown;
+mod place;
+mod sarif;
+mod summary;
+mod text;
+mod xml;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+use max_weights::rules::{Answer, Rule, Severity};
+
+pub(crate) use fingerprint::fingerprints;
+pub(crate) use place::Places;
+
+use crate::finding::Finding;
+use crate::report::Report;
+
+/// The name of the program in reports.
+const PROGRAM: &str = "max-weights";
+/// Its version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// For a terminal.
+    Text,
+    /// One object, `max-weights.validate/1`.
+    Json,
+    /// A line of JSON for each finding, and one for the summary.
+    Jsonl,
+    /// JUnit's XML: a case for each file and group of rules.
+    Junit,
+    /// SARIF 2.1.0, as GitHub's code scanning takes it.
+    Sarif,
+    /// The commands that GitHub Actions makes annotations of, and the summary of the step.
+    Github,
+    /// GitLab's report of code quality.
+    Gitlab,
+    /// GitLab's report of static security analysis: what is about security.
+    GitlabSast,
+    /// Markdown, for summaries of CI jobs and for comments.
+    Markdown,
+    /// A page in one file.
+    Html,
+}
+
+impl Format {
+    /// All forms.
+    pub const ALL: [Self; 10] = [
+        Self::Text,
+        Self::Json,
+        Self::Jsonl,
+        Self::Junit,
+        Self::Sarif,
+        Self::Github,
+        Self::Gitlab,
+        Self::GitlabSast,
+        Self::Markdown,
+        Self::Html,
+    ];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Junit => "junit",
+            Self::Sarif => "sarif",
+            Self::Github => "github",
+            Self::Gitlab => "gitlab",
+            Self::GitlabSast => "gitlab-sast",
+            Self::Markdown => "markdown",
+            Self::Html => "html",
+        }
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|format| format.name() == word).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
+            format!("'{}' is no form of a report: {}", max_weights::text::shown(word), all.join(", "))
+        })
+    }
+}
+
+/// How a report is written.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The folder that files are named by their paths in: the root of the repository for whoever shows findings beside files.
+    pub root: PathBuf,
+    /// Findings from here on fail.
+    pub fail_on: Severity,
+    /// Columns of text.
+    pub width: usize,
+    /// Whether text has colours.
+    pub color: bool,
+    /// Whether text lists files without findings, too.
+    pub all_files: bool,
+    /// Tells reports of the same program in one workflow apart, in SARIF.
+    pub category: String,
+    /// When the validation began.
+    pub started: SystemTime,
+    /// The file that settings were read from.
+    pub config: Option<PathBuf>,
+    /// The file of the step's summary on GitHub, to which [`Format::Github`] adds one.
+    pub step_summary: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::new(),
+            fail_on: Severity::Warning,
+            width: 100,
+            color: false,
+            all_files: false,
+            category: "max-weights".into(),
+            started: SystemTime::now(),
+            config: None,
+            step_summary: None,
+        }
+    }
+}
+
+/// Writes a report in this form.
+pub fn write(report: &Report, format: Format, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        Format::Text => text::write(report, settings, out),
+        Format::Json => json::write(report, settings, out),
+        Format::Jsonl => json::write_lines(report, settings, out),
+        Format::Junit => junit::write(report, settings, out),
+        Format::Sarif => sarif::write(report, settings, out),
+        Format::Github => github::write(report, settings, out),
+        Format::Gitlab => gitlab::write(report, settings, out),
+        Format::GitlabSast => gitlab::write_sast(report, settings, out),
+        Format::Markdown => markdown::write(report, settings, markdown::MOST_BYTES, out),
+        Format::Html => html::write(report, settings, out),
+    }
+}
+
+/// What a finding is, in a word: the answer about security, or else how severe it is.
+fn word(rule: &Rule) -> &'static str {
+    match rule.answer {
+        Answer::Malicious => "malicious",
+        Answer::NeedsTrust => "needs trust",
+        _ => rule.severity.name(),
+    }
+}
+
+/// Whether a rule is about what loading a file does.
+fn is_security(rule: &Rule) -> bool {
+    rule.answer >= Answer::NeedsTrust || rule.code.starts_with("MW-EX")
+}
+
+/// The numbers of the findings, the worst first, those of the same kind in the order of the report.
+fn worst_first(findings: &[Finding]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..findings.len()).collect();
+    order.sort_by_key(|&number| {
+        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.severity, finding.rule.answer)))
+    });
+    order
+}
+
+/// The sentence of a finding, with where in the file it is and what stands there, for readers that have no place of their own for these.
+fn sentence(finding: &Finding) -> String {
+    let mut sentence = finding.message.clone();
+    let place = place::inside(finding);
+    if !place.is_empty() {
+        sentence.push_str(&format!(" ({place})"));
+    }
+    if let Some(evidence) = &finding.evidence {
+        sentence.push_str(": ");
+        sentence.push_str(evidence);
+    }
+    sentence
+}
+
+/// `2026-11-23T04:05:06`, in UTC.
+fn time(at: SystemTime) -> String {
+    let mut text = humantime::format_rfc3339_seconds(at).to_string();
+    text.truncate("2026-11-23T04:05:06".len());
+    text
+}

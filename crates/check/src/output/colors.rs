@@ -1,0 +1,49 @@
+//! The colours of text.
+
+use anstyle::{AnsiColor, Style};
+use max_weights::rules::{Answer, Rule, Severity};
+
+/// Colours, each of which is nothing where there are none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Colors {
+    pub(super) bold: Style,
+    pub(super) dim: Style,
+    pub(super) good: Style,
+    pub(super) note: Style,
+    pub(super) warning: Style,
+    pub(super) error: Style,
+}
+
+impl Colors {
+    pub(super) fn new(wanted: bool) -> Self {
+        if !wanted {
+            return Self::default();
+        }
+        Self {
+            bold: Style::new().bold(),
+            dim: Style::new().dimmed(),
+            good: AnsiColor::Green.on_default().bold(),
+            note: AnsiColor::Cyan.on_default().bold(),
+            warning: AnsiColor::Yellow.on_default().bold(),
+            error: AnsiColor::Red.on_default().bold(),
+        }
+    }
+
+    /// The colour of findings of this rule.
+    pub(super) fn of(&self, rule: &Rule) -> Style {
+        match rule.severity {
+            Severity::Note => self.note,
+            Severity::Warning => self.warning,
+            _ => self.error,
+        }
+    }
+
+    /// The colour of an answer.
+    pub(super) fn answer(&self, answer: Answer) -> Style {
+        match answer {
+            Answer::Nothing => self.good,
+            Answer::NeedsTrust => self.warning,
+            _ => self.error,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! GitLab's reports: code quality for all findings, and static security analysis for what is about security.
+
+use std::io::{self, Write};
+
+use max_weights::rules::{Answer, Rule, Severity};
+use max_weights::text;
+use serde_json::{Value, json};
+
+use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, sentence, time, worst_first};
+use crate::finding::Finding;
+use crate::report::Report;
+
+/// Findings that are written, the worst first: a merge request with more is not read by anyone, and reports have to stay below 10 MB.
+pub(super) const MAX_FINDINGS: usize = 5000;
+/// Characters of texts.
+const MAX_TEXT: usize = 1000;
+/// The version of GitLab's schema of security reports.
+const SAST_VERSION: &str = "15.1.4";
+
+pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    let (kept, left_out) = kept(report, |_| true);
+    let mut places = Places::new(&settings.root);
+    let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
+    let mut issues: Vec<Value> = numbered
+        .map(|(finding, fingerprint)| {
+            json!({
+                "description": described(finding),
+                "check_name": finding.rule.code,
+                "fingerprint": fingerprint,
+                "severity": severity(finding.rule),
+                "location": { "path": relative(places.name(&finding.path)), "lines": { "begin": 1 } },
+                "categories": [if is_security(finding.rule) { "Security" } else { "Bug Risk" }],
+            })
+        })
+        .collect();
+    if left_out > 0 {
+        let description =
+            format!("{} left out: the worst {MAX_FINDINGS} are listed", text::plural(left_out, "finding"));
+        issues.push(json!({
+            "description": description,
+            "check_name": "left-out",
+            "fingerprint": "left-out",
+            "severity": "info",
+            "location": { "path": kept.first().map_or_else(|| ".".into(), |first| relative(places.name(&first.path))), "lines": { "begin": 1 } },
+            "categories": ["Bug Risk"],
+        }));
+    }
+    serde_json::to_writer_pretty(&mut *out, &issues)?;
+    out.write_all(b"\n")
+}
+
+pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    let (kept, left_out) = kept(report, is_security);
+    let mut places = Places::new(&settings.root);
+    let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
+    let vulnerabilities: Vec<Value> = numbered
+        .map(|(finding, fingerprint)| {
+            json!({
+                "id": fingerprint,
+                "name": finding.rule.meaning,
+                "description": described(finding),
+                "severity": match finding.rule.answer {
+                    Answer::Malicious => "Critical",
+                    Answer::NeedsTrust => "Medium",
+                    Answer::Broken => "Unknown",
+                    _ => "Info",
+                },
+                "solution": text::cut(&finding.help, MAX_TEXT),
+                "identifiers": [{ "type": "max_weights_rule", "name": finding.rule.code, "value": finding.rule.id }],
+                "location": { "file": relative(places.name(&finding.path)), "start_line": 1, "end_line": 1 },
+            })
+        })
+        .collect();
+    let program = json!({ "id": PROGRAM, "name": PROGRAM, "version": VERSION, "vendor": { "name": PROGRAM } });
+    let ended = settings.started.checked_add(report.elapsed).unwrap_or(settings.started);
+    let mut scan = json!({
+        "analyzer": program,
+        "scanner": program,
+        "type": "sast",
+        "status": "success",
+        "start_time": time(settings.started),
+        "end_time": time(ended),
+    });
+    if left_out > 0 {
+        let value = format!("{} left out: the worst {MAX_FINDINGS} are listed", text::plural(left_out, "finding"));
+        scan["messages"] = json!([{ "level": "warn", "value": value }]);
+    }
+    let object = json!({ "version": SAST_VERSION, "scan": scan, "vulnerabilities": vulnerabilities });
+    serde_json::to_writer_pretty(&mut *out, &object)?;
+    out.write_all(b"\n")
+}
+
+/// The worst findings of these rules, and how many there are beside them.
+fn kept(report: &Report, wanted: impl Fn(&Rule) -> bool) -> (Vec<&Finding>, u64) {
+    let order = worst_first(&report.findings);
+    let all = order.iter().filter_map(|at| report.findings.get(*at)).filter(|finding| wanted(finding.rule));
+    let kept: Vec<_> = all.clone().take(MAX_FINDINGS).collect();
+    let left_out = (all.count() - kept.len()) as u64;
+    (kept, left_out + report.left_out)
+}
+
+fn described(finding: &Finding) -> String {
+    let sentence = sentence(finding);
+    let sentence = if sentence.trim().is_empty() { finding.rule.meaning } else { &sentence };
+    text::cut(&format!("{}: {sentence}", finding.rule.id), MAX_TEXT).into_owned()
+}
+
+fn severity(rule: &Rule) -> &'static str {
+    match (rule.answer, rule.severity) {
+        (Answer::Malicious, _) => "blocker",
+        (_, Severity::Note) => "info",
+        (Answer::NeedsTrust, _) => "major",
+        (_, Severity::Warning) => "minor",
+        _ => "critical",
+    }
+}
+
+/// The path as GitLab wants it, relative; what lies outside of the repository is named from the root of the system on.
+fn relative(name: &str) -> String {
+    name.trim_start_matches('/').to_owned()
+}

@@ -1,0 +1,171 @@
+//! What the values of each layer are like: norm, mean, extremes and a histogram.
+
+use serde::Serialize;
+
+use max_weights::text;
+
+use crate::report::TensorSummary;
+
+/// Layers that are listed, in the order of the files.
+const MAX_LAYERS: usize = 400;
+/// Bars of a histogram, and its height.
+const BARS: usize = 40;
+const HEIGHT: f64 = 28.0;
+
+/// A row of the table.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Layer {
+    name: String,
+    tensors: String,
+    size: String,
+    norm: Option<String>,
+    /// The norm as a part of the largest one.
+    norm_percent: f64,
+    mean: Option<String>,
+    deviation: Option<String>,
+    minimum: Option<String>,
+    maximum: Option<String>,
+    /// The outline of the histogram, as SVG has paths.
+    outline: Option<String>,
+}
+
+/// The layer of a tensor: its name up to the first number, `model.layers.7`; without one, all but the last part.
+pub(super) fn layer_of(name: &str) -> &str {
+    let mut end = 0;
+    for part in name.split('.') {
+        end += part.len() + usize::from(end > 0);
+        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return name.get(..end).unwrap_or(name);
+        }
+    }
+    name.rsplit_once('.').map_or(name, |(layer, _)| layer)
+}
+
+pub(super) fn layers(tensors: &[TensorSummary]) -> Vec<Layer> {
+    let mut groups: Vec<(&str, Vec<&TensorSummary>)> = Vec::new();
+    let values =
+        tensors.iter().filter(|tensor| tensor.mean.is_some() || tensor.norm.is_some() || !tensor.bins.is_empty());
+    for tensor in values {
+        let layer = layer_of(&tensor.name);
+        let at = groups.iter().rposition(|(name, _)| *name == layer);
+        if let Some((_, group)) = at.and_then(|at| groups.get_mut(at)) {
+            group.push(tensor);
+        } else if groups.len() < MAX_LAYERS {
+            groups.push((layer, vec![tensor]));
+        }
+    }
+    let norms: Vec<Option<f64>> = groups.iter().map(|(_, group)| norm(group)).collect();
+    let largest = norms.iter().flatten().fold(f64::MIN_POSITIVE, |largest, norm| largest.max(*norm));
+    groups.iter().zip(norms).map(|((name, group), norm)| layer(name, group, norm, largest)).collect()
+}
+
+fn layer(name: &str, group: &[&TensorSummary], norm: Option<f64>, largest: f64) -> Layer {
+    let count = |tensor: &TensorSummary| tensor.shape.iter().map(|dim| *dim as f64).product::<f64>();
+    let values: f64 = group.iter().filter(|tensor| tensor.mean.is_some()).map(|tensor| count(tensor)).sum();
+    let weighted = |value: &dyn Fn(&TensorSummary) -> Option<f64>| {
+        let sum: f64 = group.iter().filter_map(|tensor| Some(value(tensor)? * count(tensor))).sum();
+        (values > 0.0).then_some(sum / values)
+    };
+    let mean = weighted(&|tensor| tensor.mean);
+    // The mean of all squares is that of the variances and of the squares of the means.
+    let squares = weighted(&|tensor| Some(tensor.deviation?.powi(2) + tensor.mean?.powi(2)));
+    let deviation = squares.zip(mean).map(|(squares, mean)| (squares - mean * mean).max(0.0).sqrt());
+    let minimum = group.iter().filter_map(|tensor| tensor.minimum).reduce(f64::min);
+    let maximum = group.iter().filter_map(|tensor| tensor.maximum).reduce(f64::max);
+    Layer {
+        name: text::shown(name),
+        tensors: text::grouped(group.len() as u64),
+        size: text::size(group.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes))),
+        norm: norm.map(number),
+        norm_percent: norm.filter(|norm| norm.is_finite()).map_or(0.0, |norm| (norm / largest * 1000.0).round() / 10.0),
+        mean: mean.map(number),
+        deviation: deviation.map(number),
+        minimum: minimum.map(number),
+        maximum: maximum.map(number),
+        outline: minimum.zip(maximum).and_then(|(low, high)| outline(group, low, high)),
+    }
+}
+
+fn norm(group: &[&TensorSummary]) -> Option<f64> {
+    let squares: Vec<f64> = group.iter().filter_map(|tensor| tensor.norm).map(|norm| norm * norm).collect();
+    (!squares.is_empty()).then(|| squares.iter().sum::<f64>().sqrt())
+}
+
+/// The bins of all tensors in bars over the whole width: each bin is divided among the bars that it lies in.
+fn outline(group: &[&TensorSummary], low: f64, high: f64) -> Option<String> {
+    let mut bars = [0.0f64; BARS];
+    let per_bar = (high - low) / BARS as f64;
+    for tensor in group {
+        let (Some(from), Some(to)) = (tensor.minimum, tensor.maximum) else { continue };
+        let step = (to - from) / tensor.bins.len() as f64;
+        for (number, count) in tensor.bins.iter().enumerate() {
+            let begin = (from + step * number as f64 - low) / per_bar;
+            let bars_wide = step / per_bar;
+            if !(begin.is_finite() && bars_wide.is_finite() && bars_wide > 0.0) {
+                // A constant, or what is not finite.
+                continue;
+            }
+            // Casts saturate.
+            for (number, bar) in bars.iter_mut().enumerate().skip(begin as usize).take(bars_wide as usize + 2) {
+                let (left, right) = (number as f64, number as f64 + 1.0);
+                let common = f64::min(right, begin + bars_wide) - f64::max(left, begin);
+                *bar += *count as f64 * (common / bars_wide).clamp(0.0, 1.0);
+            }
+        }
+    }
+    let most = bars.iter().copied().reduce(f64::max).filter(|most| *most > 0.0)?;
+    let mut path = format!("M0 {HEIGHT}");
+    for (number, count) in bars.iter().enumerate() {
+        let top = HEIGHT - count / most * HEIGHT;
+        path.push_str(&format!("L{number} {top:.1}L{} {top:.1}", number + 1));
+    }
+    path.push_str(&format!("L{BARS} {HEIGHT}Z"));
+    Some(path)
+}
+
+/// A number in four digits.
+fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 {
+        "0".into()
+    } else if !(1e-3..1e5).contains(&magnitude) {
+        format!("{value:.2e}")
+    } else {
+        let digits = (3 - magnitude.log10().floor() as i32).clamp(0, 6) as usize;
+        format!("{value:.digits$}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_is_named_up_to_its_first_number() {
+        for (name, layer) in [
+            ("model.layers.12.mlp.up.weight", "model.layers.12"),
+            ("0.weight", "0"),
+            ("model.embed_tokens.weight", "model.embed_tokens"),
+            ("weight", "weight"),
+            ("", ""),
+            (".1.", ".1"),
+            ("重.3.x", "重.3"),
+        ] {
+            assert_eq!(layer_of(name), layer, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.0, "1.000"),
+            (-123.456, "-123.5"),
+            (0.012_345, "0.01234"),
+            (1e9, "1.00e9"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What every report sums up: which files were looked into how deep, which were not and why, and what was found, the three answers apart.
+
+use max_weights::rules::{Answer, Severity};
+use max_weights::text;
+use serde::Serialize;
+
+use super::Settings;
+use crate::options::Level;
+use crate::report::{Depth, FileReport, Report};
+
+/// The depths, the deepest first.
+pub(super) const DEPTHS: [Depth; 5] =
+    [Depth::Content, Depth::Structure, Depth::Header, Depth::Recognised, Depth::NotLookedAt];
+
+/// How many files have which answer.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Answers {
+    pub(super) malicious: u64,
+    pub(super) needs_trust: u64,
+    /// Broken, or there was something that could not be looked at.
+    pub(super) broken: u64,
+    /// Looked into, and none of these.
+    pub(super) clean: u64,
+    /// Not looked into: nothing is known of them.
+    pub(super) unknown: u64,
+}
+
+/// The files of one kind.
+#[derive(Debug, Clone)]
+pub(super) struct KindSummary<'a> {
+    pub(super) kind: &'a str,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    /// How many were looked into how deep, by [`DEPTHS`].
+    pub(super) depths: [u64; DEPTHS.len()],
+}
+
+/// What a report comes to.
+pub(super) struct Summary<'a> {
+    pub(super) answers: Answers,
+    pub(super) errors: u64,
+    pub(super) warnings: u64,
+    pub(super) notes: u64,
+    pub(super) kinds: Vec<KindSummary<'a>>,
+    /// The files that were not looked at.
+    pub(super) not_looked_at: Vec<&'a FileReport>,
+    /// Those of which nothing is known but what they are.
+    pub(super) recognised: Vec<&'a FileReport>,
+}
+
+impl<'a> Summary<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
+        let mut summary = Self {
+            answers: Answers::default(),
+            errors: report.count(Severity::Error) as u64,
+            warnings: report.count(Severity::Warning) as u64,
+            notes: report.count(Severity::Note) as u64,
+            kinds: Vec::new(),
+            not_looked_at: Vec::new(),
+            recognised: Vec::new(),
+        };
+        for file in &report.files {
+            match file.depth {
+                Depth::NotLookedAt => summary.not_looked_at.push(file),
+                Depth::Recognised => summary.recognised.push(file),
+                _ => {}
+            }
+            let answers = &mut summary.answers;
+            *match file.answer {
+                Answer::Malicious => &mut answers.malicious,
+                Answer::NeedsTrust => &mut answers.needs_trust,
+                Answer::Broken => &mut answers.broken,
+                _ if file.depth <= Depth::Recognised => &mut answers.unknown,
+                _ => &mut answers.clean,
+            } += 1;
+            summary.count_kind(file);
+        }
+        summary.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
+        summary
+    }
+
+    fn count_kind(&mut self, file: &'a FileReport) {
+        let at = self.kinds.iter().position(|kind| kind.kind == file.kind).unwrap_or_else(|| {
+            self.kinds.push(KindSummary { kind: &file.kind, files: 0, bytes: 0, depths: [0; DEPTHS.len()] });
+            self.kinds.len() - 1
+        });
+        let depth = DEPTHS.iter().position(|depth| *depth == file.depth);
+        let Some(kind) = self.kinds.get_mut(at) else { return };
+        kind.files += 1;
+        kind.bytes = kind.bytes.saturating_add(file.bytes);
+        if let Some(count) = depth.and_then(|depth| kind.depths.get_mut(depth)) {
+            *count += 1;
+        }
+    }
+
+    /// What it comes to, in a sentence for each answer that there is.
+    pub(super) fn verdicts(&self, report: &Report) -> Vec<(Answer, String)> {
+        let files = |count: u64| text::plural(count, "file");
+        let answers = &self.answers;
+        let mut verdicts = Vec::new();
+        if answers.malicious > 0 {
+            verdicts.push((
+                Answer::Malicious,
+                format!("malicious: {}, made to do harm or to mislead", files(answers.malicious)),
+            ));
+        }
+        if answers.needs_trust > 0 {
+            let sentence = format!("needs trust: {}, of which loading runs code, or may", files(answers.needs_trust));
+            verdicts.push((Answer::NeedsTrust, sentence));
+        }
+        if answers.broken > 0 {
+            let sentence = format!("broken or not looked at: {}, of which nothing is known", files(answers.broken));
+            verdicts.push((Answer::Broken, sentence));
+        }
+        // What is about a folder is about none of its files.
+        if verdicts.is_empty() && report.answer() != Answer::Nothing {
+            verdicts.push((report.answer(), format!("{}: what the files say of each other", report.answer().name())));
+        }
+        if answers.clean > 0 {
+            verdicts.push((
+                Answer::Nothing,
+                format!("clean: {} at the level {}", files(answers.clean), level(report.level)),
+            ));
+        }
+        if report.files.is_empty() {
+            verdicts.push((Answer::Broken, "there was no file to look at".into()));
+        }
+        verdicts
+    }
+
+    /// How many findings there are, and how many are not listed, with the reasons.
+    pub(super) fn counts(&self, report: &Report, settings: &Settings) -> String {
+        let mut counts: Vec<String> = [(self.errors, "error"), (self.warnings, "warning"), (self.notes, "note")]
+            .map(|(count, noun)| text::plural(count, noun))
+            .into();
+        if report.left_out > 0 {
+            counts.push(format!("{} more of rules with too many in one file", text::grouped(report.left_out)));
+        }
+        if report.known > 0 {
+            counts.push(format!("{} known from the baseline", text::grouped(report.known)));
+        }
+        if report.ignored > 0 {
+            let by = settings.config.as_deref().map_or_else(|| "settings".into(), text::path);
+            counts.push(format!("{} ignored by {by}", text::grouped(report.ignored)));
+        }
+        counts.join(", ")
+    }
+}
+
+/// The word for a level.
+pub(super) fn level(level: Level) -> &'static str {
+    match level {
+        Level::Header => "header",
+        Level::Structure => "structure",
+        Level::Content => "content",
+    }
+}
+
+/// How long it took, for people.
+pub(super) fn seconds(report: &Report) -> String {
+    let seconds = report.elapsed.as_secs_f64();
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+/// A file in a line: what it is, how large, how deep it was looked into.
+pub(super) fn about(file: &FileReport) -> String {
+    let mut parts = vec![text::shown(&file.kind), text::size(file.bytes)];
+    if let Some(tensors) = file.tensors {
+        parts.push(text::plural(tensors, "tensor"));
+    }
+    if file.pickles > 0 {
+        parts.push(text::plural(file.pickles, "pickle"));
+    }
+    if file.members > 0 {
+        parts.push(text::plural(file.members, "member"));
+    }
+    parts.push(match file.depth {
+        Depth::NotLookedAt => "not looked at".into(),
+        Depth::Recognised => "recognised only".into(),
+        depth => format!("looked into: {}", depth.name()),
+    });
+    parts.join(", ")
+}
