@@ -4,6 +4,7 @@
 //! findings. The rules stand in the registry of the core, [`max_weights::rules`]. The modules import one way:
 //! `validate -> security, checkpoint -> scan (Piece, Context) -> report -> finding, bytes`.
 
+pub mod baseline;
 mod bytes;
 pub mod checkpoint;
 pub mod content;
@@ -20,6 +21,7 @@ mod progress;
 mod report;
 pub mod repository;
 pub mod security;
+pub mod settings_file;
 mod validate;
 mod walk;
 

@@ -20,9 +20,7 @@ pub(crate) fn fingerprints<'a>(findings: impl IntoIterator<Item = &'a Finding>, 
         let digest = digest(finding, places.name(&finding.path));
         let times = seen.entry(digest).or_default();
         *times += 1;
-        let mut text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        text.push_str(&format!(":{times}"));
-        text
+        format!("{:032x}:{times}", u128::from_be_bytes(digest))
     };
     findings.into_iter().map(number).collect()
 }

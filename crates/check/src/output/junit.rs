@@ -92,7 +92,7 @@ struct Case<'a> {
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let (classes, mut cases) = cases(report, settings);
-    cases.sort_by(|a, b| rank(&a.outcome).cmp(&rank(&b.outcome)));
+    cases.sort_by_key(|case| rank(&case.outcome));
     let (mut body, mut counts, mut written) = (String::new(), [0u64; 3], 0usize);
     for case in cases.iter().take(MAX_CASES) {
         if body.len() > MOST_BYTES {

@@ -45,7 +45,7 @@ pub(super) fn write(report: &Report, settings: &Settings, most: usize, out: &mut
         let depths: Vec<_> =
             depths.map(|(depth, count)| format!("{} {}", depth.name(), text::grouped(*count))).collect();
         let (files, size) = (text::grouped(kind.files), text::size(kind.bytes));
-        page.push_str(&format!("| {} | {files} | {size} | {} |\n", prose(kind.kind), depths.join(", ")));
+        page.push_str(&format!("| {} | {files} | {size} | {} |\n", prose(&text::shown(kind.kind)), depths.join(", ")));
     }
     listed("Not looked at", &summary.not_looked_at, &mut places, &mut page);
     listed("Only recognised: nothing is known of the inside", &summary.recognised, &mut places, &mut page);
@@ -88,7 +88,7 @@ fn listed<'a>(title: &str, files: &[&'a FileReport], places: &mut Places<'a>, pa
     for file in files.iter().take(MAX_LISTED) {
         let path = code(&text::cut(places.name(&file.path), MAX_TEXT));
         let note = file.note.as_deref().map(|note| format!(": {}", prose(&text::cut(note, MAX_TEXT))));
-        page.push_str(&format!("- {path} ({}){}\n", prose(&file.kind), note.unwrap_or_default()));
+        page.push_str(&format!("- {path} ({}){}\n", prose(&text::shown(&file.kind)), note.unwrap_or_default()));
     }
     if let Some(more) = files.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
         page.push_str(&format!("- and {}\n", text::plural(more as u64, "more file")));
@@ -100,9 +100,9 @@ fn prose(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text::printable(text).chars() {
         match c {
-            // A character of no width, without which GitHub would tell a user of this name.
-            '@' => safe.push_str("&#64;&#8203;"),
-            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '<' | '>' | '#' | '|' | '&' | '~' | '$' | '!' | '"' => {
+            // A character of no width, without which GitHub would tell a user of this name, and point to an issue of this number.
+            '@' | '#' => safe.push_str(&format!("&#{};&#8203;", u32::from(c))),
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '<' | '>' | '|' | '&' | '~' | '$' | '!' | '"' => {
                 safe.push_str(&format!("&#{};", u32::from(c)));
             }
             c => safe.push(c),

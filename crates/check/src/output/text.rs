@@ -52,7 +52,7 @@ impl Page<'_> {
     fn file(&mut self, name: &str, file: Option<&FileReport>) -> io::Result<()> {
         let name = guarded(&text::printable(name));
         let bold = self.colors.bold;
-        let about = file.map_or_else(|| "what its files say of each other".into(), about);
+        let about = guarded(&file.map_or_else(|| "what its files say of each other".into(), about));
         let dim = self.colors.dim;
         writeln!(self.out, "{bold}{name}{bold:#} {dim}({about}){dim:#}")?;
         Ok(())

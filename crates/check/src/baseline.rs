@@ -1,0 +1,128 @@
+//! The baseline: a file of the findings that are known, which are not reported again.
+//!
+//! A finding is known again by its rule, the path in the repository, member, tensor and global, wherever its bytes have moved to. The file is JSON
+//! in a stable order, to be kept in the repository beside the settings.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use max_weights::{Error, Result, text};
+use serde::{Deserialize, Serialize};
+
+use crate::options::{Level, Selection};
+use crate::output::{Places, fingerprints};
+use crate::report::Report;
+
+/// The name and version of the object.
+const SCHEMA: &str = "max-weights.baseline/1";
+/// The largest file that is read: each finding has a few hundred bytes.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The known findings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    schema: String,
+    level: String,
+    findings: Vec<Known>,
+}
+
+/// A known finding. What is beside the fingerprint is for people.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// The path in the repository.
+    pub path: String,
+    /// The code of the rule.
+    pub code: String,
+    /// The member of an archive.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub member: Option<String>,
+    /// The tensor.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tensor: Option<String>,
+    /// What it was when it was written down.
+    pub message: String,
+    /// What it is known by.
+    pub fingerprint: String,
+}
+
+impl Known {
+    /// The finding in a line.
+    pub fn line(&self) -> String {
+        format!("{}: {} {}", text::printable(&self.path), text::shown(&self.code), text::shown(&self.message))
+    }
+}
+
+/// Writes the findings of a report as those that are known, with paths in this folder.
+pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut places = Places::new(root);
+    let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
+    let known = numbered.map(|(finding, fingerprint)| Known {
+        path: places.name(&finding.path).to_owned(),
+        code: finding.rule.code.to_owned(),
+        member: finding.member.clone(),
+        tensor: finding.tensor.clone(),
+        message: finding.message.clone(),
+        fingerprint,
+    });
+    let mut findings: Vec<Known> = known.collect();
+    findings.sort();
+    let baseline = Baseline { schema: SCHEMA.into(), level: level(report.level).into(), findings };
+    serde_json::to_writer_pretty(&mut *out, &baseline)?;
+    out.write_all(b"\n")
+}
+
+/// Reads a baseline.
+///
+/// # Errors
+/// A file that cannot be read, or is no baseline.
+pub fn read(path: &Path) -> Result<Baseline> {
+    let failed = |error| Error::io(path, "read the baseline", error);
+    let wrong = |cause: String| Error::Argument(format!("{} is no baseline: {cause}", text::path(path)));
+    if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
+        return Err(wrong(format!("it has more than {}", text::size(MAX_BYTES))));
+    }
+    let baseline: Baseline = serde_json::from_slice(&fs::read(path).map_err(failed)?)
+        .map_err(|error| wrong(text::shown(&error.to_string())))?;
+    if baseline.schema != SCHEMA {
+        return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::shown(&baseline.schema))));
+    }
+    Ok(baseline)
+}
+
+/// Takes the known findings out of a report, in which they are counted, and gives those back that are there no more, though they were looked for:
+/// their files were looked at, or are gone, at the same depth or a deeper one, and their rules were selected.
+pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &Selection) -> Vec<Known> {
+    let mut known: HashMap<&str, bool> =
+        baseline.findings.iter().map(|known| (known.fingerprint.as_str(), false)).collect();
+    let mut fingerprints = fingerprints(&report.findings, root).into_iter();
+    let before = report.findings.len();
+    report.findings.retain(|_| {
+        let found = fingerprints.next().and_then(|fingerprint| known.get_mut(fingerprint.as_str()));
+        found.map(|seen| *seen = true).is_none()
+    });
+    report.known += (before - report.findings.len()) as u64;
+    if level(report.level) != baseline.level && report.level < Level::Content {
+        return Vec::new();
+    }
+    let mut places = Places::new(root);
+    let looked_at: std::collections::HashSet<String> =
+        report.files.iter().map(|file| places.name(&file.path).to_owned()).collect();
+    let stale = |entry: &&Known| {
+        let is_selected = max_weights::rules::find(&entry.code).is_none_or(|rule| selection.has(rule));
+        let unseen = known.get(entry.fingerprint.as_str()) == Some(&false);
+        unseen && is_selected && (looked_at.contains(&entry.path) || !root.join(&entry.path).exists())
+    };
+    baseline.findings.iter().filter(stale).cloned().collect()
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Header => "header",
+        Level::Structure => "structure",
+        Level::Content => "content",
+    }
+}

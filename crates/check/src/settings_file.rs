@@ -1,0 +1,421 @@
+//! Settings that stand in a file of the repository: `[validate]` of `max-weights.toml`, or `[tool.max-weights.validate]` of `pyproject.toml`.
+//!
+//! The file is looked for where the program runs and above, never in the folders that are validated: a model is not to say how it is looked at. The
+//! command line is stronger than the file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use glob::{MatchOptions, Pattern};
+use max_weights::rules::Severity;
+use max_weights::{Error, Result, names, text};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::options::{Level, Selection};
+use crate::output::{Format, Places};
+use crate::report::Report;
+
+/// The names of the files, the stronger one first, and where in them the settings stand.
+const FILES: [(&str, &[&str]); 2] =
+    [("max-weights.toml", &["validate"]), ("pyproject.toml", &["tool", "max-weights", "validate"])];
+/// The largest file that is read.
+const MAX_BYTES: u64 = 4 << 20;
+/// Keys that are proposed in place of an unknown one.
+const NEAR: usize = 2;
+/// All keys.
+const KEYS: [&str; 13] = [
+    "select",
+    "ignore",
+    "severity",
+    "fail-on",
+    "level",
+    "per-path-ignores",
+    "output",
+    "jobs",
+    "max-memory",
+    "timeout",
+    "baseline",
+    "expect",
+    "category",
+];
+
+/// What a file says; what it does not say is none, or empty. Paths are those from where the program runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SettingsFile {
+    /// The file itself.
+    pub path: PathBuf,
+    /// Rules that count.
+    pub select: Vec<String>,
+    /// Rules that do not.
+    pub ignore: Vec<String>,
+    /// Findings below this are left out.
+    pub severity: Option<Severity>,
+    /// Findings from here on fail.
+    pub fail_on: Option<Severity>,
+    /// How deep files are looked into.
+    pub level: Option<Level>,
+    /// Globs of paths, seen from the file's folder, and the rules that do not count there.
+    pub per_path_ignores: Vec<(Pattern, Vec<String>)>,
+    /// Reports, and the files that they are written to.
+    pub output: Vec<(Format, PathBuf)>,
+    /// Files that are looked at at the same time.
+    pub jobs: Option<NonZero<usize>>,
+    /// Bytes of memory.
+    pub max_memory: Option<u64>,
+    /// The longest that it may take.
+    pub timeout: Option<Duration>,
+    /// The file of known findings.
+    pub baseline: Option<PathBuf>,
+    /// What the checkpoint is expected to be.
+    pub expect: Option<PathBuf>,
+    /// The category of SARIF reports.
+    pub category: Option<String>,
+}
+
+/// The keys as they stand in the file.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Raw {
+    #[serde(default)]
+    select: Vec<String>,
+    #[serde(default)]
+    ignore: Vec<String>,
+    severity: Option<String>,
+    fail_on: Option<String>,
+    level: Option<String>,
+    #[serde(default)]
+    per_path_ignores: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    output: BTreeMap<String, PathBuf>,
+    jobs: Option<NonZero<usize>>,
+    max_memory: Option<Amount>,
+    timeout: Option<Amount>,
+    baseline: Option<PathBuf>,
+    expect: Option<PathBuf>,
+    category: Option<String>,
+}
+
+/// A number, or one with a unit.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Amount {
+    Number(f64),
+    Text(String),
+}
+
+impl SettingsFile {
+    /// The settings for a program that runs in this folder: of the first file in it or above that has any, up to the root of the repository.
+    ///
+    /// # Errors
+    /// As of [`SettingsFile::read`].
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
+        for folder in folder.ancestors() {
+            for (name, _) in FILES {
+                let path = folder.join(name);
+                if path.is_file()
+                    && let Some(settings) = Self::read(&path)?
+                {
+                    return Ok(Some(settings));
+                }
+            }
+            if folder.join(".git").exists() {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The settings of this file; none if it has no part for them.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not TOML; a key that is none, or a value that it cannot have.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        let failed = |error| Error::io(path, "read the settings", error);
+        if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
+            return Err(wrong(path, &format!("it has more than {}", text::size(MAX_BYTES))));
+        }
+        let content = fs::read_to_string(path).map_err(failed)?;
+        Self::parse(&content, path)
+    }
+
+    fn parse(content: &str, path: &Path) -> Result<Option<Self>> {
+        let table: Table = toml::from_str(content).map_err(|error| wrong(path, error.to_string().trim_end()))?;
+        let is_project = path.file_name().is_some_and(|name| name == "pyproject.toml");
+        let (_, way) = FILES[usize::from(is_project)];
+        let mut value = Value::Table(table);
+        for key in way {
+            let Value::Table(mut table) = value else { return Err(wrong(path, &format!("'{key}' is in no table"))) };
+            if !is_project && let Some(other) = table.keys().find(|other| other != key) {
+                let other = text::shown(other);
+                return Err(wrong(path, &format!("'{other}' is no table of it: settings stand in [{key}]")));
+            }
+            match table.remove(*key) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            }
+        }
+        let Value::Table(table) = value else { return Err(wrong(path, &format!("'{}' is no table", way.join(".")))) };
+        for key in table.keys() {
+            if !KEYS.contains(&key.as_str()) {
+                return Err(wrong(path, &unknown("key", key, &KEYS)));
+            }
+        }
+        let raw: Raw = table.try_into().map_err(|error: toml::de::Error| wrong(path, error.to_string().trim_end()))?;
+        Self::checked(raw, path).map(Some)
+    }
+
+    fn checked(raw: Raw, path: &Path) -> Result<Self> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let severities = [Severity::Note, Severity::Warning, Severity::Error];
+        let severity = |key: &str, word: Option<String>| {
+            let names = severities.map(Severity::name);
+            word.map(|word| {
+                let found = severities.into_iter().find(|severity| severity.name() == word);
+                found.ok_or_else(|| wrong(path, &format!("{key}: {}", unknown("severity", &word, &names))))
+            })
+            .transpose()
+        };
+        let level = |word: String| match word.as_str() {
+            "header" => Ok(Level::Header),
+            "structure" => Ok(Level::Structure),
+            "content" => Ok(Level::Content),
+            _ => Err(wrong(path, &format!("level: {}", unknown("level", &word, &["header", "structure", "content"])))),
+        };
+        let selection = Selection {
+            select: raw.select.clone(),
+            ignore: raw.ignore.iter().chain(raw.per_path_ignores.values().flatten()).cloned().collect(),
+        };
+        if let Some(word) = selection.unknown() {
+            return Err(wrong(path, &format!("no rule is named '{}'", text::shown(word))));
+        }
+        let pattern = |(glob, rules): (String, Vec<String>)| match Pattern::new(&glob) {
+            Ok(pattern) => Ok((pattern, rules)),
+            Err(error) => Err(wrong(path, &format!("'{}' is no glob: {error}", text::shown(&glob)))),
+        };
+        let output = |(format, file): (String, PathBuf)| match format.parse::<Format>() {
+            Ok(format) => Ok((format, folder.join(file))),
+            Err(message) => Err(wrong(path, &format!("output: {message}"))),
+        };
+        let bytes =
+            |amount: Amount| amount.bytes().ok_or_else(|| wrong(path, "max-memory: a size such as '2GB' is needed"));
+        let time =
+            |amount: Amount| amount.time().ok_or_else(|| wrong(path, "timeout: a time such as '10min' is needed"));
+        Ok(Self {
+            path: path.to_owned(),
+            severity: severity("severity", raw.severity)?,
+            fail_on: severity("fail-on", raw.fail_on)?,
+            level: raw.level.map(level).transpose()?,
+            per_path_ignores: raw.per_path_ignores.into_iter().map(pattern).collect::<Result<_>>()?,
+            output: raw.output.into_iter().map(output).collect::<Result<_>>()?,
+            jobs: raw.jobs,
+            max_memory: raw.max_memory.map(bytes).transpose()?,
+            timeout: raw.timeout.map(time).transpose()?,
+            baseline: raw.baseline.map(|file| folder.join(file)),
+            expect: raw.expect.map(|file| folder.join(file)),
+            category: raw.category,
+            select: raw.select,
+            ignore: raw.ignore,
+        })
+    }
+
+    /// Takes the findings out of a report that do not count where they are; they are counted in it.
+    pub fn apply(&self, report: &mut Report) {
+        if self.per_path_ignores.is_empty() {
+            return;
+        }
+        let rules: Vec<(&Pattern, Selection)> = self
+            .per_path_ignores
+            .iter()
+            .map(|(pattern, rules)| (pattern, Selection { select: rules.clone(), ignore: Vec::new() }))
+            .filter(|(_, selection)| !selection.select.is_empty())
+            .collect();
+        let mut ignored = 0;
+        let findings = std::mem::take(&mut report.findings);
+        let mut places = Places::new(self.path.parent().unwrap_or(Path::new("")));
+        let kept: Vec<bool> = findings
+            .iter()
+            .map(|finding| {
+                let name = places.name(&finding.path);
+                !rules.iter().any(|(pattern, selection)| selection.has(finding.rule) && fits(pattern, name))
+            })
+            .collect();
+        let mut kept = kept.into_iter();
+        report.findings = findings
+            .into_iter()
+            .filter(|_| {
+                let keep = kept.next().unwrap_or(true);
+                ignored += u64::from(!keep);
+                keep
+            })
+            .collect();
+        report.ignored += ignored;
+    }
+}
+
+/// Whether a path, a folder that it lies in, or its name fits a glob; `*` goes no deeper than a folder, and `**` does.
+fn fits(pattern: &Pattern, path: &str) -> bool {
+    let options =
+        MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
+    let is_name = !pattern.as_str().contains('/');
+    let name = path.rsplit('/').next().unwrap_or(path);
+    Path::new(path).ancestors().any(|folder| pattern.matches_path_with(folder, options))
+        || is_name && pattern.matches_with(name, options)
+}
+
+impl Amount {
+    fn bytes(&self) -> Option<u64> {
+        let (number, unit) = match self {
+            Self::Number(number) => (*number, ""),
+            Self::Text(text) => {
+                let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+                let (number, unit) = text.split_at(split);
+                (number.parse().ok()?, unit.trim())
+            }
+        };
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kb" => 1e3,
+            "m" | "mb" => 1e6,
+            "g" | "gb" => 1e9,
+            "t" | "tb" => 1e12,
+            "kib" => f64::from(1u32 << 10),
+            "mib" => f64::from(1u32 << 20),
+            "gib" => f64::from(1u32 << 30),
+            "tib" => (1u64 << 40) as f64,
+            _ => return None,
+        };
+        let bytes = number * factor;
+        (bytes >= 1.0 && bytes.is_finite()).then_some(bytes as u64)
+    }
+
+    /// Seconds, or what humantime understands: `90s`, `10min`, `1h 30m`.
+    fn time(&self) -> Option<Duration> {
+        let time = match self {
+            Self::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok()?,
+            Self::Text(text) => humantime::parse_duration(text).ok()?,
+        };
+        (!time.is_zero()).then_some(time)
+    }
+}
+
+fn unknown(noun: &str, word: &str, all: &[&str]) -> String {
+    let all: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
+    let mut sorted = all.clone();
+    sorted.sort();
+    let near = names::nearest_of(&sorted, &[word.to_owned()], NEAR).unwrap_or_default().into_iter().flatten();
+    let near: Vec<String> = near.map(|name| format!("'{name}'")).collect();
+    let proposal = if near.is_empty() {
+        format!("there are {}", all.join(", "))
+    } else {
+        format!("did you mean {}?", near.join(" or "))
+    };
+    format!("'{}' is no {noun}; {proposal}", text::shown(word))
+}
+
+fn wrong(path: &Path, cause: &str) -> Error {
+    Error::Argument(format!("{}: {cause}", text::path(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Option<SettingsFile>> {
+        SettingsFile::parse(text, Path::new("/r/max-weights.toml"))
+    }
+
+    #[test]
+    fn amounts_have_units() {
+        let text = |text: &str| Amount::Text(text.into());
+        assert_eq!(text("2GB").bytes(), Some(2_000_000_000));
+        assert_eq!(text("1.5 GiB").bytes(), Some(3 << 29));
+        assert_eq!(Amount::Number(4096.0).bytes(), Some(4096));
+        assert_eq!(
+            (text("2 apples").bytes(), text("-1").bytes(), Amount::Number(f64::NAN).bytes()),
+            (None, None, None)
+        );
+        assert_eq!(text("1h 30min").time(), Some(Duration::from_secs(5400)));
+        assert_eq!(Amount::Number(0.5).time(), Some(Duration::from_millis(500)));
+        assert_eq!(
+            (text("soon").time(), Amount::Number(-1.0).time(), Amount::Number(f64::INFINITY).time()),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn globs_are_of_paths_of_folders_and_of_names() {
+        let fits = |glob: &str, path: &str| super::fits(&Pattern::new(glob).expect("a glob"), path);
+        assert!(fits("models/*.bin", "models/a.bin"));
+        assert!(!fits("models/*.bin", "models/b/a.bin"));
+        assert!(fits("models/**/*.bin", "models/b/c/a.bin"));
+        assert!(fits("models", "models/b/c/a.bin") && fits("models/b", "models/b/c/a.bin"));
+        assert!(fits("*.bin", "models/b/a.bin") && !fits("*.bin", "models/b/a.pt"));
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let all = r#"
+            [validate]
+            select = ["MW-FI"]
+            ignore = ["format.json"]
+            severity = "note"
+            fail-on = "error"
+            level = "content"
+            per-path-ignores = { "old/**" = ["security"] }
+            output = { sarif = "out/a.sarif", html = "b.html" }
+            jobs = 2
+            max-memory = "1GB"
+            timeout = 60
+            baseline = "known.json"
+            expect = "spec.json"
+            category = "models"
+        "#;
+        let read = parsed(all).expect("settings").expect("a table");
+        assert_eq!((read.select, read.ignore), (vec!["MW-FI".to_owned()], vec!["format.json".to_owned()]));
+        assert_eq!(
+            (read.severity, read.fail_on, read.level),
+            (Some(Severity::Note), Some(Severity::Error), Some(Level::Content))
+        );
+        assert_eq!(read.output, [(Format::Html, "/r/b.html".into()), (Format::Sarif, "/r/out/a.sarif".into())]);
+        assert_eq!((read.jobs, read.max_memory), (NonZero::new(2), Some(1_000_000_000)));
+        assert_eq!(read.timeout, Some(Duration::from_secs(60)));
+        assert_eq!((read.baseline, read.expect), (Some("/r/known.json".into()), Some("/r/spec.json".into())));
+        assert_eq!((read.category.as_deref(), read.per_path_ignores.len()), (Some("models"), 1));
+        assert!(KEYS.iter().all(|key| all.contains(key)), "the test has all keys");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_an_error_that_names_it() {
+        for (text, part) in [
+            ("[validate]\nselct = []", "'selct' is no key; did you mean 'select'"),
+            ("[validate]\nlevel = \"contents\"", "'contents' is no level; did you mean 'content'"),
+            ("[validate]\nseverity = \"bad\"", "there are note, warning, error"),
+            ("[validate]\nselect = [\"MW-ZZ\"]", "no rule is named 'MW-ZZ'"),
+            ("[validate]\nper-path-ignores = { \"[\" = [\"security\"] }", "'[' is no glob"),
+            ("[validate]\nper-path-ignores = { \"a\" = [\"nothing.like-it\"] }", "no rule is named 'nothing.like-it'"),
+            ("[validate]\noutput = { pdf = \"a.pdf\" }", "'pdf' is no form of a report"),
+            ("[validate]\njobs = 0", "jobs"),
+            ("[validate]\nmax-memory = \"much\"", "max-memory: a size"),
+            ("[validate]\ntimeout = \"soon\"", "timeout: a time"),
+            ("[validation]\n", "'validation' is no table of it: settings stand in [validate]"),
+            ("validate = 1", "'validate' is no table"),
+            ("[validate", "TOML"),
+        ] {
+            let message = parsed(text).expect_err(text).to_string();
+            assert!(message.contains("/r/max-weights.toml: ") && message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn other_tables_of_a_project_are_none_of_its_business() {
+        let project = Path::new("pyproject.toml");
+        let read = |text: &str| SettingsFile::parse(text, project).expect("TOML");
+        assert_eq!(read("[tool.other]\nselct = 1\n[project]\nname = \"a\""), None);
+        assert_eq!(read("[tool.max-weights.other]\na = 1"), None);
+        assert_eq!(read("[tool.max-weights.validate]\njobs = 3").and_then(|read| read.jobs), NonZero::new(3));
+    }
+}

@@ -1,0 +1,130 @@
+//! What is known is not reported again, and what is known and gone is told.
+#![cfg(unix)]
+#![allow(clippy::expect_used)] // a test fails by panicking
+
+mod fixture;
+
+use std::path::Path;
+
+use max_weights_check::baseline::{self, Baseline};
+use max_weights_check::settings_file::SettingsFile;
+use max_weights_check::{Level, Report, Selection};
+
+fn baseline(report: &Report) -> Baseline {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("known.json");
+    let mut file = std::fs::File::create(&path).expect("a file");
+    baseline::write(report, Path::new(fixture::ROOT), &mut file).expect("it can be written");
+    baseline::read(&path).expect("it can be read")
+}
+
+fn apply(report: &mut Report, known: &Baseline) -> Vec<String> {
+    let stale = baseline::apply(report, known, Path::new(fixture::ROOT), &Selection::default());
+    stale.into_iter().map(|known| known.line()).collect()
+}
+
+#[test]
+fn what_is_known_is_counted_and_not_reported() {
+    let known = baseline(&fixture::sample());
+    let mut report = fixture::sample();
+    report.known = 0;
+    assert_eq!(apply(&mut report, &known), [""; 0]);
+    assert_eq!((report.findings.len(), report.known), (0, 6));
+}
+
+#[test]
+fn a_finding_is_known_again_where_its_bytes_have_moved() {
+    let known = baseline(&fixture::sample());
+    let mut report = fixture::sample();
+    for finding in &mut report.findings {
+        finding.offset = finding.offset.map(|offset| offset + 7);
+    }
+    apply(&mut report, &known);
+    assert_eq!(report.findings, []);
+}
+
+#[test]
+fn another_call_another_file_and_another_member_are_new() {
+    let known = baseline(&fixture::sample());
+    let call = fixture::sample().findings.into_iter().find(|finding| finding.rule == fixture::CALL).expect("a call");
+    let mut report = fixture::sample();
+    report.findings = vec![call.clone().global("os.popen"), call.clone(), call.clone()];
+    let mut elsewhere = call.clone();
+    elsewhere.path = fixture::path("other.bin");
+    let mut inside = call;
+    inside.member = Some("archive/other.pkl".into());
+    report.findings.extend([elsewhere, inside]);
+    apply(&mut report, &known);
+    // The second of two that are alike is new: only one was known.
+    assert_eq!(report.findings.len(), 4);
+    assert_eq!(report.known, 3);
+}
+
+#[test]
+fn what_is_gone_is_told_where_it_was_looked_for() {
+    let known = baseline(&fixture::sample());
+    let without = || {
+        let mut report = fixture::sample();
+        report.findings.retain(|finding| finding.rule != fixture::CLASS);
+        report
+    };
+    assert_eq!(
+        apply(&mut without(), &known),
+        ["models/llama/scaler.joblib: MW-EX-902 the pickle makes a sklearn.preprocessing._data.StandardScaler"]
+    );
+    let mut shallow = without();
+    shallow.level = Level::Structure;
+    assert_eq!(apply(&mut shallow, &known), [""; 0], "at this level it was not looked for");
+}
+
+#[test]
+fn a_file_that_is_no_baseline_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("known.json");
+    for (content, part) in [
+        ("{}", "missing field"),
+        ("[", "is no baseline"),
+        (
+            "{\"schema\":\"max-weights.baseline/9\",\"level\":\"header\",\"findings\":[]}",
+            "its schema is 'max-weights.baseline/9'",
+        ),
+    ] {
+        std::fs::write(&path, content).expect("a file");
+        let message = baseline::read(&path).expect_err(content).to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(baseline::read(&folder.path().join("missing.json")).is_err());
+}
+
+#[test]
+fn rules_can_be_ignored_for_paths() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("max-weights.toml");
+    std::fs::write(&path, "[validate.per-path-ignores]\n\"models/old/**\" = [\"MW-FI\"]\n").expect("a file");
+    let settings = SettingsFile::find(&folder.path().join("a")).expect("settings").expect("they are found above");
+    let mut report = fixture::empty();
+    for name in ["models/old/a.bin", "models/new/a.bin"] {
+        let mut finding = fixture::finding(max_weights::rules::FILE_UNREADABLE, name, "cannot open it");
+        finding.path = folder.path().join(name).into();
+        report.findings.push(finding);
+    }
+    settings.apply(&mut report);
+    assert_eq!((report.findings.len(), report.ignored), (1, 1));
+    assert!(report.findings[0].path.ends_with("models/new/a.bin"));
+}
+
+#[test]
+fn settings_are_looked_for_up_to_the_root_of_the_repository() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inner = folder.path().join("repository/models");
+    std::fs::create_dir_all(&inner).expect("folders");
+    std::fs::write(folder.path().join("max-weights.toml"), "[validate]\njobs = 1\n").expect("a file");
+    std::fs::write(folder.path().join("repository/pyproject.toml"), "[project]\nname = \"a\"\n").expect("a file");
+    let jobs = || SettingsFile::find(&inner).expect("TOML").and_then(|settings| settings.jobs).map(|jobs| jobs.get());
+    assert_eq!(jobs(), Some(1), "a project without settings is passed by");
+    std::fs::create_dir(folder.path().join("repository/.git")).expect("a folder");
+    assert_eq!(jobs(), None);
+    std::fs::write(folder.path().join("repository/pyproject.toml"), "[tool.max-weights.validate]\njobs = 2\n")
+        .expect("a file");
+    assert_eq!(jobs(), Some(2));
+}

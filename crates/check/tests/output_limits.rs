@@ -1,0 +1,113 @@
+//! A quarter of a million findings: each form stays within what reads it, keeps the worst, and says what it leaves out.
+#![cfg(unix)]
+#![allow(clippy::expect_used)] // a test fails by panicking
+
+mod fixture;
+
+use std::fs;
+
+use max_weights::rules::Severity;
+use max_weights_check::Report;
+use max_weights_check::output::{Format, Settings, write};
+use serde_json::Value;
+
+const FINDINGS: usize = 250_000;
+
+fn written(report: &Report, format: Format, settings: &Settings) -> String {
+    let mut out = Vec::new();
+    write(report, format, settings, &mut out).expect("memory takes everything");
+    String::from_utf8(out).expect("reports are UTF-8")
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn sarif_keeps_the_worst_5000() {
+    let report = fixture::many(FINDINGS, 500);
+    let text = written(&report, Format::Sarif, &fixture::settings());
+    let log = parsed(&text);
+    let run = &log["runs"][0];
+    let results = run["results"].as_array().expect("results");
+    assert_eq!(results.len(), 5000);
+    assert!(results.iter().all(|result| result["ruleId"] == fixture::CALL.code), "the worst are kept");
+    assert!(run["tool"]["driver"]["rules"].as_array().is_some_and(|rules| rules.len() == 1));
+    let said = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
+    assert_eq!(said, Some("245,000 findings left out: the worst 5000 are kept"));
+    assert!(text.len() < 10 << 20, "10 MB are taken, and that when it is compressed");
+}
+
+#[test]
+fn junit_stays_below_30_mb_and_250000_objects() {
+    for files in [1, 500, FINDINGS] {
+        let text = written(&fixture::many(FINDINGS, files), Format::Junit, &fixture::settings());
+        assert!(text.len() < 30_000_000, "{files} files: {} bytes", text.len());
+        let document = roxmltree::Document::parse(&text).expect("XML");
+        assert!(document.descendants().filter(roxmltree::Node::is_element).count() < 250_000);
+        let cases = document.descendants().filter(|node| node.has_tag_name("testcase")).count();
+        let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
+        assert_eq!(suite.attribute("tests"), Some(cases.to_string().as_str()));
+        assert_eq!(text.contains(" left out: readers of this form take no more"), files == FINDINGS);
+    }
+}
+
+#[test]
+fn a_step_has_10_annotations_of_a_severity_and_the_summary_has_the_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let summary = folder.path().join("summary.md");
+    fs::write(&summary, "# What an earlier command wrote\n").expect("a file");
+    let settings = Settings { step_summary: Some(summary.clone()), ..fixture::settings() };
+    let text = written(&fixture::many(FINDINGS, 500), Format::Github, &settings);
+    for command in ["::error ", "::warning ", "::notice "] {
+        assert_eq!(text.lines().filter(|line| line.starts_with(command)).count(), 10, "{command}");
+    }
+    assert!(
+        text.ends_with("249,970 more findings in the summary of the step: a step shows 10 annotations of a severity\n"),
+        "{text}"
+    );
+    let summary = fs::read_to_string(summary).expect("the summary");
+    assert!(summary.starts_with("# What an earlier command wrote\n## max-weights validate\n"));
+    assert!(summary.len() <= 1 << 20 && summary.len() > 1 << 19, "{} bytes", summary.len());
+    assert!(summary.contains(" findings left out: there is no more room here."));
+}
+
+#[test]
+fn a_summary_that_is_full_is_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let summary = folder.path().join("summary.md");
+    fs::write(&summary, vec![b'a'; (1 << 20) - 100]).expect("a file");
+    let settings = Settings { step_summary: Some(summary.clone()), ..fixture::settings() };
+    written(&fixture::sample(), Format::Github, &settings);
+    assert_eq!(fs::metadata(summary).expect("the summary").len(), (1 << 20) - 100);
+}
+
+#[test]
+fn gitlab_gets_the_worst_5000() {
+    let report = fixture::many(FINDINGS, 500);
+    let issues = parsed(&written(&report, Format::Gitlab, &fixture::settings()));
+    let issues = issues.as_array().expect("an array");
+    assert_eq!(issues.len(), 5001);
+    assert!(issues[..5000].iter().all(|issue| issue["severity"] == "blocker"));
+    assert_eq!(issues[5000]["description"], "245,000 findings left out: the worst 5000 are listed");
+    let security = parsed(&written(&report, Format::GitlabSast, &fixture::settings()));
+    assert_eq!(security["vulnerabilities"].as_array().map(Vec::len), Some(5000));
+    assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: the worst 5000 are listed");
+}
+
+#[test]
+fn the_page_lists_the_worst_2000() {
+    let page = written(&fixture::many(FINDINGS, 500), Format::Html, &fixture::settings());
+    assert_eq!(page.matches("<details class=\"finding").count(), 2000);
+    assert!(page.contains("248,000 findings left out"));
+    assert!(page.len() < 5 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn programs_get_all_findings() {
+    let report = fixture::many(FINDINGS, 500);
+    let lines = written(&report, Format::Jsonl, &fixture::settings());
+    assert_eq!(lines.lines().count(), FINDINGS + 1);
+    let last = parsed(lines.lines().last().expect("a line"));
+    assert_eq!(last["summary"]["errors"], report.count(Severity::Error));
+}
