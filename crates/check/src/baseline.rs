@@ -12,7 +12,7 @@ use max_weights::{Error, Result, text};
 use serde::{Deserialize, Serialize};
 
 use crate::options::{Level, Selection};
-use crate::output::{Places, fingerprints};
+use crate::output::{Places, fingerprints, write_pretty};
 use crate::report::Report;
 
 /// The name and version of the object.
@@ -71,8 +71,7 @@ pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Resu
     let mut findings: Vec<Known> = known.collect();
     findings.sort();
     let baseline = Baseline { schema: SCHEMA.into(), level: level(report.level).into(), findings };
-    serde_json::to_writer_pretty(&mut *out, &baseline)?;
-    out.write_all(b"\n")
+    write_pretty(&baseline, out)
 }
 
 /// Reads a baseline.

@@ -4,6 +4,7 @@
 
 mod fixture;
 
+use std::num::NonZero;
 use std::path::Path;
 
 use max_weights_check::baseline::{self, Baseline};
@@ -120,7 +121,7 @@ fn settings_are_looked_for_up_to_the_root_of_the_repository() {
     std::fs::create_dir_all(&inner).expect("folders");
     std::fs::write(folder.path().join("max-weights.toml"), "[validate]\njobs = 1\n").expect("a file");
     std::fs::write(folder.path().join("repository/pyproject.toml"), "[project]\nname = \"a\"\n").expect("a file");
-    let jobs = || SettingsFile::find(&inner).expect("TOML").and_then(|settings| settings.jobs).map(|jobs| jobs.get());
+    let jobs = || SettingsFile::find(&inner).expect("TOML").and_then(|settings| settings.jobs).map(NonZero::get);
     assert_eq!(jobs(), Some(1), "a project without settings is passed by");
     std::fs::create_dir(folder.path().join("repository/.git")).expect("a folder");
     assert_eq!(jobs(), None);

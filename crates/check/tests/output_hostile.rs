@@ -55,6 +55,10 @@ fn json_is_whole(report: &Report, json: &str, lines: &str) {
     }
     let fingerprints: HashSet<_> = findings.iter().map(|finding| finding["fingerprint"].to_string()).collect();
     assert_eq!(fingerprints.len(), findings.len(), "each has its own");
+    assert!(
+        lines.lines().all(|line| printable(line) == line),
+        "nothing steers the terminal, and no reader finds another end of a line"
+    );
     let lines: Vec<Value> = lines.lines().map(parsed).collect();
     assert_eq!(lines.len(), findings.len() + 1);
     assert_eq!(lines.last().expect("a last line")["type"], "summary");

@@ -6,6 +6,7 @@ use max_weights::rules::{Answer, Rule, Severity};
 use max_weights::text;
 use serde_json::{Value, json};
 
+use super::json_text::write_pretty;
 use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, sentence, time, worst_first};
 use crate::finding::Finding;
 use crate::report::Report;
@@ -45,8 +46,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             "categories": ["Bug Risk"],
         }));
     }
-    serde_json::to_writer_pretty(&mut *out, &issues)?;
-    out.write_all(b"\n")
+    write_pretty(&issues, out)
 }
 
 pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -86,8 +86,7 @@ pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Wri
         scan["messages"] = json!([{ "level": "warn", "value": value }]);
     }
     let object = json!({ "version": SAST_VERSION, "scan": scan, "vulnerabilities": vulnerabilities });
-    serde_json::to_writer_pretty(&mut *out, &object)?;
-    out.write_all(b"\n")
+    write_pretty(&object, out)
 }
 
 /// The worst findings of these rules, and how many there are beside them.

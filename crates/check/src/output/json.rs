@@ -7,6 +7,7 @@ use max_weights::rules::Answer;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
+use super::json_text::{write_line, write_pretty};
 use super::summary::{Answers, DEPTHS, Summary, level};
 use super::{Places, Settings, fingerprints};
 use crate::finding::Finding;
@@ -171,8 +172,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         findings: Findings(report, places(), &fingerprints),
         statistics: report.statistics.iter().map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &object)?;
-    out.write_all(b"\n")
+    write_pretty(&object, out)
 }
 
 pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -194,8 +194,7 @@ pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Wr
     let mut places = Places::new(&settings.root);
     for (finding, fingerprint) in report.findings.iter().zip(fingerprints(&report.findings, &settings.root)) {
         let of = finding_record(finding, places.name(&finding.path), &fingerprint);
-        serde_json::to_writer(&mut *out, &Line { schema: SCHEMA, kind: "finding", of })?;
-        out.write_all(b"\n")?;
+        write_line(&Line { schema: SCHEMA, kind: "finding", of }, out)?;
     }
     let of = Last {
         level: level(report.level),
@@ -203,8 +202,7 @@ pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Wr
         fails: report.verdict(settings.fail_on).is_some(),
         summary: totals(report),
     };
-    serde_json::to_writer(&mut *out, &Line { schema: SCHEMA, kind: "summary", of })?;
-    out.write_all(b"\n")
+    write_line(&Line { schema: SCHEMA, kind: "summary", of }, out)
 }
 
 fn totals(report: &Report) -> Totals<'_> {

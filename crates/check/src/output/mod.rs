@@ -8,6 +8,7 @@ mod github;
 mod gitlab;
 mod html;
 mod json;
+mod json_text;
 mod junit;
 mod markdown;
 mod place;
@@ -16,7 +17,7 @@ mod summary;
 mod text;
 mod xml;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -24,6 +25,7 @@ use std::time::SystemTime;
 use max_weights::rules::{Answer, Rule, Severity};
 
 pub(crate) use fingerprint::fingerprints;
+pub(crate) use json_text::write_pretty;
 pub(crate) use place::Places;
 
 use crate::finding::Finding;
@@ -33,6 +35,9 @@ use crate::report::Report;
 const PROGRAM: &str = "max-weights";
 /// Its version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Bytes that are written at a time.
+const BUFFER: usize = 64 << 10;
 
 /// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +148,8 @@ impl Default for Settings {
 
 /// Writes a report in this form.
 pub fn write(report: &Report, format: Format, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    let mut buffer = BufWriter::with_capacity(BUFFER, out);
+    let out: &mut dyn Write = &mut buffer;
     match format {
         Format::Text => text::write(report, settings, out),
         Format::Json => json::write(report, settings, out),
@@ -154,7 +161,8 @@ pub fn write(report: &Report, format: Format, settings: &Settings, out: &mut dyn
         Format::GitlabSast => gitlab::write_sast(report, settings, out),
         Format::Markdown => markdown::write(report, settings, markdown::MOST_BYTES, out),
         Format::Html => html::write(report, settings, out),
-    }
+    }?;
+    buffer.flush()
 }
 
 /// What a finding is, in a word: the answer about security, or else how severe it is.

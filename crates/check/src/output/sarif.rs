@@ -7,6 +7,7 @@ use max_weights::rules::{Answer, Rule, Severity};
 use max_weights::text;
 use serde_json::{Value, json};
 
+use super::json_text::write_pretty;
 use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, place, sentence, worst_first};
 use crate::finding::Finding;
 use crate::report::{Depth, Report};
@@ -54,8 +55,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         "results": results,
     });
     let log = json!({ "$schema": SCHEMA, "version": "2.1.0", "runs": [run] });
-    serde_json::to_writer_pretty(&mut *out, &log)?;
-    out.write_all(b"\n")
+    write_pretty(&log, out)
 }
 
 fn result(finding: &Finding, rule: usize, path: &str, fingerprint: &str) -> Value {

@@ -1,0 +1,297 @@
+"""The forms of validation reports against the schemas of those who read them, and the files that CI systems read.
+
+The reports are those that `cargo test -p max-weights-check --test output` compares with what is written: of a folder of models, of hostile
+names, and of nothing.
+"""
+
+import html.parser
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import xmlschema
+import yaml
+
+from command_line import listed
+from conftest import ROOT
+
+REPORTS = ROOT / "crates" / "check" / "tests" / "output"
+NAMES = ["sample", "hostile", "empty"]
+# `make` puts it there: a package of PyPI that has the schema of OASIS, without what it depends on.
+SARIF_SCHEMA = Path(sys.prefix) / "schemas" / "sarif-schema.json"
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+ACTION = ROOT / "action.yml"
+TEMPLATE = ROOT / "templates" / "max-weights.gitlab-ci.yml"
+
+
+def report(name: str) -> Any:
+    return json.loads((REPORTS / name).read_text())
+
+
+def vendored(name: str) -> Any:
+    """A schema of SchemaStore, as check-jsonschema has it."""
+    folder = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    return json.loads((folder / name).read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sarif_is_valid_by_the_schema_of_oasis(name: str) -> None:
+    if not SARIF_SCHEMA.exists():
+        pytest.skip(f"{SARIF_SCHEMA} is not there: `make test` fetches it")
+    schema = json.loads(SARIF_SCHEMA.read_text())
+    jsonschema.Draft4Validator(schema).validate(report(f"{name}.sarif"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_junit_is_valid_by_the_common_schema(name: str) -> None:
+    schema = xmlschema.XMLSchema(ROOT / "tests" / "python" / "junit.xsd")
+    schema.validate(REPORTS / f"{name}.junit.xml")
+
+
+def test_the_schema_of_junit_wants_what_readers_want() -> None:
+    schema = xmlschema.XMLSchema(ROOT / "tests" / "python" / "junit.xsd")
+    valid = (REPORTS / "sample.junit.xml").read_text()
+    for wrong in [
+        valid.replace(' classname="models/llama/config.json"', ""),
+        valid.replace('name="format"', 'name="file"'),
+        valid.replace("<failure ", "<skipped/><failure ", 1),
+        valid.replace('type="MW-EX-901" ', ""),
+    ]:
+        assert wrong != valid
+        assert not schema.is_valid(wrong)
+
+
+# The parts of GitLab's schema of code quality, and of security reports 15, that it refuses reports without.
+QUALITY = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["description", "check_name", "fingerprint", "severity", "location"],
+        "properties": {
+            "description": {"type": "string", "minLength": 1},
+            "check_name": {"type": "string", "minLength": 1},
+            "fingerprint": {"type": "string", "minLength": 1},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": {
+                "type": "object",
+                "required": ["path", "lines"],
+                "properties": {
+                    "path": {"type": "string", "pattern": r"^(?!\./|/).+"},
+                    "lines": {"required": ["begin"], "properties": {"begin": {"type": "integer", "minimum": 1}}},
+                },
+            },
+        },
+    },
+}
+PROGRAM = {
+    "required": ["id", "name", "version", "vendor"],
+    "properties": {"vendor": {"required": ["name"]}, "version": {"type": "string", "minLength": 1}},
+}
+TIME = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$"}
+SECURITY = {
+    "required": ["version", "scan", "vulnerabilities"],
+    "properties": {
+        "version": {"type": "string", "pattern": r"^15\.\d+\.\d+$"},
+        "scan": {
+            "required": ["analyzer", "scanner", "type", "status", "start_time", "end_time"],
+            "properties": {
+                "analyzer": PROGRAM,
+                "scanner": PROGRAM,
+                "type": {"const": "sast"},
+                "status": {"enum": ["success", "failure"]},
+                "start_time": TIME,
+                "end_time": TIME,
+            },
+        },
+        "vulnerabilities": {
+            "type": "array",
+            "items": {
+                "required": ["id", "identifiers", "location"],
+                "properties": {
+                    "id": {"type": "string", "minLength": 1},
+                    "severity": {"enum": ["Info", "Unknown", "Low", "Medium", "High", "Critical"]},
+                    "identifiers": {
+                        "minItems": 1,
+                        "items": {
+                            "required": ["type", "name", "value"],
+                            "properties": {
+                                key: {"type": "string", "minLength": 1} for key in ("type", "name", "value")
+                            },
+                        },
+                    },
+                    "location": {"required": ["file", "start_line", "end_line"]},
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reports_for_gitlab_have_what_it_wants(name: str) -> None:
+    issues = report(f"{name}.gitlab.json")
+    jsonschema.validate(issues, QUALITY)
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues)
+    jsonschema.validate(report(f"{name}.gitlab-sast.json"), SECURITY)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_json_are_the_findings_of_the_object(name: str) -> None:
+    whole = report(f"{name}.json")
+    *findings, last = [json.loads(line) for line in (REPORTS / f"{name}.jsonl").read_text().splitlines()]
+    for finding in findings:
+        assert (finding.pop("schema"), finding.pop("type")) == ("max-weights.validate/1", "finding")
+    assert findings == whole["findings"]
+    assert {key: last[key] for key in ("schema", "level", "answer", "fails", "summary")} == {
+        key: whole[key] for key in ("schema", "level", "answer", "fails", "summary")
+    }
+
+
+def test_pickles_are_listed_in_the_words_of_the_hub() -> None:
+    files = {file["path"]: file for file in report("sample.json")["files"]}
+    torch = files["models/llama/pytorch_model.bin"]
+    assert torch["status"] == "unsafe"
+    assert [(item["module"], item["name"], item["safety"]) for item in torch["pickleImports"]] == [
+        ("torch._utils", "_rebuild_tensor_v2", "innocuous"),
+        ("collections", "OrderedDict", "innocuous"),
+        ("os", "system", "dangerous"),
+    ]
+    statuses = {path.rsplit("/", 1)[1]: file["status"] for path, file in files.items()}
+    assert statuses["scaler.joblib"] == "caution"
+    assert statuses["optimizer.pt"] == "error"
+    assert statuses["README.md"] == "unscanned"
+    assert statuses["model.safetensors"] == "safe"
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of a page: the elements, their attributes, and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_is_alone_and_runs_one_script(name: str) -> None:
+    page = Page((REPORTS / f"{name}.html").read_text())
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    for tag, attributes in page.elements:
+        assert not {key for key in attributes if key.startswith("on")} | (
+            {"src", "href", "srcset"} & set(attributes)
+        ), tag
+    policies = [attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes]
+    assert len(policies) == 1
+    assert policies[0] is not None
+    assert policies[0].startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+
+
+def test_hostile_names_are_text_of_the_page() -> None:
+    page = Page((REPORTS / "hostile.html").read_text())
+    assert "<script>alert(1)</script><img src=x onerror=alert(1)>" in page.text
+    assert "{{ 7 * 7 }}{% raw %}" in page.text
+
+
+def hooks() -> list[dict[str, Any]]:
+    loaded = yaml.safe_load(HOOKS.read_text())
+    assert isinstance(loaded, list)
+    return loaded
+
+
+def scripts() -> dict[str, str]:
+    """The commands that the files run, by where they stand."""
+    found = {f"hook {hook['id']}": hook["entry"] for hook in hooks()}
+    for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
+        if "run" in step:
+            found[f"step {step['name']}"] = step["run"]
+    for number, line in enumerate(yaml.safe_load(TEMPLATE.read_text())["max-weights"]["script"]):
+        found[f"template {number}"] = line
+    return found
+
+
+def test_the_options_in_the_files_of_ci_systems_are_those_of_the_program() -> None:
+    page = listed("validate", "--help")
+    options = {option for script in scripts().values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", script)}
+    options -= {"--quiet", "--disable-pip-version-check"}  # pip's
+    assert {"--level", "--output", "--ignore", "--fail-on"} <= options
+    assert {option for option in options if not re.search(rf"{option}\b(?!-)", page)} == set()
+    formats = {word for script in scripts().values() for word in re.findall(r'--output "?([a-z-]+)', script)}
+    assert {"github", "sarif", "gitlab", "gitlab-sast", "junit", "html", "text"} <= formats
+    assert {word for word in formats if not re.search(rf"\b{word}\b", page)} == set()
+
+
+@pytest.mark.parametrize(("path", "schema"), [(ACTION, "github-actions.json"), (TEMPLATE, "gitlab-ci.json")])
+def test_the_files_of_ci_systems_are_valid(path: Path, schema: str) -> None:
+    loaded = vendored(schema)
+    validator = jsonschema.validators.validator_for(loaded)
+    validator(loaded).validate(yaml.safe_load(path.read_text()))
+
+
+def test_hooks_look_at_all_files_of_a_commit_at_once() -> None:
+    assert [hook["id"] for hook in hooks()] == ["max-weights-validate", "max-weights-validate-system"]
+    for hook in hooks():
+        assert {"id", "name", "entry", "language", "files"} <= set(hook)
+        assert hook["require_serial"] is True
+        assert "format.lfs-pointer" in shlex.split(hook["entry"]), "a pointer is no fault of a commit"
+        files = re.compile(hook["files"])
+        for name in [
+            "model.safetensors", "a/MODEL.GGUF", "pytorch_model.bin", "training_args.bin", "optimizer.pt", "x.pkl.gz",
+            "config.json", "m/tokenizer_config.json", "m/model.safetensors.index.json", "chat_template.jinja", "model_config.yaml",
+        ]:  # fmt: skip
+            assert files.search(name), name
+        for name in ["README.md", "package.json", "src/main.py", "my_config.json"]:
+            assert not files.search(name), name
+
+
+def ran(tmp_path: Path, **inputs: str) -> tuple[int, list[str], str]:
+    """The step of the action that validates, with a program that writes down its arguments: status, arguments, and the step's outputs."""
+    action = yaml.safe_load(ACTION.read_text())
+    step = next(step for step in action["runs"]["steps"] if step.get("id") == "validate")
+    values = {name: given["default"] for name, given in action["inputs"].items()} | inputs
+    named = {name: re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) \}\}", value) for name, value in step["env"].items()}
+    program = tmp_path / "max-weights" / "bin" / "max-weights"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\nfor argument; do printf "%s\\0" "$argument"; done > "$RUNNER_TEMP/arguments"\nexit 4\n'
+    )
+    program.chmod(0o755)
+    variables = {name: values[match[1]] for name, match in named.items() if match}
+    assert set(variables) == set(step["env"])
+    environment = {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")}
+    # As GitHub's runner starts it.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(command, env=environment | variables, cwd=tmp_path, timeout=60)
+    return done.returncode, (tmp_path / "arguments").read_text().split("\0")[:-1], (tmp_path / "output").read_text()
+
+
+def test_the_action_hands_over_its_inputs_and_the_status(tmp_path: Path) -> None:
+    paths = "models/a folder\n$(touch owned)\n\n--help"
+    status, arguments, output = ran(tmp_path, paths=paths, select="MW-EX", html='a "page".html', **{"fail-on": "error"})
+    assert (status, output) == (4, "status=4\n")
+    assert arguments == [
+        "validate", "--level", "structure", "--severity", "note", "--fail-on", "error", "--category", "max-weights",
+        "--output", "github", "--output", "sarif=max-weights.sarif", "--select", "MW-EX", "--output", 'html=a "page".html',
+        "--", "models/a folder", "$(touch owned)", "--help",
+    ]  # fmt: skip
+    assert not (tmp_path / "owned").exists()
+
+
+def test_nothing_of_an_input_is_a_part_of_a_script() -> None:
+    for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
