@@ -1,7 +1,7 @@
 """The forms of validation reports against the schemas of those who read them, and the files that CI systems read.
 
-The reports are those that `cargo test -p max-weights-check --test output` compares with what is written: of a folder of models, of hostile
-names, and of nothing.
+The reports are those that `cargo test -p max-weights-check --test output` compares with what is written: of a folder
+of models, of hostile names, and of nothing.
 """
 
 import html.parser
@@ -252,7 +252,8 @@ def test_hooks_look_at_all_files_of_a_commit_at_once() -> None:
         files = re.compile(hook["files"])
         for name in [
             "model.safetensors", "a/MODEL.GGUF", "pytorch_model.bin", "training_args.bin", "optimizer.pt", "x.pkl.gz",
-            "config.json", "m/tokenizer_config.json", "m/model.safetensors.index.json", "chat_template.jinja", "model_config.yaml",
+            "config.json", "m/tokenizer_config.json", "m/model.safetensors.index.json", "chat_template.jinja",
+            "model_config.yaml",
         ]:  # fmt: skip
             assert files.search(name), name
         for name in ["README.md", "package.json", "src/main.py", "my_config.json"]:
@@ -260,7 +261,10 @@ def test_hooks_look_at_all_files_of_a_commit_at_once() -> None:
 
 
 def ran(tmp_path: Path, **inputs: str) -> tuple[int, list[str], str]:
-    """The step of the action that validates, with a program that writes down its arguments: status, arguments, and the step's outputs."""
+    """The step of the action that validates, with a program that writes down its arguments.
+
+    What comes back is the exit status, the arguments, and the outputs of the step.
+    """
     action = yaml.safe_load(ACTION.read_text())
     step = next(step for step in action["runs"]["steps"] if step.get("id") == "validate")
     values = {name: given["default"] for name, given in action["inputs"].items()} | inputs
@@ -286,8 +290,8 @@ def test_the_action_hands_over_its_inputs_and_the_status(tmp_path: Path) -> None
     assert (status, output) == (4, "status=4\n")
     assert arguments == [
         "validate", "--level", "structure", "--severity", "note", "--fail-on", "error", "--category", "max-weights",
-        "--output", "github", "--output", "sarif=max-weights.sarif", "--select", "MW-EX", "--output", 'html=a "page".html',
-        "--", "models/a folder", "$(touch owned)", "--help",
+        "--output", "github", "--output", "sarif=max-weights.sarif", "--select", "MW-EX",
+        "--output", 'html=a "page".html', "--", "models/a folder", "$(touch owned)", "--help",
     ]  # fmt: skip
     assert not (tmp_path / "owned").exists()
 
