@@ -5,13 +5,15 @@
 mod fixture;
 
 use std::fs;
+use std::sync::LazyLock;
 
 use max_weights::rules::Severity;
-use max_weights_check::Report;
 use max_weights_check::output::{Format, Settings, write};
+use max_weights_check::{Report, TensorSummary};
 use serde_json::Value;
 
 const FINDINGS: usize = 250_000;
+static REPORT: LazyLock<Report> = LazyLock::new(|| fixture::many(FINDINGS, 500));
 
 fn written(report: &Report, format: Format, settings: &Settings) -> String {
     let mut out = Vec::new();
@@ -25,8 +27,8 @@ fn parsed(text: &str) -> Value {
 
 #[test]
 fn sarif_keeps_the_worst_5000() {
-    let report = fixture::many(FINDINGS, 500);
-    let text = written(&report, Format::Sarif, &fixture::settings());
+    let report = &*REPORT;
+    let text = written(report, Format::Sarif, &fixture::settings());
     let log = parsed(&text);
     let run = &log["runs"][0];
     let results = run["results"].as_array().expect("results");
@@ -58,7 +60,7 @@ fn a_step_has_10_annotations_of_a_severity_and_the_summary_has_the_rest() {
     let summary = folder.path().join("summary.md");
     fs::write(&summary, "# What an earlier command wrote\n").expect("a file");
     let settings = Settings { step_summary: Some(summary.clone()), ..fixture::settings() };
-    let text = written(&fixture::many(FINDINGS, 500), Format::Github, &settings);
+    let text = written(&REPORT, Format::Github, &settings);
     for command in ["::error ", "::warning ", "::notice "] {
         assert_eq!(text.lines().filter(|line| line.starts_with(command)).count(), 10, "{command}");
     }
@@ -84,29 +86,45 @@ fn a_summary_that_is_full_is_left_as_it_is() {
 
 #[test]
 fn gitlab_gets_the_worst_5000() {
-    let report = fixture::many(FINDINGS, 500);
-    let issues = parsed(&written(&report, Format::Gitlab, &fixture::settings()));
+    let report = &*REPORT;
+    let issues = parsed(&written(report, Format::Gitlab, &fixture::settings()));
     let issues = issues.as_array().expect("an array");
     assert_eq!(issues.len(), 5001);
     assert!(issues[..5000].iter().all(|issue| issue["severity"] == "blocker"));
     assert_eq!(issues[5000]["description"], "245,000 findings left out: the worst 5000 are listed");
-    let security = parsed(&written(&report, Format::GitlabSast, &fixture::settings()));
+    let security = parsed(&written(report, Format::GitlabSast, &fixture::settings()));
     assert_eq!(security["vulnerabilities"].as_array().map(Vec::len), Some(5000));
     assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: the worst 5000 are listed");
 }
 
 #[test]
 fn the_page_lists_the_worst_2000() {
-    let page = written(&fixture::many(FINDINGS, 500), Format::Html, &fixture::settings());
+    let page = written(&REPORT, Format::Html, &fixture::settings());
     assert_eq!(page.matches("<details class=\"finding").count(), 2000);
     assert!(page.contains("248,000 findings left out"));
     assert!(page.len() < 5 << 20, "{} bytes", page.len());
 }
 
 #[test]
+fn the_page_draws_a_quarter_of_a_million_tensors_of_as_many_layers() {
+    let mut report = fixture::sample();
+    let tensor = report.statistics.first().expect("a tensor").clone();
+    report.statistics = (0..FINDINGS)
+        .map(|number| TensorSummary {
+            name: format!("layer{number}.weight"),
+            bytes: number as u64 + 1,
+            ..tensor.clone()
+        })
+        .collect();
+    let page = written(&report, Format::Html, &fixture::settings());
+    assert!(page.contains("249,881 more layers: ") && page.contains("and 249600 more layers"));
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+#[test]
 fn programs_get_all_findings() {
-    let report = fixture::many(FINDINGS, 500);
-    let lines = written(&report, Format::Jsonl, &fixture::settings());
+    let report = &*REPORT;
+    let lines = written(report, Format::Jsonl, &fixture::settings());
     assert_eq!(lines.lines().count(), FINDINGS + 1);
     let last = parsed(lines.lines().last().expect("a line"));
     assert_eq!(last["summary"]["errors"], report.count(Severity::Error));

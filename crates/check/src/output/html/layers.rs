@@ -1,8 +1,9 @@
 //! What the values of each layer are like: norm, mean, extremes and a histogram.
 
-use serde::Serialize;
+use std::collections::HashMap;
 
 use max_weights::text;
+use serde::Serialize;
 
 use crate::report::TensorSummary;
 
@@ -41,14 +42,17 @@ pub(super) fn layer_of(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(layer, _)| layer)
 }
 
-pub(super) fn layers(tensors: &[TensorSummary]) -> Vec<Layer> {
+/// The layers whose values were read, and how many more there are.
+pub(super) fn layers(tensors: &[TensorSummary]) -> (Vec<Layer>, usize) {
     let mut groups: Vec<(&str, Vec<&TensorSummary>)> = Vec::new();
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     let values =
         tensors.iter().filter(|tensor| tensor.mean.is_some() || tensor.norm.is_some() || !tensor.bins.is_empty());
     for tensor in values {
         let layer = layer_of(&tensor.name);
-        let at = groups.iter().rposition(|(name, _)| *name == layer);
-        if let Some((_, group)) = at.and_then(|at| groups.get_mut(at)) {
+        let next = numbers.len();
+        let number = *numbers.entry(layer).or_insert(next);
+        if let Some((_, group)) = groups.get_mut(number) {
             group.push(tensor);
         } else if groups.len() < MAX_LAYERS {
             groups.push((layer, vec![tensor]));
@@ -56,7 +60,8 @@ pub(super) fn layers(tensors: &[TensorSummary]) -> Vec<Layer> {
     }
     let norms: Vec<Option<f64>> = groups.iter().map(|(_, group)| norm(group)).collect();
     let largest = norms.iter().flatten().fold(f64::MIN_POSITIVE, |largest, norm| largest.max(*norm));
-    groups.iter().zip(norms).map(|((name, group), norm)| layer(name, group, norm, largest)).collect()
+    let listed = groups.iter().zip(norms).map(|((name, group), norm)| layer(name, group, norm, largest)).collect();
+    (listed, numbers.len() - groups.len())
 }
 
 fn layer(name: &str, group: &[&TensorSummary], norm: Option<f64>, largest: f64) -> Layer {

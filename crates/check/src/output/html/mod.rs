@@ -101,6 +101,7 @@ struct Page<'a> {
     treemap: Vec<treemap::Tile>,
     shares: Vec<treemap::Share>,
     layers: Vec<layers::Layer>,
+    layers_left_out: usize,
 }
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -121,6 +122,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         files.into_iter().take(MAX_FILES).map(|file| file_row(file, places.name(&file.path))).collect();
     let verdicts: Vec<_> = summary.verdicts(report).into_iter().map(|(answer, text)| (class(answer), text)).collect();
     let left_out = (report.findings.len() - findings.len()) as u64 + report.left_out;
+    let (layers, layers_left_out) = layers::layers(&report.statistics);
     let mut words: Vec<&str> = findings.iter().map(|row| row.word).collect();
     words.dedup();
     let values = Page {
@@ -146,7 +148,8 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         files,
         treemap: treemap::treemap(&report.statistics),
         shares: treemap::shares(&report.statistics),
-        layers: layers::layers(&report.statistics),
+        layers,
+        layers_left_out,
     };
     page.render_captured_to(Value::from(Serde(values)), out).map_err(io::Error::other)?;
     Ok(())

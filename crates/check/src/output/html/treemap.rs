@@ -1,5 +1,7 @@
 //! The tensors as an area: a rectangle for each layer, and in it one for each tensor, as large as their bytes; and the shares of the dtypes.
 
+use std::collections::HashMap;
+
 use max_weights::text;
 use serde::Serialize;
 
@@ -47,10 +49,10 @@ struct Item<'a> {
 pub(super) fn treemap(tensors: &[TensorSummary]) -> Vec<Tile> {
     let dtypes = dtypes(tensors);
     let mut layers: Vec<Item<'_>> = Vec::new();
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     for tensor in tensors {
         let layer = layer_of(&tensor.name);
-        // Tensors of a layer stand side by side in almost every file.
-        let at = layers.iter().rposition(|item| item.name == layer).unwrap_or_else(|| {
+        let at = *numbers.entry(layer).or_insert_with(|| {
             layers.push(Item { name: layer.to_owned(), bytes: 0, tensors: Vec::new() });
             layers.len() - 1
         });
