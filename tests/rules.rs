@@ -90,7 +90,12 @@ fn constant(id: &str) -> String {
 #[test]
 fn every_rule_is_in_use_and_every_test_names_one_that_is() {
     let (mut code, mut tests) = (String::new(), texts("tests", &["rs", "py"]).concat());
-    for text in [texts("src", &["rs"]), texts("crates", &["rs"])].concat() {
+    let crates = ["check", "cli", "python"].map(|name| format!("crates/{name}"));
+    for folder in crates.iter().map(|of| format!("{of}/tests")).filter(|folder| root().join(folder).is_dir()) {
+        tests.push_str(&texts(&folder, &["rs", "txt"]).concat());
+    }
+    let sources: Vec<Vec<String>> = crates.iter().map(|of| texts(&format!("{of}/src"), &["rs"])).collect();
+    for text in [texts("src", &["rs"]), sources.concat()].concat() {
         // Unit tests stand at the end of a file.
         let (above, below) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         code.push_str(above);
