@@ -267,6 +267,30 @@ impl Changed {
     }
 }
 
+/// Whether pairs of tensors of one checkpoint have the same bytes; none where these cannot be compared.
+pub(crate) fn same_bytes(
+    checkpoint: &Checkpoint,
+    pairs: &[(usize, usize)],
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Option<bool>>> {
+    let table = checkpoint.catalog().table();
+    let shape = |number: usize| (table.get(number).shape, table.get(number).element);
+    let alike: Vec<Pair> =
+        pairs.iter().map(|&(a, b)| Pair { a, b }).filter(|pair| shape(pair.a) == shape(pair.b)).collect();
+    let options = Options { exact: true, ..Options::default() };
+    let mut outcomes =
+        values::compare(checkpoint, checkpoint, &alike, &options, &AtomicU64::new(0), interrupt)?.into_iter();
+    let same = |&(a, b): &(usize, usize)| {
+        let outcome = if shape(a) == shape(b) { outcomes.next() } else { None };
+        match outcome? {
+            Outcome::Same => Some(true),
+            Outcome::Close(_) | Outcome::Differ(_) => Some(false),
+            Outcome::NotCompared(_) => None,
+        }
+    };
+    Ok(pairs.iter().map(same).collect())
+}
+
 fn side(catalog: &Catalog) -> Side {
     Side {
         files: catalog.files().iter().map(|file| file.path.clone()).collect(),

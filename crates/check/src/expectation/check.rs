@@ -1,0 +1,402 @@
+//! Whether a checkpoint is what is expected: each thing that is not as a finding, with what is expected against what is there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use max_weights::format::gguf::Value;
+use max_weights::names::nearest;
+use max_weights::rules::{self, Rule};
+use max_weights::tensor::TensorInfo;
+use max_weights::text::{self, grouped, plural, shown};
+use max_weights::workers::Interrupt;
+use max_weights::{Catalog, Checkpoint, Result};
+
+use super::{Count, Dim, Expectation, Extra, Wanted};
+use crate::difference::same_bytes;
+use crate::finding::Finding;
+
+/// Of each rule so many findings are given; one more says how many there are besides.
+const MAX_FINDINGS: usize = 100;
+/// For so many names that are missing, near ones are looked for.
+const MAX_NEAR: usize = 20;
+/// So many near names are given.
+const NEAR_NAMES: usize = 3;
+/// So many names are listed where there may be many.
+const LISTED: usize = 5;
+
+/// What is not as it is expected, by what the headers say: names, shapes and dtypes in the order of the specification, then the rest.
+pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Finding> {
+    let mut checking = Checking {
+        catalog,
+        expected,
+        found: Vec::new(),
+        counts: BTreeMap::new(),
+        near: 0,
+        symbols: BTreeMap::new(),
+        named: vec![false; catalog.table().len()],
+    };
+    for (position, wanted) in expected.tensors.iter().enumerate() {
+        checking.tensors(position, wanted);
+    }
+    checking.symbols();
+    checking.ties();
+    checking.extra();
+    checking.parameters();
+    checking.metadata();
+    checking.finish()
+}
+
+/// Tied tensors that are there several times, with other bytes.
+///
+/// # Errors
+/// A file that cannot be read; Ctrl-C.
+pub fn check_ties(checkpoint: &Checkpoint, expected: &Expectation, interrupt: Interrupt<'_>) -> Result<Vec<Finding>> {
+    let catalog = checkpoint.catalog();
+    let (mut pairs, mut found) = (Vec::new(), Vec::new());
+    for group in &expected.ties {
+        let there: Vec<usize> = group.iter().filter_map(|name| catalog.find(name)).collect();
+        let Some((first, others)) = there.split_first() else { continue };
+        pairs.extend(others.iter().map(|other| (*first, *other)));
+    }
+    for ((first, other), same) in pairs.iter().zip(same_bytes(checkpoint, &pairs, interrupt)?) {
+        if same == Some(false) {
+            let [a, b] = [first, other].map(|number| shown(catalog.table().name(*number)));
+            let message = format!("'{b}' is expected to be '{a}', and has other values");
+            found.push(about(catalog, *other, Finding::new(rules::EXPECTATION_TIES, message)));
+        }
+    }
+    Ok(found)
+}
+
+/// How many values there are, those of a tensor that several names stand for once.
+pub(super) fn parameters(catalog: &Catalog) -> u64 {
+    let mut seen = HashSet::new();
+    let mut all = 0u64;
+    for info in catalog.table().iter() {
+        let is_new = info.view.is_none_or(|view| {
+            seen.insert((info.file, view.storage.start(), view.start, info.shape.to_vec(), view.strides.to_vec()))
+        });
+        if is_new {
+            all = all.saturating_add(info.shape.iter().fold(1, |product: u64, dim| product.saturating_mul(*dim)));
+        }
+    }
+    all
+}
+
+/// Where a symbol stands for a number.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A dimension of a tensor.
+    Dim(usize, usize),
+    /// The tensors that match an entry of the specification.
+    Count(usize),
+}
+
+struct Checking<'a> {
+    catalog: &'a Catalog,
+    expected: &'a Expectation,
+    found: Vec<Finding>,
+    /// Findings by rule.
+    counts: BTreeMap<&'static str, (&'static Rule, usize)>,
+    /// How many names had near ones looked for.
+    near: usize,
+    symbols: BTreeMap<&'a str, Vec<(Place, u64)>>,
+    /// The tensors that something is expected of.
+    named: Vec<bool>,
+}
+
+impl<'a> Checking<'a> {
+    fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: impl FnOnce(&Self) -> String) {
+        let (_, count) = self.counts.entry(rule.id).or_insert((rule, 0));
+        *count += 1;
+        if *count > MAX_FINDINGS {
+            return;
+        }
+        let finding = Finding::new(rule, message(self));
+        let finding = match number {
+            Some(number) => about(self.catalog, number, finding),
+            None => at_first_file(self.catalog, finding),
+        };
+        self.found.push(finding);
+    }
+
+    fn name(&self, number: usize) -> String {
+        shown(self.catalog.table().name(number))
+    }
+
+    /// The tensors that an entry names, and each of them.
+    fn tensors(&mut self, position: usize, wanted: &'a Wanted) {
+        let table = self.catalog.table();
+        let numbers: Vec<usize> = match wanted.name.name() {
+            Some(name) => self.catalog.find(name).into_iter().collect(),
+            None => (0..table.len()).filter(|number| wanted.name.matches(table.name(*number))).collect(),
+        };
+        match &wanted.count {
+            Some(Count::Bounds(bounds))
+                if !bounds.has(numbers.len() as u64) && !(wanted.optional && numbers.is_empty()) =>
+            {
+                let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
+                let words = bounds.words();
+                self.report(None, rules::EXPECTATION_COUNT, |_| {
+                    format!(
+                        "{there} {} '{name}', and {words} {} expected",
+                        verb(numbers.len(), "matches", "match"),
+                        if words == "1" { "is" } else { "are" }
+                    )
+                });
+            }
+            Some(Count::Bounds(_)) => {}
+            Some(Count::Symbol(symbol)) => {
+                self.symbols.entry(symbol).or_default().push((Place::Count(position), numbers.len() as u64));
+            }
+            None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
+            None => {}
+        }
+        for number in numbers {
+            if let Some(named) = self.named.get_mut(number) {
+                *named = true;
+            }
+            self.tensor(number, wanted);
+        }
+    }
+
+    /// That nothing has this name, unless another name of the same tensor is there.
+    fn missing(&mut self, wanted: &Wanted) {
+        let tied =
+            |group: &&Vec<String>| wanted.name.name().is_some_and(|name| group.iter().any(|other| other == name));
+        let mut groups = self.expected.ties.iter().filter(tied);
+        if groups.any(|group| group.iter().any(|name| self.catalog.find(name).is_some())) {
+            return;
+        }
+        let name = shown(wanted.name.text());
+        let Some(exact) = wanted.name.name() else {
+            self.report(None, rules::EXPECTATION_MISSING, |_| format!("no tensor matches '{name}'"));
+            return;
+        };
+        let near = if self.near < MAX_NEAR {
+            nearest(self.catalog.names(), self.catalog.table(), exact, NEAR_NAMES)
+        } else {
+            Vec::new()
+        };
+        self.near += 1;
+        self.report(None, rules::EXPECTATION_MISSING, |_| {
+            let near = match &*near {
+                [] => String::new(),
+                near => format!("; there {} {}", verb(near.len(), "is", "are"), quoted(near)),
+            };
+            format!("there is no tensor '{name}'{near}")
+        });
+    }
+
+    /// The shape and dtype of a tensor.
+    fn tensor(&mut self, number: usize, wanted: &'a Wanted) {
+        let info: TensorInfo<'a> = self.catalog.table().get(number);
+        let dtype = info.element.to_string();
+        if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
+            let expected = wanted.dtypes.join(" or ");
+            self.report(Some(number), rules::EXPECTATION_DTYPE, |this| {
+                format!("'{}' is {}, and {expected} is expected", this.name(number), shown(&dtype))
+            });
+        }
+        let Some(shape) = &wanted.shape else { return };
+        let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(wanted) if wanted != length);
+        if shape.len() != info.shape.len() || !shape.iter().zip(info.shape).all(fits) {
+            let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
+            self.report(Some(number), rules::EXPECTATION_SHAPE, |this| {
+                let (name, there) = (this.name(number), text::shape(info.shape));
+                format!("'{name}' has shape {there}, and [{}] is expected", expected.join(", "))
+            });
+            return;
+        }
+        for (axis, (dim, length)) in shape.iter().zip(info.shape).enumerate() {
+            if let Dim::Symbol(symbol) = dim {
+                self.symbols.entry(symbol).or_default().push((Place::Dim(number, axis), *length));
+            }
+        }
+    }
+
+    /// What a symbol stands for is the same everywhere: what the specification says, or what most places have.
+    fn symbols(&mut self) {
+        for (symbol, places) in std::mem::take(&mut self.symbols) {
+            let said = self.expected.symbols.get(symbol).copied();
+            let Some(value) = said.or_else(|| most(&places)) else { continue };
+            let first = places.iter().find(|(_, number)| *number == value).map(|(place, _)| *place);
+            let because = match (said, first) {
+                (Some(_), _) | (None, None) => "is expected to be".to_owned(),
+                (None, Some(Place::Dim(number, _))) => format!("by '{}' is", self.name(number)),
+                (None, Some(Place::Count(position))) => format!("by '{}' is", self.pattern(position)),
+            };
+            let symbol = shown(symbol);
+            for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
+                match place {
+                    Place::Dim(tensor, axis) => self.report(Some(tensor), rules::EXPECTATION_SYMBOL, |this| {
+                        let name = this.name(tensor);
+                        format!("dimension {axis} of '{name}' is {number}, which '{symbol}' stands for; it {because} {value}")
+                    }),
+                    Place::Count(position) => self.report(None, rules::EXPECTATION_COUNT, |this| {
+                        let (there, pattern) = (plural(number, "tensor"), this.pattern(position));
+                        let verb = verb(number as usize, "matches", "match");
+                        format!("{there} {verb} '{pattern}', as many as '{symbol}' stands for; it {because} {value}")
+                    }),
+                }
+            }
+        }
+    }
+
+    fn pattern(&self, position: usize) -> String {
+        self.expected.tensors.get(position).map_or_else(String::new, |wanted| shown(wanted.name.text()))
+    }
+
+    /// The names of one tensor: one of them is there, and those that are there are alike.
+    fn ties(&mut self) {
+        for group in &self.expected.ties {
+            let there: Vec<usize> = group.iter().filter_map(|name| self.catalog.find(name)).collect();
+            for number in &there {
+                if let Some(named) = self.named.get_mut(*number) {
+                    *named = true;
+                }
+            }
+            let Some((first, others)) = there.split_first() else {
+                // What the tensors of the specification name was reported as missing.
+                let is_named =
+                    |name: &String| self.expected.tensors.iter().any(|wanted| wanted.name.name() == Some(name));
+                if !group.iter().any(is_named) {
+                    self.report(None, rules::EXPECTATION_TIES, |_| format!("there is none of {}", quoted(group)));
+                }
+                continue;
+            };
+            for other in others {
+                let (a, b) = (self.catalog.table().get(*first), self.catalog.table().get(*other));
+                if a.shape != b.shape || a.element != b.element {
+                    self.report(Some(*other), rules::EXPECTATION_TIES, |this| {
+                        let what = |info: &TensorInfo<'_>| {
+                            format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
+                        };
+                        let (name, of) = (this.name(*other), this.name(*first));
+                        format!("'{name}' is {}, and is expected to be '{of}', which is {}", what(&b), what(&a))
+                    });
+                }
+            }
+        }
+    }
+
+    /// Tensors that nothing is expected of.
+    fn extra(&mut self) {
+        let Extra::These(patterns) = &self.expected.extra else { return };
+        for number in 0..self.catalog.table().len() {
+            let name = self.catalog.table().name(number);
+            if !self.named.get(number).is_some_and(|named| *named) && !patterns.iter().any(|glob| glob.matches(name)) {
+                self.report(Some(number), rules::EXPECTATION_EXTRA, |this| {
+                    let info = this.catalog.table().get(number);
+                    let (dtype, shape) = (shown(&info.element.to_string()), text::shape(info.shape));
+                    format!("'{}', {dtype} of shape {shape}, is not expected", this.name(number))
+                });
+            }
+        }
+    }
+
+    fn parameters(&mut self) {
+        let Some(bounds) = self.expected.parameters else { return };
+        let there = parameters(self.catalog);
+        if !bounds.has(there) {
+            let (there, expected) = (plural(there, "parameter"), bounds.words());
+            self.report(None, rules::EXPECTATION_PARAMETERS, |_| {
+                format!("there are {there}, and {expected} are expected")
+            });
+        }
+    }
+
+    fn metadata(&mut self) {
+        let texts: BTreeMap<&str, String> = match self.catalog.gguf() {
+            Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key, plain(&value))).collect(),
+            None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
+        };
+        for (key, expected) in &self.expected.metadata {
+            let there = texts.get(key.as_str());
+            let key = shown(key);
+            match (there, expected) {
+                (None, _) => {
+                    self.report(None, rules::EXPECTATION_METADATA, |_| format!("the metadata has no key '{key}'"))
+                }
+                (Some(there), Some(expected)) if there != expected => {
+                    let (there, expected) = (shown(there), shown(expected));
+                    self.report(None, rules::EXPECTATION_METADATA, |_| {
+                        format!("the metadata has '{there}' as '{key}', and '{expected}' is expected")
+                    });
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+
+    fn finish(mut self) -> Vec<Finding> {
+        for (rule, count) in std::mem::take(&mut self.counts).into_values() {
+            if let Some(more) = count.checked_sub(MAX_FINDINGS).filter(|more| *more > 0) {
+                let message = format!("and {} more like it", grouped(more as u64));
+                self.found.push(at_first_file(self.catalog, Finding::new(rule, message)));
+            }
+        }
+        self.found
+    }
+}
+
+impl std::fmt::Display for Dim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(length) => length.fmt(f),
+            Self::Symbol(symbol) => f.write_str(&shown(symbol)),
+            Self::Any => f.write_str("*"),
+        }
+    }
+}
+
+fn verb<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
+    if count == 1 { one } else { many }
+}
+
+fn quoted(names: &[String]) -> String {
+    let listed: Vec<String> = names.iter().take(LISTED).map(|name| format!("'{}'", shown(name))).collect();
+    let more = if names.len() > LISTED { " …" } else { "" };
+    format!("{}{more}", listed.join(", "))
+}
+
+/// The number that most places have; the first of several.
+fn most(places: &[(Place, u64)]) -> Option<u64> {
+    let mut counts: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+    for (at, (_, number)) in places.iter().enumerate() {
+        counts.entry(*number).or_insert((0, usize::MAX - at)).0 += 1;
+    }
+    counts.into_iter().max_by_key(|(_, rank)| *rank).map(|(number, _)| number)
+}
+
+/// A value of the metadata as a specification has it.
+fn plain(value: &Value<'_>) -> String {
+    match value {
+        Value::U8(value) => value.to_string(),
+        Value::I8(value) => value.to_string(),
+        Value::U16(value) => value.to_string(),
+        Value::I16(value) => value.to_string(),
+        Value::U32(value) => value.to_string(),
+        Value::I32(value) => value.to_string(),
+        Value::U64(value) => value.to_string(),
+        Value::I64(value) => value.to_string(),
+        Value::F32(value) => value.to_string(),
+        Value::F64(value) => value.to_string(),
+        Value::Bool(value) => value.to_string(),
+        Value::String(value) => (*value).to_owned(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Array(array) => plural(array.len() as u64, "value"),
+    }
+}
+
+/// The finding with the tensor and the file that it is about.
+fn about(catalog: &Catalog, number: usize, finding: Finding) -> Finding {
+    let info = catalog.table().get(number);
+    let path = catalog.files().get(info.file as usize).map(|file| file.path.clone()).unwrap_or_default();
+    Finding { path: path.into(), ..finding.tensor(info.name) }
+}
+
+fn at_first_file(catalog: &Catalog, finding: Finding) -> Finding {
+    let path = catalog.files().first().map(|file| Arc::from(file.path.as_path()));
+    Finding { path: path.unwrap_or_else(|| std::path::Path::new("").into()), ..finding }
+}

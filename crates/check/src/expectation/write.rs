@@ -1,0 +1,76 @@
+//! A specification of a checkpoint that is good: every tensor with its shape and dtype, the tensors that share bytes, and how many values there are.
+
+use std::io::Write;
+
+use max_weights::tensor::TensorInfo;
+use max_weights::{Catalog, Error, Result};
+use serde_json::{Map, Value, json};
+
+use super::check::parameters;
+
+/// The schema of specifications.
+pub const SCHEMA: &str = "max-weights.expectation/1";
+
+/// The specification as JSON.
+pub fn of(catalog: &Catalog) -> Value {
+    let mut tensors = Map::new();
+    for info in catalog.table().iter() {
+        tensors.insert(escaped(info.name), json!({"shape": info.shape, "dtype": info.element.to_string()}));
+    }
+    let numbers: Vec<u32> = (0..catalog.table().len() as u32).collect();
+    let mut ties = Vec::new();
+    for group in catalog.aliases(&numbers) {
+        for same in alike(catalog, &group) {
+            let names = same.iter().map(|number| catalog.table().name(*number as usize));
+            ties.push(Value::from(names.collect::<Vec<_>>()));
+        }
+    }
+    let mut spec = json!({"schema": SCHEMA, "tensors": tensors, "parameters": parameters(catalog)});
+    if let (Some(spec), false) = (spec.as_object_mut(), ties.is_empty()) {
+        spec.insert("ties".into(), ties.into());
+    }
+    spec
+}
+
+/// Writes the specification, indented, with a line end.
+///
+/// # Errors
+/// What it is written to cannot be written.
+pub fn write(catalog: &Catalog, mut to: impl Write) -> Result<()> {
+    let failed = |error| Error::io(std::path::Path::new("the specification"), "write it", error);
+    serde_json::to_writer_pretty(&mut to, &of(catalog)).map_err(|error| failed(error.into()))?;
+    to.write_all(b"\n").map_err(failed)
+}
+
+/// A name as a pattern that matches it alone.
+fn escaped(name: &str) -> String {
+    let mut pattern = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '*' | '?' | '[') {
+            pattern.extend(['[', c, ']']);
+        } else {
+            pattern.push(c);
+        }
+    }
+    pattern
+}
+
+/// Of tensors that share bytes, the groups of those that are one and the same, each of two at least.
+fn alike(catalog: &Catalog, group: &[u32]) -> Vec<Vec<u32>> {
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for &number in group {
+        let info = catalog.table().get(number as usize);
+        let same = |other: &TensorInfo<'_>| {
+            other.view == info.view && other.shape == info.shape && other.element == info.element
+        };
+        match groups
+            .iter_mut()
+            .find(|group| group.first().is_some_and(|first| same(&catalog.table().get(*first as usize))))
+        {
+            Some(group) => group.push(number),
+            None => groups.push(vec![number]),
+        }
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
+}
