@@ -69,7 +69,12 @@ fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
 }
 
 fn shown(value: &Value<'_>) -> String {
-    let whole = match value {
+    text::cut(&text_of(value), SHOWN).into_owned()
+}
+
+/// A value as text; of an array the first elements.
+pub(crate) fn text_of(value: &Value<'_>) -> String {
+    match value {
         Value::U8(value) => value.to_string(),
         Value::I8(value) => value.to_string(),
         Value::U16(value) => value.to_string(),
@@ -92,6 +97,5 @@ fn shown(value: &Value<'_>) -> String {
             };
             format!("[{}{more}]", first.join(", "))
         }
-    };
-    text::cut(&whole, SHOWN).into_owned()
+    }
 }

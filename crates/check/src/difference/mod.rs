@@ -19,6 +19,7 @@ use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Error, Result};
 
 pub use metadata::MetadataChange;
+pub(crate) use metadata::text_of;
 pub use names::{Names, Pattern};
 pub use values::Values;
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use max_weights::format::gguf::Value;
 use max_weights::names::nearest;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::TensorInfo;
@@ -12,7 +11,7 @@ use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Result};
 
 use super::{Count, Dim, Expectation, Extra, Wanted};
-use crate::difference::same_bytes;
+use crate::difference::{same_bytes, text_of};
 use crate::finding::Finding;
 
 /// Of each rule so many findings are given; one more says how many there are besides.
@@ -133,7 +132,7 @@ impl<'a> Checking<'a> {
         };
         match &wanted.count {
             Some(Count::Bounds(bounds))
-                if !bounds.has(numbers.len() as u64) && !(wanted.optional && numbers.is_empty()) =>
+                if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
             {
                 let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
                 let words = bounds.words();
@@ -145,12 +144,11 @@ impl<'a> Checking<'a> {
                     )
                 });
             }
-            Some(Count::Bounds(_)) => {}
             Some(Count::Symbol(symbol)) => {
                 self.symbols.entry(symbol).or_default().push((Place::Count(position), numbers.len() as u64));
             }
             None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
-            None => {}
+            Some(Count::Bounds(_)) | None => {}
         }
         for number in numbers {
             if let Some(named) = self.named.get_mut(number) {
@@ -221,22 +219,22 @@ impl<'a> Checking<'a> {
             let said = self.expected.symbols.get(symbol).copied();
             let Some(value) = said.or_else(|| most(&places)) else { continue };
             let first = places.iter().find(|(_, number)| *number == value).map(|(place, _)| *place);
-            let because = match (said, first) {
-                (Some(_), _) | (None, None) => "is expected to be".to_owned(),
-                (None, Some(Place::Dim(number, _))) => format!("by '{}' is", self.name(number)),
-                (None, Some(Place::Count(position))) => format!("by '{}' is", self.pattern(position)),
+            let wanted = match (said, first) {
+                (Some(_), _) | (None, None) => format!("{value} is expected"),
+                (None, Some(Place::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
+                (None, Some(Place::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
             };
             let symbol = shown(symbol);
             for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
                 match place {
                     Place::Dim(tensor, axis) => self.report(Some(tensor), rules::EXPECTATION_SYMBOL, |this| {
                         let name = this.name(tensor);
-                        format!("dimension {axis} of '{name}' is {number}, which '{symbol}' stands for; it {because} {value}")
+                        format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}")
                     }),
                     Place::Count(position) => self.report(None, rules::EXPECTATION_COUNT, |this| {
                         let (there, pattern) = (plural(number, "tensor"), this.pattern(position));
                         let verb = verb(number as usize, "matches", "match");
-                        format!("{there} {verb} '{pattern}', as many as '{symbol}' stands for; it {because} {value}")
+                        format!("{there} {verb} '{pattern}', so that '{symbol}' is {number}, and {wanted}")
                     }),
                 }
             }
@@ -308,7 +306,7 @@ impl<'a> Checking<'a> {
 
     fn metadata(&mut self) {
         let texts: BTreeMap<&str, String> = match self.catalog.gguf() {
-            Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key, plain(&value))).collect(),
+            Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key, text_of(&value))).collect(),
             None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
         };
         for (key, expected) in &self.expected.metadata {
@@ -316,7 +314,7 @@ impl<'a> Checking<'a> {
             let key = shown(key);
             match (there, expected) {
                 (None, _) => {
-                    self.report(None, rules::EXPECTATION_METADATA, |_| format!("the metadata has no key '{key}'"))
+                    self.report(None, rules::EXPECTATION_METADATA, |_| format!("the metadata has no key '{key}'"));
                 }
                 (Some(there), Some(expected)) if there != expected => {
                     let (there, expected) = (shown(there), shown(expected));
@@ -367,26 +365,6 @@ fn most(places: &[(Place, u64)]) -> Option<u64> {
         counts.entry(*number).or_insert((0, usize::MAX - at)).0 += 1;
     }
     counts.into_iter().max_by_key(|(_, rank)| *rank).map(|(number, _)| number)
-}
-
-/// A value of the metadata as a specification has it.
-fn plain(value: &Value<'_>) -> String {
-    match value {
-        Value::U8(value) => value.to_string(),
-        Value::I8(value) => value.to_string(),
-        Value::U16(value) => value.to_string(),
-        Value::I16(value) => value.to_string(),
-        Value::U32(value) => value.to_string(),
-        Value::I32(value) => value.to_string(),
-        Value::U64(value) => value.to_string(),
-        Value::I64(value) => value.to_string(),
-        Value::F32(value) => value.to_string(),
-        Value::F64(value) => value.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::String(value) => (*value).to_owned(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Array(array) => plural(array.len() as u64, "value"),
-    }
 }
 
 /// The finding with the tensor and the file that it is about.

@@ -80,11 +80,11 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json, A::Error> {
         let (mut pairs, mut seen) = (Vec::new(), std::collections::HashSet::new());
-        while let Some((key, value)) = object.next_entry::<String, Json>()? {
+        while let Some(key) = object.next_key::<String>()? {
             if !seen.insert(key.clone()) {
                 return Err(A::Error::custom(format!("the key \"{}\" is there twice", max_weights::text::shown(&key))));
             }
-            pairs.push((key, value));
+            pairs.push((key, object.next_value()?));
         }
         Ok(Json::Object(pairs))
     }

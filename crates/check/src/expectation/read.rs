@@ -70,7 +70,7 @@ impl Expectation {
                         let place = format!("ties[{number}]");
                         let names = texts(&place, list(&place, group)?)?;
                         if names.len() < 2 {
-                            return wrong(&place, group, "at least two names");
+                            return wrong(&place, group, "a list of at least two names");
                         }
                         found.ties.push(names);
                     }
@@ -143,18 +143,17 @@ fn wanted(name: &str, value: &Json) -> Result<Wanted> {
     for (key, value) in object(&place, value)? {
         let place = format!("{place}.{key}");
         match (key.as_str(), value) {
-            ("shape", Json::Null) => {}
+            ("shape" | "dtype", Json::Null) => {}
             ("shape", value) => {
                 let dims = list(&place, value)?.iter().enumerate();
                 let dims = dims.map(|(number, value)| dim(&format!("{place}[{number}]"), value));
                 found.shape = Some(dims.collect::<Result<_>>()?);
             }
-            ("dtype", Json::Null) => {}
             ("dtype", Json::Text(name)) => found.dtypes = vec![dtype(&place, name)?],
             ("dtype", value) => {
                 let names = texts(&place, list(&place, value)?)?;
                 if names.is_empty() {
-                    return wrong(&place, value, "at least one dtype");
+                    return wrong(&place, value, "a list of dtypes");
                 }
                 let names = names.iter().enumerate();
                 let names = names.map(|(number, name)| dtype(&format!("{place}[{number}]"), name));
