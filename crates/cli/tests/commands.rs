@@ -64,6 +64,7 @@ fn checkpoints(folder: &Path) {
     let file = std::fs::read(folder.join("ramp.safetensors")).expect("it was written");
     let filled = [&file[..file.len() - ramp.len()], &ramp].concat();
     std::fs::write(folder.join("ramp.safetensors"), filled).expect("a temporary folder");
+    different(folder);
     common::torch(&folder.join("plain.pth"), b"}X\x05\0\0\0epochK\x05s");
     common::torch(&folder.join("hostile.pth"), b"}X\x05\0\0\0epochcos\nsystem\nX\x04\0\0\0true\x85Rs");
 
@@ -72,6 +73,41 @@ fn checkpoints(folder: &Path) {
     std::fs::write(folder.join("longer.safetensors"), [&whole[..], b"and more"].concat()).expect("a temporary folder");
     std::fs::write(folder.join("empty.safetensors"), b"").expect("a temporary folder");
     std::fs::write(folder.join("text.txt"), b"hello, this is text and no checkpoint").expect("a temporary folder");
+}
+
+/// Two checkpoints that differ in all ways, and one that is nearly the first.
+fn different(folder: &Path) {
+    let write = |name: &str, metadata: &str, weights: &[(&str, &str, usize, &[usize])], values: &[u8]| {
+        let path = folder.join(name);
+        common::safetensors(&path, metadata, weights);
+        let file = std::fs::read(&path).expect("it was written");
+        std::fs::write(&path, [&file[..file.len() - values.len()], values].concat()).expect("a temporary folder");
+    };
+    let single = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let of_a = [
+        ("gone.weight", "F32", 32, &[2][..]),
+        ("layers.0.weight", "F32", 32, &[2, 2]),
+        ("layers.1.weight", "F32", 32, &[2, 2]),
+        ("norm.weight", "F32", 32, &[2]),
+        ("old.weight", "F32", 32, &[2]),
+        ("padded.weight", "F32", 32, &[2]),
+    ];
+    let values = single(&[9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0, 1.0, 1.5, 7.0, 8.0, 1.0, 1.0]);
+    write("before.safetensors", "\"format\":\"pt\"", &of_a, &values);
+    let near = single(&[9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.001, 1.0, 1.5, 7.0, 8.0, 1.0, 1.0]);
+    write("near.safetensors", "\"format\":\"pt\"", &of_a, &near);
+    let of_b = [
+        ("come.weight", "F32", 32, &[1][..]),
+        ("layers.0.weight", "F32", 32, &[2, 2]),
+        ("layers.1.weight", "F32", 32, &[2, 2]),
+        ("new.weight", "F32", 32, &[2]),
+        ("norm.weight", "BF16", 16, &[2]),
+        ("padded.weight", "F32", 32, &[4]),
+    ];
+    let mut values = single(&[5.0, 1.0, 2.5, 3.0, 4.0, 1.0, 2.0, f32::NAN, 4.25, 7.0, 8.0]);
+    values.extend([0x80, 0x3f, 0xc0, 0x3f]);
+    values.extend(single(&[1.0, 1.0, 0.0, 0.0]));
+    write("after.safetensors", "", &of_b, &values);
 }
 
 /// The environment of a session, where a command does not set another: nothing of that in which the tests run.
