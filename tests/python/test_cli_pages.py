@@ -48,7 +48,7 @@ def commands() -> list[str]:
 
 
 def test_the_page_has_a_section_of_every_command_and_each_of_its_options() -> None:
-    assert {"ls", "show", "globals", "bench", "versions", "completions"} <= set(commands())
+    assert {"ls", "show", "globals", "diff", "bench", "versions", "completions"} <= set(commands())
     for name in commands():
         assert f"\n## {name}\n" in PAGE, name
         for option in sorted(set(re.findall(r"--[a-z][a-z-]+", run(name, "--help").stdout)) - {"--help"}):
@@ -89,6 +89,12 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
     odd, pickled = tmp_path / "odd.safetensors", tmp_path / "a.pt"
     odd.write_bytes(safetensors_bytes({"": entry, "w": entry}, metadata={"note": "text"}))
     torch.save({"w": torch.ones(2), "epoch": 3, "call": Call()}, pickled)
+    before, after = tmp_path / "before.safetensors", tmp_path / "after.safetensors"
+    number, complex_number = ("F32", [1], bytes(4)), ("C64", [1], bytes(8))
+    of_a = {"changed": number, "old": entry, "gone": number, "complex": number}
+    of_b = {"changed": ("F32", [1], b"abcd"), "new": entry, "come": ("I8", [1], b"a"), "complex": complex_number}
+    before.write_bytes(safetensors_bytes(of_a))
+    after.write_bytes(safetensors_bytes(of_b, metadata={"note": "another"}))
     page = PAGE.replace("\n", " ")
     for arguments in (
         ["ls", "--json", "--no-strict", odd],
@@ -101,6 +107,7 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
         ["show", "--json", pickled],
         ["show", "--json", pickled, "epoch"],
         ["globals", "--json", pickled],
+        ["diff", "--json", before, after],
         ["versions", "--json"],
     ):
         found = json.loads(run(*arguments).stdout)
