@@ -28,7 +28,7 @@ def diff(a: object, b: object, *options: object, status: int = 1) -> dict[str, A
     """What differs, as JSON."""
     done = run("diff", a, b, "--json", *options)
     assert (done.status, done.stderr) == (status, "")
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     assert found["different"] == (status == 1)
     return found
 

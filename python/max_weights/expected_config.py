@@ -1,0 +1,197 @@
+"""What a `config.json` says of a checkpoint: the names and shapes of the model that transformers builds of it.
+
+The model is built on torch's device "meta": it has no values and takes no memory. Nothing of the repository is
+executed: a class that transformers itself does not have is an error, as is a configuration that would have it fetch
+code or weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import shown
+from max_weights.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["expectation_of_config"]
+
+SCHEMA = "max-weights.expectation/1"
+# A configuration of more bytes is none.
+_MAX_BYTES = 16 << 20
+# A model of more layers takes minutes to be built, and nobody has one.
+_MAX_LAYERS = 10_000
+# What would make transformers fetch code from the hub, or weights.
+_FETCHED = ("attn_implementation", "experts_implementation", "kernel_config", "auto_map", "custom_pipelines")
+_WEIGHTS = ("use_pretrained_backbone",)
+
+
+def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The specification (`max-weights.expectation/1`) of the checkpoint that a model's configuration asks for.
+
+    It has the names and shapes of all parameters and of the buffers that are saved; dtypes are left open, since a
+    checkpoint may be saved in any. Of tied weights one has to be there. What old versions saved besides may be there.
+
+    Args:
+        path: A `config.json`, or the folder that it lies in.
+
+    Raises:
+        ImportError: transformers or torch is missing.
+        ArgumentError: a ValueError; this is no configuration of a model.
+        UnsupportedError: a class that transformers does not have, or that it cannot build; packed weights.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    settings = _settings(file)
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            "a configuration is turned into an expectation by transformers: pip install transformers torch"
+        ) from error
+    model_class = _model_class(file, settings, transformers)
+    with _quiet(transformers):
+        try:
+            config = model_class.config_class.from_dict(_without_code(settings))
+            config._attn_implementation = "eager"  # needs no package but torch
+            with torch.device("meta"):
+                model = model_class(config)
+            model.tie_weights()
+            return _specification(model)
+        except Exception as error:  # whatever its code makes of these settings
+            reason = shown(f"{type(error).__name__}: {error}")
+            name = model_class.__name__
+            raise UnsupportedError(f"{shown(str(file))}: transformers cannot build {name} of it: {reason}") from error
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    """The configuration, as far as it can be trusted."""
+    with file.open("rb") as opened:
+        text = opened.read(_MAX_BYTES + 1)
+    at = shown(str(file))
+    if len(text) > _MAX_BYTES:
+        raise ArgumentError(f"{at}: a configuration has at most {_MAX_BYTES} bytes")
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{at}: this is no JSON: {shown(str(error))}") from error
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise ArgumentError(f"{at}: this is no configuration of a model: there is no 'model_type'")
+    for key, value in _numbers(settings):
+        if key.endswith(("layer", "layers", "depth", "blocks")) and value > _MAX_LAYERS:
+            raise ArgumentError(f"{at}: {shown(key)} is {value}; more than {_MAX_LAYERS} layers are not built")
+    if settings.get("quantization_config"):
+        raise UnsupportedError(
+            f"{at}: the weights are packed (quantization_config), and have other names and shapes than the model;"
+            " write a specification of a checkpoint that is good, and expect that"
+        )
+    return settings
+
+
+def _numbers(value: Any) -> Iterator[tuple[str, int]]:
+    """The whole numbers of the configuration and of those in it, by key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(inner, int):
+                yield key, inner
+            else:
+                yield from ((f"{key}.{name}", number) for name, number in _numbers(inner))
+
+
+def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any:
+    """The class of transformers that the configuration names; the model without a head if it names none."""
+    kind, named = settings["model_type"], settings.get("architectures")
+    name = named[0] if isinstance(named, list) and named else None
+    at = shown(str(file))
+    mapping = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    if kind not in mapping:
+        raise UnsupportedError(f"{at}: transformers has no model_type {shown(repr(kind))}{_remote(settings)}")
+    if name is None:
+        models = transformers.models.auto.modeling_auto.MODEL_MAPPING
+        if mapping[kind] not in models:
+            raise ArgumentError(f"{at}: there are no 'architectures', so that the class of the model is not known")
+        return models[mapping[kind]]
+    found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
+    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class):
+        raise UnsupportedError(f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}")
+    return found
+
+
+def _remote(settings: dict[str, Any]) -> str:
+    return "; the code of the repository (auto_map) is not executed" if "auto_map" in settings else ""
+
+
+def _without_code(settings: Any) -> Any:
+    """The settings without those that name code or weights that are fetched."""
+    if isinstance(settings, list):
+        return [_without_code(value) for value in settings]
+    if not isinstance(settings, dict):
+        return settings
+    kept = {key: _without_code(value) for key, value in settings.items() if not key.strip("_").startswith(_FETCHED)}
+    return kept | {key: False for key in _WEIGHTS if key in kept}
+
+
+def _specification(model: Any) -> dict[str, Any]:
+    """The specification of a model on the device "meta"."""
+    saved = model.state_dict(keep_vars=True)  # the parameters themselves, by which tied ones are known
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:  # before version 5 a model has the names of its files
+        pass
+    else:
+        saved = revert_weight_conversion(model, saved)
+    tensors: dict[str, Any] = {}
+    same: dict[int, list[str]] = {}
+    for name, tensor in saved.items():
+        tensors[_escaped(name)] = {"shape": list(tensor.shape)}
+        same.setdefault(id(tensor), []).append(name)
+    ties = [names for names in same.values() if len(names) > 1]
+    for names in ties:
+        for name in names[1:]:
+            tensors[_escaped(name)]["optional"] = True
+    spec: dict[str, Any] = {"schema": SCHEMA, "tensors": tensors, "allow_extra": _extra(model, set(saved))}
+    return spec | ({"ties": ties} if ties else {})
+
+
+def _extra(model: Any, saved: set[str]) -> list[str]:
+    """What may be in a file beside the model's weights: buffers that older versions saved, and what the class itself
+    says that it ignores.
+    """
+    buffers = [_escaped(name) for name, _ in model.named_buffers() if name not in saved]
+    ignored = map(_glob, sorted(model._keys_to_ignore_on_load_unexpected or ()))
+    return [*buffers, *filter(None, ignored)]
+
+
+def _escaped(name: str) -> str:
+    """The name as a pattern that matches nothing else."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", name)
+
+
+def _glob(expression: str) -> str | None:
+    """A regular expression that is searched for, as a pattern of whole names; none where it has no such form."""
+    text = expression.removeprefix("^").removesuffix("$")
+    text = text.replace(r"\.", "\0").replace(r"\d+", "*").replace(".*", "*").replace(".", "?").replace("\0", ".")
+    if re.search(r"[^\w.*?-]", text):
+        return None
+    before = "" if expression.startswith("^") else "*"
+    return f"{before}{text}{'' if expression.endswith('$') else '*'}"
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without the remarks of transformers about settings."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
