@@ -120,7 +120,8 @@ def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any
             raise ArgumentError(f"{at}: there are no 'architectures', so that the class of the model is not known")
         return models[mapping[kind]]
     found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class):
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if not is_model or found.config_class is None:
         raise UnsupportedError(f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}")
     return found
 

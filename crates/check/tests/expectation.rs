@@ -26,8 +26,10 @@ fn model() -> Checkpoint {
     )
 }
 
+const SCHEMA: &str = "\"schema\": \"max-weights.expectation/1\"";
+
 fn expect(spec: &str) -> Expectation {
-    let spec = format!("{{\"schema\": \"max-weights.expectation/1\", {spec}}}");
+    let spec = format!("{{{SCHEMA}, {spec}}}");
     Expectation::parse(spec.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -199,6 +201,10 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
         ("{\"a\": 1, \"a\": 2}", "this is no JSON at line 1, column 12: the key \"a\" is there twice"),
         ("[]", "the specification: an object is expected, not an empty list"),
         ("{}", "there is no \"schema\"; a specification has \"max-weights.expectation/1\""),
+        (
+            "{\"model_type\": \"bert\"}",
+            "there is no \"schema\"; a specification has \"max-weights.expectation/1\"; this is the configuration of a model, which transformers turns into one",
+        ),
         ("{\"schema\": \"x\"}", "schema: \"max-weights.expectation/1\" is expected, not \"x\""),
         ("{\"tensor\": {}}", "the specification: there is no key \"tensor\""),
         ("{\"tensors\": []}", "tensors: an object is expected, not an empty list"),
@@ -226,11 +232,14 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
         ("{\"parameters\": {\"least\": 3}}", "parameters: there is no key \"least\""),
         ("{\"metadata\": {\"a\": []}}", "metadata.\"a\": a text, a number or null is expected, not an empty list"),
     ] {
-        let error = Expectation::parse(spec.as_bytes()).expect_err(spec);
+        let is_whole = says.contains("JSON") || says.contains("schema") || !spec.starts_with("{\"");
+        let spec = if is_whole { spec.to_owned() } else { spec.replacen('{', &format!("{{{SCHEMA}, "), 1) };
+        let error = Expectation::parse(spec.as_bytes()).expect_err(&spec);
         assert!(matches!(error, max_weights::Error::Argument(_)), "{error}");
         assert_eq!(error.to_string(), says);
     }
-    let error = Expectation::parse(b"{\"tensors\": {\"a\": {\"dtype\": \"bf17\"}}}").expect_err("no dtype").to_string();
+    let spec = format!("{{{SCHEMA}, \"tensors\": {{\"a\": {{\"dtype\": \"bf17\"}}}}}}");
+    let error = Expectation::parse(spec.as_bytes()).expect_err("no dtype").to_string();
     assert!(error.starts_with("tensors.\"a\".dtype: \"bf17\" is no dtype; there are bool, "), "{error}");
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(Expectation::parse(deep.as_bytes()).expect_err("too deep").to_string().contains("recursion limit"));

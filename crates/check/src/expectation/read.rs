@@ -43,12 +43,21 @@ impl Expectation {
             let what = what.split(" at line ").next().unwrap_or_default();
             Error::Argument(format!("this is no JSON at line {line}, column {column}: {what}"))
         })?;
+        let pairs = object("the specification", &json)?;
+        let has = |key: &str| pairs.iter().any(|(there, _)| there == key);
+        if !has("schema") {
+            let is_config = has("model_type") || has("architectures");
+            let but = if is_config {
+                "; this is the configuration of a model, which transformers turns into one"
+            } else {
+                ""
+            };
+            return Err(Error::Argument(format!("there is no \"schema\"; a specification has \"{SCHEMA}\"{but}")));
+        }
         let mut found = Self::default();
-        let mut schema = false;
-        for (key, value) in object("the specification", &json)? {
+        for (key, value) in pairs {
             match key.as_str() {
                 "schema" => {
-                    schema = true;
                     if *value != Json::Text(SCHEMA.to_owned()) {
                         return wrong("schema", value, &format!("\"{SCHEMA}\""));
                     }
@@ -81,9 +90,6 @@ impl Expectation {
                 "description" => {}
                 _ => return unknown("the specification", key),
             }
-        }
-        if !schema {
-            return Err(Error::Argument(format!("there is no \"schema\"; a specification has \"{SCHEMA}\"")));
         }
         Ok(found)
     }

@@ -100,7 +100,8 @@ fn after_the_cast(of: &Changed) -> &'static str {
 }
 
 fn cells(name: String, values: &Values) -> Vec<String> {
-    let nans = if values.nans > 0 { format!("; {} NaN on one side only", text::grouped(values.nans)) } else { String::new() };
+    let nans =
+        if values.nans > 0 { format!("; {} NaN on one side only", text::grouped(values.nans)) } else { String::new() };
     let at = match (&values.index, values.at) {
         (Some(index), Some((a, b))) => format!("{}: {} and {}{nans}", shape(index), significant(a), significant(b)),
         _ => nans.trim_start_matches("; ").to_owned(),
