@@ -249,3 +249,15 @@ fn what_is_wrong_with_a_specification_is_said_with_its_place() {
     std::fs::write(&path, "{").expect("written");
     assert!(Expectation::read(&path).expect_err("no JSON").to_string().contains("spec.json: this is no JSON"));
 }
+
+#[test]
+fn the_example_of_the_page_is_a_specification() {
+    let page = include_str!("../../../docs/expectations.md");
+    let (_, rest) = page.split_once("```json\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let spec = Expectation::parse(example.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+    let findings = said(&check(model().catalog(), &spec));
+    let of_metadata = findings.iter().filter(|(rule, _)| *rule == "expectation.metadata").count();
+    assert_eq!(of_metadata, 0, "{findings:?}");
+    assert!(findings.iter().any(|(rule, _)| *rule == "expectation.parameters"), "{findings:?}");
+}
