@@ -5,6 +5,7 @@ mod files;
 mod folder;
 mod index;
 mod json;
+mod quantised;
 mod sets;
 mod shards;
 mod tokenizer;

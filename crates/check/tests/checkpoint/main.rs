@@ -3,5 +3,6 @@
 
 mod config;
 mod files;
+mod quantised;
 mod sets;
 mod support;

@@ -1,0 +1,99 @@
+//! bitsandbytes: NF4 and FP4 (`weight`, `weight.absmax`, `weight.quant_map`, `weight.quant_state.bitsandbytes__nf4`), and int8 (`SCB`).
+//!
+//! A packed weight has half a byte for each element, as one column. Each block of elements (64 unless it is said) has an `absmax`; where these
+//! are quantised again they are uint8, and each 256 of them have a `nested_absmax`. The int8 weight N, K has N numbers in `SCB`.
+
+use max_weights::dtype::DType;
+use max_weights::rules;
+use max_weights::tensor::{Element, TensorInfo};
+
+use super::declared::Method;
+use super::parts::{Layer, Part};
+use super::{Check, Findings};
+
+/// The usual block.
+const BLOCK: u64 = 64;
+/// The least block and the greatest.
+const BLOCKS: (u64, u64) = (32, 4096);
+/// Scales that share a scale of their own.
+const NESTED_BLOCK: u64 = 256;
+/// The values of four bits, and those of the eight bits of quantised scales.
+const MAP: u64 = 16;
+const NESTED_MAP: u64 = 256;
+
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let parts = [Part::Absmax, Part::QuantState, Part::Scb];
+    let part = parts.into_iter().find_map(|part| check.get(layer, part));
+    let (Some(weight), Some(part)) = (check.get(layer, Part::Weight), part) else {
+        return check.orphan(part, "weight", findings);
+    };
+    kind(check, layer, &part, findings);
+    match check.get(layer, Part::Scb) {
+        Some(scales) => int8(check, &weight, &scales, findings),
+        None => four_bits(check, layer, &weight, findings),
+    }
+}
+
+fn int8(check: &Check<'_, '_, '_>, weight: &TensorInfo<'_>, scales: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+    if weight.element != Element::Plain(DType::Int8) {
+        return check.dtype(weight, "int8, as it has a scale for each row (SCB)", findings);
+    }
+    if let [rows, _] = weight.shape {
+        check.shape(scales, rules::QUANTISED_SCALE_SHAPE, &[*rows], "for the rows of the weight", findings);
+    }
+}
+
+fn four_bits(check: &Check<'_, '_, '_>, layer: &Layer<'_>, weight: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(absmax) = check.get(layer, Part::Absmax) else {
+        return check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.absmax", findings);
+    };
+    for (part, name) in [(Part::QuantMap, "weight.quant_map"), (Part::QuantState, "weight.quant_state")] {
+        if !layer.has(part) {
+            check.missing(weight, rules::QUANTISED_SCALE_MISSING, name, findings);
+        }
+    }
+    if let Some(map) = check.get(layer, Part::QuantMap) {
+        check.shape(&map, rules::QUANTISED_SHAPE, &[MAP], "for the values of four bits", findings);
+    }
+    let elements = weight.bytes().saturating_mul(2);
+    let &[found] = absmax.shape else { return };
+    let mut sizes = std::iter::successors(Some(BLOCKS.0), |size| size.checked_mul(2).filter(|size| *size <= BLOCKS.1));
+    if !sizes.any(|size| elements.div_ceil(size) == found) {
+        let why = format!("for {elements} elements in blocks of {BLOCK}");
+        check.shape(&absmax, rules::QUANTISED_SCALE_SHAPE, &[elements.div_ceil(BLOCK)], &why, findings);
+    }
+    if absmax.element != Element::Plain(DType::UInt8) {
+        return;
+    }
+    match check.get(layer, Part::NestedAbsmax) {
+        Some(nested) => {
+            let why = format!("for {found} scales in blocks of {NESTED_BLOCK}");
+            check.shape(&nested, rules::QUANTISED_SCALE_SHAPE, &[found.div_ceil(NESTED_BLOCK)], &why, findings);
+        }
+        None => check.missing(weight, rules::QUANTISED_SCALE_MISSING, "weight.nested_absmax", findings),
+    }
+    if let Some(map) = check.get(layer, Part::NestedQuantMap) {
+        check.shape(&map, rules::QUANTISED_SHAPE, &[NESTED_MAP], "for the values of eight bits", findings);
+    }
+}
+
+/// Whether these are the bits that the configuration says.
+fn kind(check: &Check<'_, '_, '_>, layer: &Layer<'_>, part: &TensorInfo<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(declared) = check.declared else { return };
+    let Method::BitsAndBytes { four } = declared.method else { return };
+    let is_four = !layer.has(Part::Scb);
+    if four != is_four {
+        let bits = |four| if four { 4 } else { 8 };
+        let cause =
+            format!("the configuration says {} bits, but the weight is stored in {}", bits(four), bits(is_four));
+        return check.add(part, rules::QUANTISED_BITS, cause, findings);
+    }
+    let state = check.get(layer, Part::QuantState);
+    let found = state.and_then(|state| state.name.rsplit_once("bitsandbytes__").map(|(_, kind)| (state, kind)));
+    let said = declared.four_bit.as_deref().filter(|said| ["nf4", "fp4"].contains(said));
+    let (Some((state, found)), Some(said)) = (found, said) else { return };
+    if found != said {
+        let cause = format!("the configuration says {said}, but the weight is stored as {found}");
+        check.add(&state, rules::QUANTISED_METHOD, cause, findings);
+    }
+}

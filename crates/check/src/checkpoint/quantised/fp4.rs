@@ -1,0 +1,81 @@
+//! Four-bit floats: NVFP4 as ModelOpt writes it, and the MXFP4 of gpt-oss.
+//!
+//! NVFP4, for N outputs and K inputs: `weight` uint8 N, K / 2; `weight_scale` float8 N, K / 16; `weight_scale_2` one float32 for all.
+//! MXFP4, for E experts, N outputs and K inputs: `NAME_blocks` uint8 E, N, K / 32, 16; `NAME_scales` uint8 E, N, K / 32.
+
+use max_weights::dtype::DType;
+use max_weights::rules;
+use max_weights::tensor::Element;
+
+use super::declared::Declared;
+use super::parts::{Layer, Part, is_float8};
+use super::{Check, Findings};
+
+/// Inputs of NVFP4 that share a scale.
+const GROUP: u64 = 16;
+/// Bytes of a block of MXFP4, of two elements each.
+const BLOCK_BYTES: u64 = 16;
+
+/// Whether a weight and its scale have the dtypes of NVFP4.
+pub(super) fn is_nvfp4(weight: Option<Element<'_>>, scale: Option<Element<'_>>) -> bool {
+    weight == Some(Element::Plain(DType::UInt8)) && scale.is_some_and(is_float8)
+}
+
+pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let (scale, second) = (check.get(layer, Part::Scale), check.get(layer, Part::Scale2));
+    let Some(weight) = check.get(layer, Part::Weight) else {
+        return check.orphan(scale.or(second), "weight", findings);
+    };
+    let Some(scale) = scale else {
+        return check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale", findings);
+    };
+    // Other algorithms of ModelOpt have a second scale, too, and other shapes.
+    if !is_nvfp4(Some(weight.element), Some(scale.element)) {
+        let is_said = check.declared.is_some_and(is_nvfp4_said);
+        if is_said && weight.element == Element::Plain(DType::UInt8) {
+            check.dtype(&scale, "float8", findings);
+        }
+        return;
+    }
+    match second {
+        None => check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale_2", findings),
+        Some(second) if second.shape != [1] => {
+            check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], "for the one scale of the whole weight", findings);
+        }
+        Some(_) => {}
+    }
+    let said = check.declared.filter(|declared| is_nvfp4_said(declared)).and_then(Declared::scheme);
+    let group = said.and_then(|scheme| scheme.group).filter(|group| *group > 0).unwrap_or(GROUP);
+    if let [outer @ .., columns] = weight.shape {
+        let inputs = columns.saturating_mul(2);
+        let expected: Vec<u64> = outer.iter().copied().chain([inputs.div_ceil(group)]).collect();
+        let why = format!("for rows of {inputs} inputs in groups of {group}");
+        check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+    }
+}
+
+fn is_nvfp4_said(declared: &Declared) -> bool {
+    matches!(&declared.method, super::Method::ModelOpt(algorithm) if algorithm == "NVFP4")
+}
+
+pub(super) fn check_mxfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(blocks) = check.get(layer, Part::Blocks) else {
+        return check.orphan(check.get(layer, Part::BlockScales), "tensor of blocks (NAME_blocks)", findings);
+    };
+    let Some(scales) = check.get(layer, Part::BlockScales) else {
+        let part = "tensor of scales (NAME_scales)";
+        return check.missing(&blocks, rules::QUANTISED_SCALE_MISSING, part, findings);
+    };
+    for info in [&blocks, &scales] {
+        if info.element != Element::Plain(DType::UInt8) {
+            return check.dtype(info, "uint8", findings);
+        }
+    }
+    let [outer @ .., bytes] = blocks.shape else { return };
+    if *bytes != BLOCK_BYTES {
+        let expected: Vec<u64> = outer.iter().copied().chain([BLOCK_BYTES]).collect();
+        check.shape(&blocks, rules::QUANTISED_SHAPE, &expected, "for blocks of 32 elements", findings);
+        return;
+    }
+    check.shape(&scales, rules::QUANTISED_SCALE_SHAPE, outer, "for one scale of each block", findings);
+}

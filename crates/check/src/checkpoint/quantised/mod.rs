@@ -1,0 +1,262 @@
+//! Quantised weights: whether every packed weight has its scales, in the shapes that its scheme has, and is what the configuration says.
+//!
+//! The schemes are told by the names and dtypes of tensors. Where a layout is not known here, nothing is said.
+
+mod bitsandbytes;
+mod compressed;
+mod declared;
+mod fp4;
+mod packed;
+mod parts;
+mod scaled;
+
+use max_weights::Result;
+use max_weights::rules::{self, Rule};
+use max_weights::tensor::TensorInfo;
+use max_weights::text::{shape, shown};
+
+use super::config::Config;
+use super::json;
+use super::sets::{Findings, Names, Set};
+use crate::finding::Finding;
+use declared::{Declared, Method};
+use parts::{Layer, Layers, Part};
+
+/// How a layer is quantised, by its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// GPTQ or AWQ.
+    Packed,
+    /// compressed-tensors with packed weights.
+    Compressed,
+    /// Weights of eight bits with scales.
+    Scaled,
+    /// The same with a scale for each block.
+    Blocks,
+    Nvfp4,
+    Mxfp4,
+    BitsAndBytes,
+}
+
+/// Layers are looked at so many at a time between two questions whether to go on.
+const AT_A_TIME: usize = 4096;
+
+/// What is known while the layers of a set are looked at.
+struct Check<'c, 's, 'f> {
+    set: &'s Set<'f>,
+    declared: Option<&'c Declared>,
+}
+
+impl<'s> Check<'_, 's, '_> {
+    fn get(&self, layer: &Layer<'s>, part: Part) -> Option<TensorInfo<'s>> {
+        layer.get(self.set, part)
+    }
+
+    fn add(&self, info: &TensorInfo<'_>, rule: &'static Rule, cause: String, findings: &mut Findings<'_, '_>) {
+        findings.tensor(self.set, info, rule, cause);
+    }
+
+    /// Reports a tensor that has not the shape that the others and the configuration give it.
+    fn shape(
+        &self,
+        info: &TensorInfo<'_>,
+        rule: &'static Rule,
+        expected: &[u64],
+        why: &str,
+        findings: &mut Findings<'_, '_>,
+    ) {
+        if info.shape != expected {
+            let cause = format!("it has the shape {}; expected {} {why}", shape(info.shape), shape(expected));
+            self.add(info, rule, cause, findings);
+        }
+    }
+
+    /// Reports a part that is not there, at the weight that it belongs to.
+    fn missing(&self, weight: &TensorInfo<'_>, rule: &'static Rule, part: &str, findings: &mut Findings<'_, '_>) {
+        if self.set.is_complete {
+            self.add(weight, rule, format!("there is no {part} for it"), findings);
+        }
+    }
+
+    /// Reports a part whose weight is not there.
+    fn orphan(&self, part: Option<TensorInfo<'_>>, weight: &str, findings: &mut Findings<'_, '_>) {
+        if let Some(part) = part.filter(|_| self.set.is_complete) {
+            self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("there is no {weight} for it"), findings);
+        }
+    }
+
+    fn dtype(&self, info: &TensorInfo<'_>, expected: &str, findings: &mut Findings<'_, '_>) {
+        let cause = format!("it is {}; expected {expected}", shown(&info.element.to_string()));
+        self.add(info, rules::QUANTISED_DTYPE, cause, findings);
+    }
+}
+
+/// Looks at the quantised layers of the sets of a folder.
+pub(super) fn check(
+    names: &Names<'_>,
+    config: Option<&Config>,
+    sets: &[Set<'_>],
+    findings: &mut Findings<'_, '_>,
+) -> Result<()> {
+    let declared = declared(names, config, findings);
+    for set in sets {
+        // The configuration is that of the model, and not of other files that lie beside it.
+        let of_model = set.is_usual() && set.stem != "adapter_model";
+        let check = Check { set, declared: declared.as_ref().filter(|_| of_model) };
+        let layers = parts::layers(set);
+        findings.go_on()?;
+        let mut families = Vec::new();
+        for (number, layer) in layers.list.iter().enumerate() {
+            if number % AT_A_TIME == AT_A_TIME - 1 {
+                findings.go_on()?;
+            }
+            let Some(family) = family(&check, layer) else { continue };
+            if !families.contains(&family) {
+                families.push(family);
+            }
+            excluded(&check, layer, findings);
+            match family {
+                Family::Packed => packed::check(&check, layer, findings),
+                Family::Compressed => compressed::check(&check, layer, findings),
+                Family::Scaled => scaled::check(&check, layer, findings),
+                Family::Blocks => scaled::check_blocks(&check, layer, findings),
+                Family::Nvfp4 => fp4::check_nvfp4(&check, layer, findings),
+                Family::Mxfp4 => fp4::check_mxfp4(&check, layer, findings),
+                Family::BitsAndBytes => bitsandbytes::check(&check, layer, findings),
+            }
+        }
+        scaled::check_alone(&check, &layers, &families, findings);
+        if of_model && set.is_complete {
+            method(&check, &layers, &families, config, findings);
+        }
+    }
+    Ok(())
+}
+
+/// What the configurations of the folder say.
+fn declared(names: &Names<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) -> Option<Declared> {
+    let of_config = config.and_then(|config| Declared::of_config(config.path.clone(), &config.value));
+    let mut read = |name: &str, of: fn(_, &serde_json::Value) -> Option<Declared>| {
+        let entry = names.file(name)?;
+        of(entry.path.clone(), &json::read(Some(entry), findings)?)
+    };
+    let of_gptq = read("quantize_config.json", Declared::of_gptq);
+    let of_modelopt = read("hf_quant_config.json", Declared::of_modelopt);
+    of_config.or(of_gptq).or(of_modelopt)
+}
+
+fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
+    let element = |part| layer.get(check.set, part).map(|info| info.element);
+    if layer.has(Part::Foreign) {
+        return None;
+    }
+    // Names that end so are taken for those of one half only where the configuration says so.
+    let is_said = check.declared.is_some_and(|declared| declared.method == Method::Mxfp4);
+    let is_mxfp4 = is_said && (layer.has(Part::Blocks) || layer.has(Part::BlockScales));
+    Some(if layer.has(Part::QWeight) || layer.has(Part::QZeros) {
+        Family::Packed
+    } else if layer.has(Part::Packed) || layer.has(Part::Shape) {
+        Family::Compressed
+    } else if layer.has(Part::Scale2) || fp4::is_nvfp4(element(Part::Weight), element(Part::Scale)) {
+        Family::Nvfp4
+    } else if layer.has(Part::Blocks) && layer.has(Part::BlockScales) || is_mxfp4 {
+        Family::Mxfp4
+    } else if layer.has(Part::Absmax) || layer.has(Part::QuantState) || layer.has(Part::Scb) {
+        Family::BitsAndBytes
+    } else if layer.has(Part::ScaleInv) {
+        Family::Blocks
+    } else if layer.has(Part::Scale) {
+        Family::Scaled
+    } else {
+        return None;
+    })
+}
+
+/// A layer that is quantised although the configuration leaves it out.
+fn excluded(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(declared) = check.declared.filter(|declared| declared.excludes(layer.name)) else { return };
+    let weights = [Part::QWeight, Part::Packed, Part::Blocks, Part::Weight];
+    let weight = weights.into_iter().find_map(|part| check.get(layer, part));
+    if let Some(weight) = weight.filter(|weight| !is_plain(weight)) {
+        let file = declared.path.file_name().unwrap_or_default().to_string_lossy();
+        let cause = format!("{} says that {} is not quantised, but it is", shown(&file), shown(layer.name));
+        check.add(&weight, rules::QUANTISED_EXCLUDED, cause, findings);
+    }
+}
+
+/// Whether a weight is stored as it is.
+fn is_plain(info: &TensorInfo<'_>) -> bool {
+    use max_weights::dtype::DType::{BFloat16, Float16, Float32, Float64};
+    use max_weights::tensor::Element::Plain;
+    matches!(info.element, Plain(BFloat16 | Float16 | Float32 | Float64))
+}
+
+/// Whether the method that the configuration names is the one that was used.
+fn method(
+    check: &Check<'_, '_, '_>,
+    layers: &Layers<'_>,
+    families: &[Family],
+    config: Option<&Config>,
+    findings: &mut Findings<'_, '_>,
+) {
+    let Some(declared) = check.declared else {
+        // MLX says it in its own words.
+        let Some(config) = config.filter(|config| config.value.get("quantization").is_none()) else { return };
+        let needs = families.iter().any(|family| *family != Family::Scaled);
+        if needs {
+            let cause = "the weights are quantised, and the configuration has no quantization_config";
+            findings.add(&config.path, Finding::new(rules::QUANTISED_CONFIG_MISSING, cause));
+        }
+        return;
+    };
+    let expected: &[Family] = match &declared.method {
+        Method::Gptq | Method::Awq => &[Family::Packed],
+        Method::Fp8 => &[Family::Blocks, Family::Scaled],
+        Method::CompressedTensors => &[Family::Compressed, Family::Scaled, Family::Blocks],
+        Method::ModelOpt(algorithm) if algorithm == "NVFP4" => &[Family::Nvfp4],
+        Method::ModelOpt(algorithm) if algorithm == "FP8" => &[Family::Scaled],
+        Method::Mxfp4 => &[Family::Mxfp4],
+        Method::BitsAndBytes { .. } => &[Family::BitsAndBytes],
+        Method::ModelOpt(_) | Method::Other => return,
+    };
+    // Another layout of the same tools, such as of sparse weights.
+    let is_foreign = layers.list.iter().any(|layer| layer.has(Part::Foreign));
+    if families.iter().any(|family| expected.contains(family)) || is_foreign || is_uncompressed(declared) {
+        return;
+    }
+    let word = shown(&declared.word);
+    let finding = match families.first() {
+        Some(found) => {
+            let cause = format!("the configuration says {word}, but the weights are quantised by {}", name(*found));
+            Finding::new(rules::QUANTISED_METHOD, cause)
+        }
+        // Weights of eight bits are told by their dtype, too.
+        None if !layers.alone.is_empty() => return,
+        None => {
+            let cause = format!("the configuration says {word}, but no weight is quantised");
+            Finding::new(rules::QUANTISED_UNUSED, cause)
+        }
+    };
+    findings.add(&declared.path, finding);
+}
+
+/// Whether weights are stored as they were, with scales beside them or without.
+fn is_uncompressed(declared: &Declared) -> bool {
+    declared.method == Method::CompressedTensors
+        && declared
+            .layout
+            .as_deref()
+            .is_none_or(|layout| matches!(layout, "dense" | "sparse-bitmask" | "sparse-24-bitmask"))
+}
+
+fn name(family: Family) -> &'static str {
+    match family {
+        Family::Packed => "GPTQ or AWQ",
+        Family::Compressed => "compressed-tensors",
+        Family::Scaled => "scales of whole weights or rows",
+        Family::Blocks => "scales of blocks",
+        Family::Nvfp4 => "NVFP4",
+        Family::Mxfp4 => "MXFP4",
+        Family::BitsAndBytes => "bitsandbytes",
+    }
+}

@@ -1,0 +1,136 @@
+//! Weights of eight bits that lie as they are, with scales beside them: FP8 in blocks (DeepSeek and others), and the scales of
+//! compressed-tensors, ModelOpt and vLLM for whole weights, rows, groups or blocks.
+//!
+//! For a weight N, K and blocks of n x k, `weight_scale_inv` is ceil(N / n), ceil(K / k); experts in one tensor have their number before both.
+//! `weight_scale` is one number, N (or N, 1) numbers, or N, K / g for groups of g inputs, or as above for blocks.
+
+use max_weights::dtype::DType;
+use max_weights::rules;
+use max_weights::tensor::{Element, TensorInfo};
+
+use super::declared::{Declared, Method};
+use super::parts::{Layer, Layers, Part, is_eight_bit, is_float8};
+use super::{Check, Family, Findings, is_plain};
+
+/// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
+const FUSED: u64 = 4;
+
+/// A scale for each block.
+pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(scale) = check.get(layer, Part::ScaleInv) else { return };
+    let Some(weight) = check.get(layer, Part::Weight) else {
+        return check.orphan(Some(scale), "weight", findings);
+    };
+    if is_plain(&weight) {
+        return check.dtype(&weight, "eight bits, as it has a scale for each block", findings);
+    }
+    let is_scale = matches!(
+        scale.element,
+        Element::Plain(DType::Float32 | DType::BFloat16 | DType::Float16 | DType::Float8E8M0Fnu | DType::UInt8)
+    );
+    if !is_scale {
+        check.dtype(&scale, "float32, bfloat16 or exponents", findings);
+    }
+    if !is_eight_bit(weight.element) {
+        return;
+    }
+    let said = check.declared.filter(|declared| declared.method == Method::Fp8).and_then(Declared::scheme);
+    let block = said.and_then(|scheme| scheme.block);
+    if let ([] | [1], None) = (scale.shape, block) {
+        return;
+    }
+    blocks(check, &weight, &scale, block, findings);
+}
+
+/// Compares a scale with the blocks of its weight, of the size that is said, or else of any size.
+fn blocks(
+    check: &Check<'_, '_, '_>,
+    weight: &TensorInfo<'_>,
+    scale: &TensorInfo<'_>,
+    block: Option<[u64; 2]>,
+    findings: &mut Findings<'_, '_>,
+) {
+    let [outer @ .., rows, columns] = weight.shape else { return };
+    let (assumed, why) = match block {
+        Some([n, k]) => ([n, k], format!("for blocks of {n} x {k} of a weight of {rows} x {columns}")),
+        None => ([128, 128], format!("for blocks of a weight of {rows} x {columns}, such as of 128 x 128")),
+    };
+    if block.is_none() && are_blocks(weight.shape, scale.shape) {
+        return;
+    }
+    let [n, k] = assumed;
+    let expected: Vec<u64> = outer.iter().copied().chain([rows.div_ceil(n), columns.div_ceil(k)]).collect();
+    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+}
+
+/// Whether there is a size of blocks that gives a scale of this shape.
+fn are_blocks(weight: &[u64], scale: &[u64]) -> bool {
+    let ([outer @ .., rows, columns], [scale_outer @ .., scale_rows, scale_columns]) = (weight, scale) else {
+        return false;
+    };
+    let cut = |all: u64, parts: u64| parts > 0 && parts <= all && all.div_ceil(all.div_ceil(parts)) == parts;
+    outer == scale_outer && cut(*rows, *scale_rows) && cut(*columns, *scale_columns)
+}
+
+/// Scales of whole weights, rows, groups or blocks.
+pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
+    let Some(scale) = check.get(layer, Part::Scale) else { return };
+    let Some(weight) = check.get(layer, Part::Weight) else {
+        // A scale of this name is one of a quantised weight only where something is.
+        return check.orphan(Some(scale).filter(|_| check.declared.is_some()), "weight", findings);
+    };
+    // A weight that is stored as it was has scales where the quantisation is only simulated.
+    if !is_eight_bit(weight.element) {
+        return;
+    }
+    let rows = match weight.shape {
+        [rows, _] => *rows,
+        _ => return,
+    };
+    let fits = match scale.shape {
+        [] => true,
+        [len] => *len == rows || *len <= FUSED,
+        _ => are_blocks(weight.shape, scale.shape),
+    };
+    let said =
+        check.declared.filter(|declared| declared.method == Method::CompressedTensors).and_then(Declared::scheme);
+    let said = said.filter(|scheme| scheme.bits == Some(8));
+    if let Some(block) = said.and_then(|scheme| scheme.block) {
+        return blocks(check, &weight, &scale, Some(block), findings);
+    }
+    if !fits {
+        let expected = if said.is_some_and(|scheme| scheme.whole) { &[1][..] } else { &[rows, 1] };
+        let why = format!("for a weight of {rows} rows, or as many columns as it has groups");
+        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, expected, &why, findings);
+    }
+    if let Some(zeros) = check.get(layer, Part::ZeroPoint).filter(|_| !scale.shape.is_empty()) {
+        let why = "as its scale has";
+        check.shape(&zeros, rules::QUANTISED_ZERO_POINT_SHAPE, scale.shape, why, findings);
+    } else if said.is_some_and(|scheme| scheme.asymmetric) {
+        check.missing(&weight, rules::QUANTISED_ZERO_POINT_MISSING, "weight_zero_point", findings);
+    }
+}
+
+/// Weights of eight bits without a scale: where the configuration asks for one, or where the others of the set have one.
+pub(super) fn check_alone(
+    check: &Check<'_, '_, '_>,
+    layers: &Layers<'_>,
+    families: &[Family],
+    findings: &mut Findings<'_, '_>,
+) {
+    let of_config = check.declared.is_some_and(|declared| match &declared.method {
+        Method::Fp8 => true,
+        Method::ModelOpt(algorithm) => algorithm == "FP8",
+        Method::CompressedTensors => declared.layout.as_deref().is_some_and(|layout| layout.ends_with("-quantized")),
+        _ => false,
+    });
+    let name = if families.contains(&Family::Blocks) { "weight_scale_inv" } else { "weight_scale" };
+    let of_others = families.contains(&Family::Blocks) || families.contains(&Family::Scaled);
+    for number in layers.alone.iter().filter(|_| of_config || of_others) {
+        let info = check.set.table().get(*number as usize);
+        // Integers may be something else where nobody says that they are weights.
+        if is_float8(info.element) || of_config {
+            check.missing(&info, rules::QUANTISED_SCALE_MISSING, name, findings);
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Quantised checkpoints: each scheme as its writers store it, and each rule with a folder that breaks it and no other.
+//!
+//! The layer has 64 outputs and 256 inputs. The shapes are those of AutoGPTQ, AutoAWQ, compressed-tensors, ModelOpt, DeepSeek, gpt-oss and
+//! bitsandbytes, written down by hand and not by the formulas of the checks.
+
+use serde_json::{Value, json};
+
+use crate::support::{Fixture, Tensor};
+
+const MODEL: &str = "model.safetensors";
+
+type Tensors = Vec<Tensor<'static>>;
+
+/// A model of these tensors and this quantisation.
+fn model(tensors: &[Tensor<'_>], quantisation: &Value) -> Fixture {
+    let config = json!({"quantization_config": quantisation});
+    Fixture::new().weights(MODEL, tensors).with("config.json", config.to_string())
+}
+
+/// The tensors, with another dtype and shape for one; without it, if the shape is empty and the dtype, too.
+fn but(tensors: &Tensors, name: &'static str, dtype: &'static str, shape: &'static [u64]) -> Tensors {
+    let mut tensors = tensors.clone();
+    let at = tensors.iter().position(|tensor| tensor.0 == name).expect("the tensor");
+    if dtype.is_empty() {
+        tensors.remove(at);
+    } else {
+        tensors[at] = (name, dtype, shape);
+    }
+    tensors
+}
+
+fn without(tensors: &Tensors, name: &'static str) -> Tensors {
+    but(tensors, name, "", &[])
+}
+
+fn gptq() -> (Tensors, Value) {
+    let tensors = vec![
+        ("m.0.q_proj.g_idx", "I32", &[256][..]),
+        ("m.0.q_proj.qweight", "I32", &[32, 64]),
+        ("m.0.q_proj.qzeros", "I32", &[2, 8]),
+        ("m.0.q_proj.scales", "F16", &[2, 64]),
+    ];
+    (tensors, json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true}))
+}
+
+#[test]
+fn gptq_is_what_autogptq_writes() {
+    let (tensors, said) = gptq();
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    // Newer writers leave the index out where it is in order; one group for all inputs is -1; three bits are packed without gaps.
+    assert_eq!(model(&without(&tensors, "m.0.q_proj.g_idx"), &said).rules(), [""; 0]);
+    let one = but(&but(&tensors, "m.0.q_proj.qzeros", "I32", &[1, 8]), "m.0.q_proj.scales", "F16", &[1, 64]);
+    assert_eq!(model(&one, &json!({"quant_method": "gptq", "bits": 4, "group_size": -1})).rules(), [""; 0]);
+    let three = but(&but(&tensors, "m.0.q_proj.qweight", "I32", &[24, 64]), "m.0.q_proj.qzeros", "I32", &[2, 6]);
+    assert_eq!(model(&three, &json!({"quant_method": "gptq", "bits": 3, "group_size": 128})).rules(), [""; 0]);
+    // Layers with bits of their own, and a layout of which nothing is known here.
+    assert_eq!(
+        model(&three, &json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"x": {"bits": 3}}}))
+            .rules(),
+        [""; 0]
+    );
+    let marlin = but(&tensors, "m.0.q_proj.qweight", "I32", &[16, 128]);
+    assert_eq!(
+        model(&marlin, &json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"}))
+            .rules(),
+        [""; 0]
+    );
+    // The configuration in a file of its own.
+    let folder = Fixture::new().weights("gptq_model-4bit-128g.safetensors", &tensors);
+    assert_eq!(folder.with("quantize_config.json", r#"{"bits": 4, "group_size": 128}"#).rules(), [""; 0]);
+}
+
+#[test]
+fn gptq_that_is_broken_is_found() {
+    let (tensors, said) = gptq();
+    let name = |part: &str| -> &'static str {
+        tensors.iter().map(|tensor| tensor.0).find(|name| name.ends_with(part)).expect("the part")
+    };
+    for (broken, rule) in [
+        (without(&tensors, name("scales")), "quantised.scale-missing"),
+        (without(&tensors, name("qweight")), "quantised.scale-orphan"),
+        (without(&tensors, name("qzeros")), "quantised.zero-point-missing"),
+        (but(&tensors, name("scales"), "F16", &[2, 32]), "quantised.scale-shape"),
+        (but(&tensors, name("qzeros"), "I32", &[4, 8]), "quantised.zero-point-shape"),
+        (but(&tensors, name("g_idx"), "I32", &[128]), "quantised.shape"),
+        (but(&tensors, name("qweight"), "F16", &[32, 64]), "quantised.dtype"),
+        (but(&tensors, name("scales"), "I32", &[2, 64]), "quantised.dtype"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+    let scales = but(&tensors, name("scales"), "F16", &[2, 32]);
+    assert_eq!(
+        model(&scales, &said).messages("quantised.scale-shape"),
+        ["it has the shape [2, 32]; expected [2, 64] for the columns of qweight"]
+    );
+}
+
+#[test]
+fn a_configuration_that_disagrees_with_gptq_is_found() {
+    let (tensors, said) = gptq();
+    let with = |key: &str, value: Value| {
+        let mut said = said.clone();
+        said[key] = value;
+        model(&tensors, &said)
+    };
+    assert_eq!(with("bits", json!(8)).rules(), ["quantised.bits"]);
+    assert_eq!(with("group_size", json!(64)).rules(), ["quantised.group-size"]);
+    assert_eq!(with("quant_method", json!("awq")).rules(), ["quantised.method"]);
+    assert_eq!(with("quant_method", json!("mxfp4")).rules(), ["quantised.method"]);
+    assert_eq!(with("modules_to_not_convert", json!(["m.0"])).rules(), ["quantised.excluded"]);
+    assert_eq!(with("modules_to_not_convert", json!(["m.0.q", "lm_head"])).rules(), [""; 0]);
+    let folder = Fixture::new().weights(MODEL, &tensors).with("config.json", "{}");
+    assert_eq!(folder.rules(), ["quantised.config-missing"]);
+    let plain = [("m.0.q_proj.weight", "F16", &[64, 256][..])];
+    assert_eq!(model(&plain, &said).rules(), ["quantised.unused"]);
+}
+
+#[test]
+fn awq_is_what_autoawq_writes() {
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.qweight", "I32", &[256, 8]),
+        ("m.0.q_proj.qzeros", "I32", &[2, 8]),
+        ("m.0.q_proj.scales", "F16", &[2, 64]),
+    ];
+    let said = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": true});
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    for (broken, rule) in [
+        (but(&tensors, "m.0.q_proj.scales", "F16", &[2, 32]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.scales", "F16", &[3, 64]), "quantised.group-size"),
+        (but(&tensors, "m.0.q_proj.qzeros", "I32", &[2, 64]), "quantised.zero-point-shape"),
+        (without(&tensors, "m.0.q_proj.qzeros"), "quantised.zero-point-missing"),
+    ] {
+        let rules = model(&broken, &said).rules();
+        assert!(rules.contains(&rule), "{rule}: {rules:?}");
+    }
+    let said = json!({"quant_method": "gptq", "bits": 4, "group_size": 128});
+    assert_eq!(model(&tensors, &said).rules(), ["quantised.method"]);
+    // The layout of another version.
+    let gemv: Tensors = vec![
+        ("m.0.q_proj.qweight", "I32", &[64, 32]),
+        ("m.0.q_proj.qzeros", "I32", &[64, 1]),
+        ("m.0.q_proj.scales", "F16", &[64, 8]),
+    ];
+    let said = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"});
+    assert_eq!(model(&gemv, &said).rules(), [""; 0]);
+}
+
+#[test]
+fn fp8_in_blocks_is_what_deepseek_writes() {
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.weight", "F8_E4M3", &[160, 256]),
+        ("m.0.q_proj.weight_scale_inv", "F32", &[2, 2]),
+        ("m.0.experts.gate_up_proj", "F8_E4M3", &[3, 128, 256]),
+        ("m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 1, 2]),
+        ("m.0.norm.weight", "BF16", &[256]),
+    ];
+    let said = json!({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]});
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    assert_eq!(Fixture::new().weights("x.safetensors", &tensors).rules(), [""; 0]);
+    let scale = "m.0.q_proj.weight_scale_inv";
+    for (broken, rule) in [
+        (but(&tensors, scale, "F32", &[1, 2]), "quantised.scale-shape"),
+        (but(&tensors, scale, "I64", &[2, 2]), "quantised.dtype"),
+        (but(&tensors, "m.0.q_proj.weight", "BF16", &[160, 256]), "quantised.dtype"),
+        (without(&tensors, scale), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
+        (but(&tensors, "m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 2, 2]), "quantised.scale-shape"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+    let broken = but(&tensors, scale, "F32", &[1, 2]);
+    assert_eq!(
+        model(&broken, &said).messages("quantised.scale-shape"),
+        ["it has the shape [1, 2]; expected [2, 2] for blocks of 128 x 128 of a weight of 160 x 256"]
+    );
+    // Without a configuration any size of blocks is one; a scale that no size gives is not.
+    let broken = but(&tensors, scale, "F32", &[161, 2]);
+    assert_eq!(Fixture::new().weights("x.safetensors", &broken).rules(), ["quantised.scale-shape"]);
+    // One scale for the whole weight, as some models have it.
+    let whole = [("m.0.q_proj.weight", "F8_E4M3", &[160, 256][..]), ("m.0.q_proj.weight_scale_inv", "BF16", &[])];
+    assert_eq!(model(&whole, &json!({"quant_method": "fp8", "weight_block_size": null})).rules(), [""; 0]);
+    // Weights that are only stored in eight bits.
+    let plain = [("m.0.q_proj.weight", "F8_E4M3", &[160, 256][..]), ("m.0.k_proj.weight", "F8_E5M2", &[64, 256])];
+    assert_eq!(Fixture::new().weights("x.safetensors", &plain).rules(), [""; 0]);
+}
+
+/// What compressed-tensors says of weights.
+fn groups(format: &str, weights: &Value) -> Value {
+    json!({"quant_method": "compressed-tensors", "format": format, "quantization_status": "compressed",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head", "re:.*gate$"]})
+}
+
+#[test]
+fn packed_integers_are_what_compressed_tensors_writes() {
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.weight_packed", "I32", &[64, 32]),
+        ("m.0.q_proj.weight_scale", "BF16", &[64, 2]),
+        ("m.0.q_proj.weight_shape", "I64", &[2]),
+        ("m.0.q_proj.weight_zero_point", "I32", &[8, 2]),
+        ("m.0.gate_proj.weight", "BF16", &[64, 256]),
+    ];
+    let weights = json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false});
+    let said = groups("pack-quantized", &weights);
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let channel = json!({"num_bits": 4, "type": "int", "strategy": "channel", "group_size": null, "symmetric": true});
+    let rows = but(&without(&tensors, "m.0.q_proj.weight_zero_point"), "m.0.q_proj.weight_scale", "BF16", &[64, 1]);
+    assert_eq!(model(&rows, &groups("pack-quantized", &channel)).rules(), [""; 0]);
+    for (broken, rule) in [
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight_packed"), "quantised.scale-orphan"),
+        (without(&tensors, "m.0.q_proj.weight_zero_point"), "quantised.zero-point-missing"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[32, 2]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_zero_point", "I32", &[64, 2]), "quantised.zero-point-shape"),
+        (but(&tensors, "m.0.q_proj.weight_shape", "I64", &[3]), "quantised.shape"),
+        (but(&tensors, "m.0.q_proj.weight_packed", "I64", &[64, 32]), "quantised.dtype"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+    let mut other = weights.clone();
+    other["group_size"] = json!(32);
+    assert_eq!(model(&tensors, &groups("pack-quantized", &other)).rules(), ["quantised.group-size"]);
+    let mut excluded = said.clone();
+    excluded["ignore"] = json!(["re:m.*q_proj"]);
+    assert_eq!(model(&tensors, &excluded).rules(), ["quantised.excluded"]);
+    // Rows that do not fill their last word.
+    let odd = [
+        ("m.0.q_proj.weight_packed", "I32", &[64, 33][..]),
+        ("m.0.q_proj.weight_scale", "BF16", &[64, 3]),
+        ("m.0.q_proj.weight_zero_point", "I32", &[8, 3]),
+        ("m.0.q_proj.weight_shape", "I64", &[2]),
+    ];
+    assert_eq!(model(&odd, &said).rules(), [""; 0]);
+}
+
+#[test]
+fn eight_bits_with_scales_are_what_compressed_tensors_and_modelopt_write() {
+    let weights = json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true});
+    let said = groups("float-quantized", &weights);
+    for shape in [&[][..], &[1], &[64, 1], &[64], &[3], &[64, 2]] {
+        let tensors = [("m.0.q_proj.weight", "F8_E4M3", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", shape)];
+        assert_eq!(model(&tensors, &said).rules(), [""; 0], "{shape:?}");
+    }
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.weight", "F8_E4M3", &[64, 256]),
+        ("m.0.q_proj.weight_scale", "F32", &[64, 1]),
+        ("m.0.k_proj.weight", "F8_E4M3", &[64, 256]),
+        ("m.0.k_proj.weight_scale", "F32", &[64, 1]),
+    ];
+    for (broken, rule) in [
+        (but(&tensors, "m.0.q_proj.weight_scale", "F32", &[256, 1]), "quantised.scale-shape"),
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+    // Also without a configuration, as the other weight has a scale.
+    let alone = without(&tensors, "m.0.q_proj.weight_scale");
+    assert_eq!(Fixture::new().weights("x.safetensors", &alone).rules(), ["quantised.scale-missing"]);
+    let block = json!({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]});
+    assert_eq!(model(&tensors[..2], &groups("float-quantized", &block)).rules(), ["quantised.scale-shape"]);
+    let modelopt = Fixture::new().weights(MODEL, &[tensors[0], ("m.0.q_proj.weight_scale", "F32", &[])]);
+    let modelopt = modelopt.with("config.json", "{}");
+    let modelopt = modelopt
+        .with("hf_quant_config.json", r#"{"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}"#);
+    assert_eq!(modelopt.rules(), [""; 0]);
+}
+
+#[test]
+fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.input_scale", "F32", &[]),
+        ("m.0.q_proj.weight", "U8", &[64, 128]),
+        ("m.0.q_proj.weight_scale", "F8_E4M3", &[64, 16]),
+        ("m.0.q_proj.weight_scale_2", "F32", &[]),
+    ];
+    let folder = |tensors: &Tensors, excluded: &str| {
+        let said = json!({"quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": [excluded]}});
+        let folder = Fixture::new().weights(MODEL, tensors).with("config.json", "{}");
+        folder.with("hf_quant_config.json", said.to_string())
+    };
+    assert_eq!(folder(&tensors, "lm_head").rules(), [""; 0]);
+    for (broken, rule) in [
+        (without(&tensors, "m.0.q_proj.weight_scale"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight_scale_2"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_scale_2", "F32", &[64]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight_scale", "BF16", &[64, 16]), "quantised.dtype"),
+    ] {
+        let rules = folder(&broken, "lm_head").rules();
+        assert_eq!(rules.first(), Some(&rule), "{rules:?}");
+    }
+    assert_eq!(folder(&tensors, "m.*.q_proj").rules(), ["quantised.excluded"]);
+
+    let packed: Tensors = vec![
+        ("m.0.q_proj.weight_packed", "U8", &[64, 128]),
+        ("m.0.q_proj.weight_scale", "F8_E4M3", &[64, 16]),
+        ("m.0.q_proj.weight_global_scale", "F32", &[1]),
+    ];
+    let said = groups(
+        "nvfp4-pack-quantized",
+        &json!({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+    );
+    assert_eq!(model(&packed, &said).rules(), [""; 0]);
+    assert_eq!(model(&without(&packed, "m.0.q_proj.weight_global_scale"), &said).rules(), ["quantised.scale-missing"]);
+    let exponents = [packed[0], ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
+    assert_eq!(model(&exponents, &said).rules(), [""; 0]);
+    let short = but(&packed, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]);
+    assert_eq!(model(&short, &said).rules(), ["quantised.scale-shape"]);
+}
+
+#[test]
+fn mxfp4_is_what_gpt_oss_has() {
+    let tensors: Tensors = vec![
+        ("m.0.mlp.experts.gate_up_proj_bias", "BF16", &[4, 64]),
+        ("m.0.mlp.experts.gate_up_proj_blocks", "U8", &[4, 64, 8, 16]),
+        ("m.0.mlp.experts.gate_up_proj_scales", "U8", &[4, 64, 8]),
+    ];
+    let said = json!({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]});
+    let (blocks, scales) = ("m.0.mlp.experts.gate_up_proj_blocks", "m.0.mlp.experts.gate_up_proj_scales");
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    for (broken, rule) in [
+        (without(&tensors, scales), "quantised.scale-missing"),
+        (without(&tensors, blocks), "quantised.scale-orphan"),
+        (but(&tensors, scales, "U8", &[4, 64, 16]), "quantised.scale-shape"),
+        (but(&tensors, blocks, "U8", &[4, 64, 8, 8]), "quantised.shape"),
+        (but(&tensors, scales, "F32", &[4, 64, 8]), "quantised.dtype"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+}
+
+#[test]
+fn four_and_eight_bits_are_what_bitsandbytes_writes() {
+    let tensors: Tensors = vec![
+        ("m.0.q_proj.weight", "U8", &[8192, 1]),
+        ("m.0.q_proj.weight.absmax", "U8", &[256]),
+        ("m.0.q_proj.weight.nested_absmax", "F32", &[1]),
+        ("m.0.q_proj.weight.nested_quant_map", "F32", &[256]),
+        ("m.0.q_proj.weight.quant_map", "F32", &[16]),
+        ("m.0.q_proj.weight.quant_state.bitsandbytes__nf4", "U8", &[97]),
+    ];
+    let said = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["lm_head"]});
+    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let plain = vec![tensors[0], ("m.0.q_proj.weight.absmax", "F32", &[256]), tensors[4], tensors[5]];
+    assert_eq!(model(&plain, &said).rules(), [""; 0]);
+    for (broken, rule) in [
+        (without(&tensors, "m.0.q_proj.weight.absmax"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight.nested_absmax"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight.quant_map"), "quantised.scale-missing"),
+        (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
+        (but(&plain, "m.0.q_proj.weight.absmax", "F32", &[255]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight.nested_absmax", "F32", &[2]), "quantised.scale-shape"),
+        (but(&tensors, "m.0.q_proj.weight.quant_map", "F32", &[256]), "quantised.shape"),
+    ] {
+        assert_eq!(model(&broken, &said).rules(), [rule]);
+    }
+    let fp4 = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"});
+    assert_eq!(model(&tensors, &fp4).rules(), ["quantised.method"]);
+    let eight = json!({"quant_method": "bitsandbytes", "load_in_8bit": true, "load_in_4bit": false});
+    assert_eq!(model(&tensors, &eight).rules(), ["quantised.bits"]);
+    let int8: Tensors = vec![
+        ("m.0.q_proj.weight", "I8", &[64, 256]),
+        ("m.0.q_proj.SCB", "F32", &[64]),
+        ("m.0.q_proj.weight_format", "U8", &[]),
+    ];
+    assert_eq!(model(&int8, &eight).rules(), [""; 0]);
+    assert_eq!(model(&but(&int8, "m.0.q_proj.SCB", "F32", &[256]), &eight).rules(), ["quantised.scale-shape"]);
+}
+
+#[test]
+fn what_is_not_known_is_left_alone() {
+    // MLX: its scales and biases have the names of others.
+    let mlx = [
+        ("m.0.q_proj.weight", "U32", &[64, 32][..]),
+        ("m.0.q_proj.scales", "BF16", &[64, 4]),
+        ("m.0.q_proj.biases", "BF16", &[64, 4]),
+    ];
+    let config =
+        json!({"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}});
+    let folder = Fixture::new().weights(MODEL, &mlx).with("config.json", config.to_string());
+    assert_eq!(folder.rules(), [""; 0]);
+    // Sparse weights of compressed-tensors, and another quantiser.
+    let sparse = [
+        ("m.0.q_proj.weight_packed", "I32", &[8, 128][..]),
+        ("m.0.q_proj.scale_packed", "F16", &[2, 64]),
+        ("m.0.q_proj.meta", "I16", &[128, 8]),
+    ];
+    let said = groups("marlin-24", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
+    assert_eq!(model(&sparse, &said).rules(), [""; 0]);
+    let quark = [("m.0.q_proj.weight", "U8", &[64, 128][..]), ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
+    assert_eq!(model(&quark, &json!({"quant_method": "quark"})).rules(), [""; 0]);
+    let simulated = [("m.0.q_proj.weight", "BF16", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", &[64, 2])];
+    let mut said = groups("dense", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
+    said["quantization_status"] = json!("frozen");
+    assert_eq!(model(&simulated, &said).rules(), [""; 0]);
+}
+
+#[test]
+fn a_part_in_another_shard_is_there_and_one_in_a_missing_shard_may_be() {
+    let (one, two) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
+    let weight: Tensor<'_> = ("m.0.q_proj.weight", "F8_E4M3", &[160, 256]);
+    let scale: Tensor<'_> = ("m.0.q_proj.weight_scale_inv", "F32", &[2, 2]);
+    let config = json!({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}).to_string();
+    let map = [(weight.0, one), (scale.0, two)];
+    let folder = Fixture::new().weights(one, &[weight]).index("model.safetensors.index.json", 160 * 256 + 16, &map);
+    let folder = folder.with("config.json", config);
+    assert_eq!(folder.rules(), ["index.missing-shard"]);
+    assert_eq!(folder.weights(two, &[scale]).rules(), [""; 0]);
+}
