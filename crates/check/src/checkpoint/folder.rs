@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::{Config, compare};
 use super::sets::{Findings, Names, Set};
-use super::{json, quantised, tokenizer};
+use super::{adapter, json, quantised, tokenizer};
 use crate::finding::Finding;
 
 const CONFIG: &str = "config.json";
@@ -61,7 +61,8 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings
         }
         missing(names, set, config.as_ref(), findings);
     }
-    quantised::check(names, config.as_ref(), sets, findings)
+    quantised::check(names, config.as_ref(), sets, findings)?;
+    adapter::check(names, sets, findings)
 }
 
 /// What a folder lacks that holds a whole model.

@@ -1,5 +1,6 @@
 //! Weights: what their headers say, alone and together with the index, the configuration and the other files of their folder.
 
+mod adapter;
 mod config;
 mod files;
 mod folder;

@@ -76,7 +76,7 @@ fn integers(
     scale: &TensorInfo<'_>,
     findings: &mut Findings<'_, '_>,
 ) {
-    let &[rows, columns] = weight.shape else { return };
+    let &[rows, _] = weight.shape else { return };
     let groups = match scale.shape {
         [] | [1] => 1,
         [scale_rows, groups] if *scale_rows == rows => *groups,

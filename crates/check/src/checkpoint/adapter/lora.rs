@@ -1,0 +1,261 @@
+//! LoRA: two matrices for each layer, of the rank that the configuration says.
+//!
+//! For rank r, K inputs and N outputs `lora_A.weight` is r, K (and more for convolutions) and `lora_B.weight` N, r; of an embedding of V tokens
+//! `lora_embedding_A` is r, V and `lora_embedding_B` N, r. DoRA adds `lora_magnitude_vector` with N numbers.
+
+use std::collections::HashMap;
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::tensor::{TensorInfo, checked_elements};
+use max_weights::text::shown;
+use serde_json::Value;
+
+use super::names::Patterns;
+use super::{Config, wrong_shape};
+use crate::checkpoint::json::{number, texts};
+use crate::checkpoint::sets::{Findings, Set};
+use crate::finding::Finding;
+
+/// What peft writes before the names of the model.
+const PREFIX: &str = "base_model.model.";
+/// How many names a message lists.
+const LISTED: usize = 8;
+/// Layers are looked at so many at a time between two questions whether to go on.
+const AT_A_TIME: usize = 1024;
+
+/// The tensors of a layer, by their numbers in the table.
+#[derive(Default)]
+struct Layer<'s> {
+    name: &'s str,
+    a: Option<usize>,
+    b: Option<usize>,
+    magnitude: Option<usize>,
+}
+
+/// The layer that a tensor belongs to, and what it is: 0 for A, 1 for B, 2 for the magnitudes.
+fn part(name: &str) -> Option<(&str, usize)> {
+    let at = name.rfind(".lora_")?;
+    let (layer, rest) = (name.get(..at)?, name.get(at + 1..)?);
+    let part = match rest.split('.').next()? {
+        "lora_A" | "lora_embedding_A" | "lora_down" => 0,
+        "lora_B" | "lora_embedding_B" | "lora_up" => 1,
+        "lora_magnitude_vector" => 2,
+        _ => return None,
+    };
+    (!rest.ends_with(".bias")).then_some((layer, part))
+}
+
+fn layers<'s>(set: &'s Set<'_>) -> Vec<Layer<'s>> {
+    let mut layers: Vec<Layer<'s>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for (number, info) in set.table().iter().enumerate() {
+        let Some((name, part)) = part(info.name) else { continue };
+        let at = *by_name.entry(name).or_insert_with(|| {
+            layers.push(Layer { name, ..Layer::default() });
+            layers.len() - 1
+        });
+        if let Some(layer) = layers.get_mut(at) {
+            let place = match part {
+                0 => &mut layer.a,
+                1 => &mut layer.b,
+                _ => &mut layer.magnitude,
+            };
+            *place = Some(number);
+        }
+    }
+    layers
+}
+
+/// What the configuration says about all layers.
+struct Said<'c> {
+    config: &'c Value,
+    /// The rank, and those of layers that have their own.
+    rank: Option<u64>,
+    patterns: Patterns,
+    ranks: Vec<Option<u64>>,
+    is_dora: bool,
+    /// Parameters that are no layers have a rank for each of their parts.
+    has_parameters: bool,
+}
+
+impl<'c> Said<'c> {
+    fn of(config: &'c Value) -> Self {
+        let map = config.get("rank_pattern").and_then(Value::as_object);
+        let patterns = Patterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
+        Self {
+            config,
+            rank: number(config, "r").filter(|rank| *rank > 0),
+            patterns,
+            ranks: map.into_iter().flat_map(|map| map.values()).map(Value::as_u64).collect(),
+            is_dora: config.get("use_dora").and_then(Value::as_bool) == Some(true),
+            has_parameters: !texts(config, "target_parameters").is_empty(),
+        }
+    }
+
+    /// The ranks that a layer may have; none if that is not known.
+    fn ranks(&self, layer: &str) -> Option<Vec<u64>> {
+        let own: Vec<Option<u64>> =
+            self.patterns.fitting(layer).map(|number| self.ranks.get(number).copied().flatten()).collect();
+        if self.patterns.has_unknown {
+            return None;
+        }
+        if own.is_empty() { self.rank.map(|rank| vec![rank]) } else { own.into_iter().collect() }
+    }
+}
+
+/// The name that a layer has in its model.
+fn in_model(layer: &str) -> &str {
+    layer.strip_prefix(PREFIX).unwrap_or(layer)
+}
+
+pub(super) fn check(set: &Set<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) -> Result<()> {
+    let layers = layers(set);
+    let said = config.map(|config| Said::of(&config.value));
+    for (number, layer) in layers.iter().enumerate() {
+        if number % AT_A_TIME == AT_A_TIME - 1 {
+            findings.go_on()?;
+        }
+        check_layer(set, layer, said.as_ref(), findings);
+    }
+    if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
+        targets(set, &layers, config, said, findings)?;
+        patterns(&layers, config, findings);
+    }
+    Ok(())
+}
+
+fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findings: &mut Findings<'_, '_>) {
+    let table = set.table();
+    let get = |number: Option<usize>| number.map(|number| table.get(number));
+    let (a, b) = match (get(layer.a), get(layer.b)) {
+        (Some(a), Some(b)) => (a, b),
+        (None, None) => return,
+        (Some(alone), None) | (None, Some(alone)) => {
+            if set.is_complete {
+                let other = if layer.a.is_none() { "A" } else { "B" };
+                let cause = format!("there is no matrix {other} for it");
+                findings.tensor(set, &alone, rules::ADAPTER_PAIR, cause);
+            }
+            return;
+        }
+    };
+    let (Some(rank), Some(outputs), Some(of_b)) = (a.shape.first(), b.shape.first(), b.shape.get(1)) else { return };
+    if rank != of_b {
+        let expected: Vec<u64> = [*outputs, *rank].into_iter().chain(b.shape.iter().skip(2).copied()).collect();
+        wrong_shape(set, &b, &expected, "for the rank of matrix A", findings);
+        return;
+    }
+    let Some(said) = said else { return };
+    check_rank(set, layer, &a, *rank, said, findings);
+    let magnitude = get(layer.magnitude);
+    match magnitude {
+        Some(magnitude) if !said.is_dora => {
+            let cause = "use_dora is not set, so that it is not used".to_owned();
+            findings.tensor(set, &magnitude, rules::ADAPTER_DORA, cause);
+        }
+        Some(magnitude) if checked_elements(magnitude.shape) != Some(*outputs) => {
+            wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", findings);
+        }
+        None if said.is_dora && set.is_complete => {
+            let cause = "use_dora is set, and there is no lora_magnitude_vector for it".to_owned();
+            findings.tensor(set, &a, rules::ADAPTER_DORA, cause);
+        }
+        _ => {}
+    }
+}
+
+fn check_rank(
+    set: &Set<'_>,
+    layer: &Layer<'_>,
+    a: &TensorInfo<'_>,
+    rank: u64,
+    said: &Said<'_>,
+    findings: &mut Findings<'_, '_>,
+) {
+    let Some(ranks) = said.ranks(in_model(layer.name)) else { return };
+    let fits =
+        |expected: &u64| rank == *expected || said.has_parameters && *expected > 0 && rank.is_multiple_of(*expected);
+    if !ranks.iter().any(fits) {
+        let expected = ranks.first().copied().unwrap_or_default();
+        let cause = format!("its rank is {rank}; the configuration says {expected}");
+        findings.tensor(set, a, rules::ADAPTER_RANK, cause);
+    }
+}
+
+/// Whether the layers are those that the configuration names.
+fn targets(
+    set: &Set<'_>,
+    layers: &[Layer<'_>],
+    config: &Config,
+    said: &Said<'_>,
+    findings: &mut Findings<'_, '_>,
+) -> Result<()> {
+    let (names, patterns) = match said.config.get("target_modules") {
+        Some(Value::String(word)) if word == "all-linear" => return Ok(()),
+        Some(Value::String(expression)) => (Vec::new(), Patterns::of_expression(expression)),
+        Some(Value::Array(_)) => {
+            let names = texts(said.config, "target_modules");
+            let patterns = Patterns::of_names(names.iter().copied());
+            (names, patterns)
+        }
+        _ => return Ok(()),
+    };
+    // What is adapted beside the named modules has other names.
+    let has_others = said.has_parameters || said.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
+    if patterns.has_unknown || layers.is_empty() || has_others {
+        return Ok(());
+    }
+    let mut used = vec![false; names.len()];
+    for (number, layer) in layers.iter().enumerate() {
+        if number % AT_A_TIME == AT_A_TIME - 1 {
+            findings.go_on()?;
+        }
+        let mut is_named = false;
+        for fitting in patterns.fitting(in_model(layer.name)) {
+            is_named = true;
+            if let Some(used) = used.get_mut(fitting) {
+                *used = true;
+            }
+        }
+        let first = layer.a.or(layer.b).filter(|_| !is_named);
+        if let Some(number) = first {
+            let cause = format!("target_modules does not name {}", shown(in_model(layer.name)));
+            findings.tensor(set, &set.table().get(number), rules::ADAPTER_TARGETS, cause);
+        }
+    }
+    let unused: Vec<String> = names.iter().zip(used).filter(|(_, used)| !used).map(|(name, _)| shown(name)).collect();
+    if !unused.is_empty() {
+        let cause = format!("target_modules names {}, which fits no layer of the adapter", listed(&unused));
+        findings.add(&config.path, Finding::new(rules::ADAPTER_TARGET_UNUSED, cause));
+    }
+    Ok(())
+}
+
+/// Patterns that fit no layer.
+fn patterns(layers: &[Layer<'_>], config: &Config, findings: &mut Findings<'_, '_>) {
+    for key in ["rank_pattern", "alpha_pattern"] {
+        let Some(map) = config.value.get(key).and_then(Value::as_object) else { continue };
+        let patterns = Patterns::of_endings(map.keys().map(String::as_str));
+        if patterns.has_unknown {
+            continue;
+        }
+        let mut used = vec![false; map.len()];
+        for number in layers.iter().flat_map(|layer| patterns.fitting(in_model(layer.name))) {
+            if let Some(used) = used.get_mut(number) {
+                *used = true;
+            }
+        }
+        let unused: Vec<String> = map.keys().zip(used).filter(|(_, used)| !used).map(|(key, _)| shown(key)).collect();
+        if !unused.is_empty() {
+            let cause = format!("{key} names {}, which fits no layer of the adapter", listed(&unused));
+            findings.add(&config.path, Finding::new(rules::ADAPTER_PATTERN_UNUSED, cause));
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let some: Vec<&str> = names.iter().take(LISTED).map(String::as_str).collect();
+    let more = names.len() - some.len();
+    if more > 0 { format!("{} and {more} more", some.join(", ")) } else { some.join(", ") }
+}

@@ -1,0 +1,156 @@
+//! Adapters as peft writes them: `adapter_config.json`, and `adapter_model.safetensors` or `.bin` beside it.
+
+mod lora;
+mod names;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::tensor::TensorInfo;
+use max_weights::text::{shape, shown};
+use serde_json::Value;
+
+use super::json::{self, number, text, texts};
+use super::sets::{Findings, Names, Set};
+use crate::finding::Finding;
+use crate::kind::Kind;
+
+const CONFIG: &str = "adapter_config.json";
+const STEM: &str = "adapter_model";
+
+/// What the tensors of each kind of adapter have in their names.
+const KINDS: [(&str, &str); 13] = [
+    ("LORA", ".lora_"),
+    ("ADALORA", ".lora_E"),
+    ("IA3", ".ia3_l"),
+    ("LOHA", ".hada_w1"),
+    ("LOKR", ".lokr_w1"),
+    ("OFT", ".oft_"),
+    ("BOFT", ".boft_"),
+    ("VERA", ".vera_lambda"),
+    ("FOURIERFT", ".fourierft_spectrum"),
+    ("PROMPT_TUNING", PROMPT),
+    ("P_TUNING", PROMPT),
+    ("PREFIX_TUNING", PROMPT),
+    ("ADAPTION_PROMPT", ".adaption_"),
+];
+const PROMPT: &str = "prompt_embeddings";
+
+/// The configuration of an adapter, and where it stands.
+struct Config {
+    path: Arc<Path>,
+    value: Value,
+}
+
+pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings<'_, '_>) -> Result<()> {
+    let entry = names.file(CONFIG).filter(|entry| entry.kind != Kind::LfsPointer);
+    let value = json::read(entry, findings);
+    // AdapterHub has files of this name, too, and says nothing of peft in them.
+    let value = value.filter(|value| text(value, "peft_type").is_some());
+    let config = entry.zip(value).map(|(entry, value)| Config { path: entry.path.clone(), value });
+    if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole) {
+        if !names.folder.files.iter().any(|entry| entry.name().starts_with(STEM)) {
+            let cause = format!("there is no {STEM}.safetensors beside it");
+            findings.add(&config.path, Finding::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
+        }
+    }
+    for set in sets {
+        findings.go_on()?;
+        let file = set.path.file_name().unwrap_or_default().to_string_lossy();
+        if set.stem != STEM {
+            // Adapters of other programs: their layers have two matrices, too.
+            if file.to_ascii_lowercase().contains("lora") {
+                lora::check(set, None, findings)?;
+            }
+            continue;
+        }
+        match &config {
+            Some(config) => with_config(set, config, findings)?,
+            None => {
+                if names.folder.is_whole && names.file(CONFIG).is_none() {
+                    let cause = format!("there is no {CONFIG} beside {}", shown(&file));
+                    findings.add(&set.path, Finding::new(rules::ADAPTER_CONFIG_MISSING, cause));
+                }
+                lora::check(set, None, findings)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn with_config(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '_>) -> Result<()> {
+    let said = text(&config.value, "peft_type").unwrap_or_default();
+    if !is_of_kind(set, said, config, findings) {
+        return Ok(());
+    }
+    modules_to_save(set, config, findings);
+    match said {
+        "LORA" => lora::check(set, Some(config), findings),
+        "PROMPT_TUNING" | "P_TUNING" | "PREFIX_TUNING" => {
+            prompt(set, said, &config.value, findings);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the tensors are those of the kind that is said; true for kinds that are not known here.
+fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, findings: &mut Findings<'_, '_>) -> bool {
+    let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == said) else { return true };
+    let has = |mark: &str| set.table().iter().any(|info| info.name.contains(mark));
+    if has(mark) || !set.is_complete {
+        return true;
+    }
+    let found = KINDS.iter().find(|(_, mark)| has(mark)).map(|(kind, _)| *kind);
+    let cause = match found {
+        Some(found) => format!("peft_type is {said}, but the tensors are those of {found}"),
+        None => format!("peft_type is {said}, but no tensor has {} in its name", mark.trim_start_matches('.')),
+    };
+    findings.add(&config.path, Finding::new(rules::ADAPTER_TYPE, cause));
+    false
+}
+
+/// Of the modules that were trained as a whole, one at least is stored: peft adds names to the list that a model need not have.
+fn modules_to_save(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '_>) {
+    let modules = texts(&config.value, "modules_to_save");
+    if modules.is_empty() || !set.is_complete {
+        return;
+    }
+    let is_there = |module: &&str| {
+        let inside = format!(".{module}.");
+        set.table().iter().any(|info| info.name.contains(&inside) || info.name.starts_with(&inside[1..]))
+    };
+    // A list of a few; a longer one is nobody's.
+    if !modules.iter().take(64).any(is_there) {
+        let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
+        let cause = format!("modules_to_save names {}, and no tensor is one of theirs", listed.join(", "));
+        findings.add(&config.path, Finding::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
+    }
+}
+
+/// The embeddings of virtual tokens.
+fn prompt(set: &Set<'_>, kind: &str, config: &Value, findings: &mut Findings<'_, '_>) {
+    let (Some(info), Some(tokens), Some(width)) =
+        (set.find(PROMPT), number(config, "num_virtual_tokens"), number(config, "token_dim"))
+    else {
+        return;
+    };
+    let expected = if kind == "PREFIX_TUNING" {
+        // Keys and values of each layer.
+        let Some(layers) = number(config, "num_layers") else { return };
+        [tokens, layers.saturating_mul(2).saturating_mul(width)]
+    } else {
+        let parts = number(config, "num_transformer_submodules").unwrap_or(1).max(1);
+        [tokens.saturating_mul(parts), width]
+    };
+    wrong_shape(set, &info, &expected, "by the configuration", findings);
+}
+
+fn wrong_shape(set: &Set<'_>, info: &TensorInfo<'_>, expected: &[u64], why: &str, findings: &mut Findings<'_, '_>) {
+    if info.shape != expected {
+        let cause = format!("it has the shape {}; expected {} {why}", shape(info.shape), shape(expected));
+        findings.tensor(set, info, rules::ADAPTER_SHAPE, cause);
+    }
+}

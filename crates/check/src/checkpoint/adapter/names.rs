@@ -1,0 +1,62 @@
+//! Names of modules as peft finds them: a list of names and endings, or expressions.
+
+use std::collections::HashMap;
+
+use regex_lite::Regex;
+
+/// Expressions that are tried on every layer, and their longest.
+const MAX_EXPRESSIONS: usize = 64;
+const MAX_EXPRESSION: usize = 4096;
+
+/// Some names, each with its number.
+pub(super) struct Patterns {
+    plain: HashMap<String, usize>,
+    expressions: Vec<(Regex, usize)>,
+    /// Some could not be read: then nothing is certain of what fits none.
+    pub(super) has_unknown: bool,
+}
+
+impl Patterns {
+    /// Whole names or endings of names.
+    pub(super) fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let plain = names.into_iter().enumerate().map(|(number, name)| (name.to_owned(), number)).collect();
+        Self { plain, expressions: Vec::new(), has_unknown: false }
+    }
+
+    /// One expression for whole names.
+    pub(super) fn of_expression(expression: &str) -> Self {
+        let mut patterns = Self::of_names([]);
+        patterns.add(expression, 0);
+        patterns
+    }
+
+    /// Expressions for whole names or endings of names; most of them are plain names.
+    pub(super) fn of_endings<'n>(endings: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut patterns = Self::of_names([]);
+        for (number, ending) in endings.into_iter().enumerate() {
+            if ending.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')) {
+                patterns.plain.insert(ending.to_owned(), number);
+            } else {
+                patterns.add(&format!(r"(?:.*\.)?(?:{ending})"), number);
+            }
+        }
+        patterns
+    }
+
+    fn add(&mut self, expression: &str, number: usize) {
+        let fits = self.expressions.len() < MAX_EXPRESSIONS && expression.len() <= MAX_EXPRESSION;
+        match Regex::new(&format!("^(?:{expression})$")) {
+            Ok(expression) if fits => self.expressions.push((expression, number)),
+            // What only Python's expressions have.
+            _ => self.has_unknown = true,
+        }
+    }
+
+    /// The numbers of all that fit this name.
+    pub(super) fn fitting<'p>(&'p self, name: &'p str) -> impl Iterator<Item = usize> + 'p {
+        let endings = name.match_indices('.').filter_map(|(dot, _)| name.get(dot + 1..));
+        let plain = std::iter::once(name).chain(endings).filter_map(|ending| self.plain.get(ending).copied());
+        let expressions = self.expressions.iter().filter(move |(expression, _)| expression.is_match(name));
+        plain.chain(expressions.map(|(_, number)| *number))
+    }
+}
