@@ -68,8 +68,7 @@ fn what_is_not_certain_is_not_said() {
         let mut config = config();
         config[key] = value;
         let changed = match key {
-            "num_nextn_predict_layers" => "num_hidden_layers",
-            "is_encoder_decoder" => "num_hidden_layers",
+            "num_nextn_predict_layers" | "is_encoder_decoder" => "num_hidden_layers",
             _ => "vocab_size",
         };
         config[changed] = json!(if changed == "vocab_size" { 9 } else { 1 });

@@ -43,7 +43,7 @@ fn part(name: &str) -> Option<(&str, usize)> {
         "lora_magnitude_vector" => 2,
         _ => return None,
     };
-    (!rest.ends_with(".bias")).then_some((layer, part))
+    (rest.rsplit('.').next() != Some("bias")).then_some((layer, part))
 }
 
 fn layers<'s>(set: &'s Set<'_>) -> Vec<Layer<'s>> {

@@ -50,31 +50,25 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], findings: &mut Findings
     // AdapterHub has files of this name, too, and says nothing of peft in them.
     let value = value.filter(|value| text(value, "peft_type").is_some());
     let config = entry.zip(value).map(|(entry, value)| Config { path: entry.path.clone(), value });
-    if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole) {
-        if !names.folder.files.iter().any(|entry| entry.name().starts_with(STEM)) {
-            let cause = format!("there is no {STEM}.safetensors beside it");
-            findings.add(&config.path, Finding::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
-        }
+    let has_weights = names.folder.files.iter().any(|entry| entry.name().starts_with(STEM));
+    if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole && !has_weights) {
+        let cause = format!("there is no {STEM}.safetensors beside it");
+        findings.add(&config.path, Finding::new(rules::ADAPTER_WEIGHTS_MISSING, cause));
     }
     for set in sets {
         findings.go_on()?;
         let file = set.path.file_name().unwrap_or_default().to_string_lossy();
-        if set.stem != STEM {
-            // Adapters of other programs: their layers have two matrices, too.
-            if file.to_ascii_lowercase().contains("lora") {
-                lora::check(set, None, findings)?;
-            }
+        if let Some(config) = config.as_ref().filter(|_| set.stem == STEM) {
+            with_config(set, config, findings)?;
             continue;
         }
-        match &config {
-            Some(config) => with_config(set, config, findings)?,
-            None => {
-                if names.folder.is_whole && names.file(CONFIG).is_none() {
-                    let cause = format!("there is no {CONFIG} beside {}", shown(&file));
-                    findings.add(&set.path, Finding::new(rules::ADAPTER_CONFIG_MISSING, cause));
-                }
-                lora::check(set, None, findings)?;
-            }
+        if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
+            let cause = format!("there is no {CONFIG} beside {}", shown(&file));
+            findings.add(&set.path, Finding::new(rules::ADAPTER_CONFIG_MISSING, cause));
+        }
+        // The layers of adapters of other programs have two matrices, too.
+        if set.stem == STEM || file.to_ascii_lowercase().contains("lora") {
+            lora::check(set, None, findings)?;
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! What the configuration of a model says about its quantisation: `quantization_config` of `config.json`, `quantize_config.json`, or
 //! ModelOpt's `hf_quant_config.json`.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ use crate::checkpoint::json::{number, text, texts};
 /// Expressions that are tried on every layer, and their longest.
 const MAX_EXPRESSIONS: usize = 64;
 const MAX_EXPRESSION: usize = 4096;
+/// Patterns with stars.
+const MAX_GLOBS: usize = 1024;
+/// Names without numbers that are kept with what is known of them.
+const MAX_KNOWN: usize = 10_000;
 
 /// How a model is said to be quantised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +73,14 @@ struct Excluded {
     names: HashSet<String>,
     /// Whether a name stands for what is below it, too.
     below: bool,
-    expressions: Vec<Regex>,
+    /// What stands between the stars of a pattern.
+    globs: Vec<Vec<String>>,
+    /// Those in which digits stand are tried on every layer.
+    with_digits: Vec<Regex>,
+    /// For the others all numbers in names are the same.
+    without_digits: Vec<Regex>,
+    /// What is known of names without their numbers.
+    known: RefCell<HashMap<String, bool>>,
 }
 
 impl Declared {
@@ -125,12 +137,50 @@ impl Declared {
 
     /// Whether this layer is said not to be quantised.
     pub(super) fn excludes(&self, layer: &str) -> bool {
-        let Excluded { names, below, expressions } = &self.excluded;
-        let above = layer.match_indices('.').filter_map(|(dot, _)| layer.get(..dot));
-        names.contains(layer)
-            || *below && !names.is_empty() && above.into_iter().any(|name| names.contains(name))
-            || expressions.iter().any(|expression| expression.is_match(layer))
+        let Excluded { names, below, globs, with_digits, without_digits, known } = &self.excluded;
+        let mut above = layer.match_indices('.').filter_map(|(dot, _)| layer.get(..dot));
+        let is_named = names.contains(layer) || *below && !names.is_empty() && above.any(|name| names.contains(name));
+        if is_named || globs.iter().any(|glob| fits(glob, layer)) || with_digits.iter().any(|e| e.is_match(layer)) {
+            return true;
+        }
+        if without_digits.is_empty() {
+            return false;
+        }
+        let name = without_numbers(layer);
+        let mut known = known.borrow_mut();
+        if let Some(fits) = known.get(&name) {
+            return *fits;
+        }
+        let fits = without_digits.iter().any(|expression| expression.is_match(&name));
+        if known.len() < MAX_KNOWN {
+            known.insert(name, fits);
+        }
+        fits
     }
+}
+
+/// A name with one zero for each number.
+fn without_numbers(name: &str) -> String {
+    let mut made = String::with_capacity(name.len());
+    for c in name.chars() {
+        if !c.is_ascii_digit() {
+            made.push(c);
+        } else if !made.ends_with('0') {
+            made.push('0');
+        }
+    }
+    made
+}
+
+/// Whether a name has these parts in this order, with anything between them.
+fn fits(glob: &[String], name: &str) -> bool {
+    let [first, middle @ .., last] = glob else { return false };
+    let Some(mut rest) = name.strip_prefix(first.as_str()) else { return false };
+    for part in middle {
+        let Some((_, after)) = rest.split_once(part.as_str()) else { return false };
+        rest = after;
+    }
+    rest.ends_with(last.as_str())
 }
 
 /// Bits and group of all layers, unless some have their own.
@@ -180,22 +230,64 @@ impl Excluded {
         let mut excluded = Self { below: *method != Method::CompressedTensors, ..Self::default() };
         for word in keys.iter().flat_map(|key| texts(said, key)) {
             // An expression has to fit the whole name: where it fits only its start, programs differ.
-            let expression = match word.strip_prefix("re:") {
-                Some(expression) => Some(expression.to_owned()),
-                None if word.contains('*') => {
-                    Some(word.split('*').map(regex_lite::escape).collect::<Vec<_>>().join(".*"))
-                }
-                None => None,
-            };
-            let Some(expression) = expression else {
+            if let Some(expression) = word.strip_prefix("re:") {
+                excluded.expression(expression);
+            } else if !word.contains('*') {
                 excluded.names.insert(word.to_owned());
-                continue;
-            };
-            if excluded.expressions.len() < MAX_EXPRESSIONS && expression.len() <= MAX_EXPRESSION {
-                // What only Python's expressions have is left out.
-                excluded.expressions.extend(Regex::new(&format!("^(?:{expression})$")));
+            } else if excluded.globs.len() < MAX_GLOBS {
+                excluded.globs.push(word.split('*').map(str::to_owned).collect());
             }
         }
         excluded
+    }
+
+    fn expression(&mut self, expression: &str) {
+        let count = self.with_digits.len() + self.without_digits.len();
+        if count >= MAX_EXPRESSIONS || expression.len() > MAX_EXPRESSION {
+            return;
+        }
+        // What only Python's expressions have is left out.
+        let Ok(regex) = Regex::new(&format!("^(?:{expression})$")) else { return };
+        if tells_numbers_apart(expression) {
+            self.with_digits.push(regex);
+        } else {
+            self.without_digits.push(regex);
+        }
+    }
+}
+
+/// Whether an expression has digits, or what may stand for some of them: a class of characters, or an escape other than that of a dot.
+fn tells_numbers_apart(expression: &str) -> bool {
+    let rest = expression.replace(r"\.", "");
+    rest.contains(|c: char| c.is_ascii_digit() || matches!(c, '[' | '\\' | '{'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excludes(words: &[&str], layer: &str) -> bool {
+        let said = serde_json::json!({"quant_method": "compressed-tensors", "ignore": words});
+        Declared::of(Path::new("").into(), "compressed-tensors", &said).excludes(layer)
+    }
+
+    #[test]
+    fn layers_are_left_out_by_name_by_pattern_and_by_expression() {
+        for (word, fitting, other) in [
+            ("lm_head", "lm_head", "model.lm_head"),
+            ("model.*.gate", "model.layers.12.gate", "model.layers.12.gate_proj"),
+            ("*.mlp.*proj", "a.mlp.up_proj", "a.mlp.up"),
+            (r"re:.*\.gate", "layers.3.gate", "layers.3.gate_proj"),
+            (r"re:layers\.1\..*", "layers.1.up", "layers.11.up"),
+            (r"re:layers\.\d\..*", "layers.1.up", "layers.11.up"),
+            ("re:layers.[12].up", "layers.2.up", "layers.3.up"),
+        ] {
+            assert!(excludes(&[word], fitting), "{word} {fitting}");
+            assert!(!excludes(&[word], other), "{word} {other}");
+        }
+        // Below a name, where the method says so.
+        let said = serde_json::json!({"modules_to_not_convert": ["model.vision"]});
+        let declared = Declared::of(Path::new("").into(), "fp8", &said);
+        assert!(declared.excludes("model.vision.0.up") && !declared.excludes("model.vision_tower.0"));
     }
 }
