@@ -22,11 +22,12 @@ const EMBEDDINGS: [&str; 6] = [
     "shared.weight",
 ];
 /// Models whose embedding has more rows than their vocabulary, on purpose.
-const MORE_ROWS: [&str; 4] = ["mllama", "idefics", "idefics2", "vipllava"];
+const MORE_ROWS: [&str; 5] = ["mllama", "idefics", "idefics2", "moshi", "vipllava"];
 /// Keys of the rows of an embedding that is longer than the vocabulary.
 const PADDED: [&str; 2] = ["embedding_size", "padded_vocab_size"];
 /// Keys of models whose embedding has its own width.
-const OTHER_WIDTHS: [&str; 5] = ["embedding_size", "word_embed_proj_dim", "embedding_dim", "d_embed", "emb_dim"];
+const OTHER_WIDTHS: [&str; 6] =
+    ["embedding_size", "input_embedding_size", "word_embed_proj_dim", "embedding_dim", "d_embed", "emb_dim"];
 /// What stands before the numbers of the layers that `num_hidden_layers` counts.
 const LAYERS: [&str; 12] = [
     "model.layers.",

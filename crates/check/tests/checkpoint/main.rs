@@ -4,6 +4,7 @@
 mod adapter;
 mod config;
 mod files;
+mod hostile;
 mod quantised;
 mod sets;
 mod support;

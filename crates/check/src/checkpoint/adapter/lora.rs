@@ -225,7 +225,9 @@ fn targets(
         }
     }
     let unused: Vec<String> = names.iter().zip(used).filter(|(_, used)| !used).map(|(name, _)| shown(name)).collect();
-    if !unused.is_empty() {
+    // What is excluded by name stays in the list of those that are named.
+    let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
+    if !unused.is_empty() && !excludes {
         let cause = format!("target_modules names {}, which fits no layer of the adapter", listed(&unused));
         findings.add(&config.path, Finding::new(rules::ADAPTER_TARGET_UNUSED, cause));
     }
