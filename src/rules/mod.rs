@@ -9,6 +9,7 @@ mod code;
 mod comparison;
 mod files;
 mod gguf;
+mod manifest;
 mod pickle;
 mod quantised;
 mod repository;
@@ -28,6 +29,7 @@ pub use code::*;
 pub use comparison::*;
 pub use files::*;
 pub use gguf::*;
+pub use manifest::*;
 pub use pickle::*;
 pub use quantised::*;
 pub use repository::*;
@@ -156,6 +158,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         adapter::RULES,
         values::RULES,
         comparison::RULES,
+        manifest::RULES,
         code::RULES,
         archive::RULES,
         repository::RULES,

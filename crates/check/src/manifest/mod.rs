@@ -1,1 +1,67 @@
-//! Manifests: what files and tensors were, so that it can be told whether they still are.
+//! Manifests: what files and tensors were, so that it can be told whether they still are, and which of them changed.
+//!
+//! [`create`] writes down SHA-256 of every file and of every tensor; [`check()`] says what is another. A tensor is the same whatever file it lies in, so
+//! that a checkpoint that was cut into other shards, put into another order or saved by PyTorch instead of safetensors has the same tensors.
+//! [`check()`] also takes the signatures of OpenSSF's model signing, whose files it hashes; it does not verify who signed. [`bom()`] describes a model
+//! in CycloneDX.
+
+mod check;
+mod create;
+mod hash;
+mod signing;
+mod tensor_hash;
+mod tensors;
+mod tree;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::{Checked, Counts, TensorCounts, check};
+pub use create::create;
+pub use tensor_hash::{set_hash, tensor_hash};
+
+/// What the first key of a manifest says.
+pub const SCHEMA: &str = "max-weights.manifest/1";
+
+/// What files and tensors were.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Whether a folder was given, so that another file in it is new.
+    pub whole: bool,
+    /// The hash of all tensors together; see [`set_hash`].
+    pub content: String,
+    /// The files, by their paths.
+    pub files: Vec<FileRecord>,
+    /// The tensors, by file and in the order of the file.
+    pub tensors: Vec<TensorRecord>,
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// The path below the folder, with `/`.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its bytes, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// One tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorRecord {
+    /// The name.
+    pub name: String,
+    /// The file that it lies in.
+    pub file: String,
+    /// Of the elements: the dtype, the encoding of packed blocks, or the file's own name for a type that is not known.
+    pub dtype: String,
+    /// The shape.
+    pub shape: Vec<u64>,
+    /// SHA-256 of its elements in C order and in little-endian byte order, of packed blocks as they are. None for a tensor whose elements lie over the
+    /// same bytes of the file again and again, so that they are too many.
+    pub sha256: Option<String>,
+    /// The hash of name, dtype, shape and elements together; see [`tensor_hash`].
+    pub content: Option<String>,
+}

@@ -1,0 +1,239 @@
+//! Whether files and tensors are still what a manifest says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use max_weights::workers::Interrupt;
+use max_weights::{Error, Result, rules, text};
+use serde::Serialize;
+
+use super::create::{open, records};
+use super::hash::{Extent, hash};
+use super::signing::{self, Statement};
+use super::tensor_hash::{hexadecimal, is_sha256};
+use super::tensors::compare;
+use super::tree::{Tree, is_below};
+use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use crate::finding::Finding;
+use crate::progress::Progress;
+
+/// The longest manifest or signature that is read.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// How files compare.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Those that are what they were.
+    pub same: u64,
+    /// Those that are something else now.
+    pub changed: u64,
+    /// Those that are not there.
+    pub missing: u64,
+    /// Those that were not there.
+    pub new: u64,
+}
+
+/// How tensors compare.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct TensorCounts {
+    /// Those that are what they were, and in the same file.
+    pub same: u64,
+    /// Those that are what they were, in another file.
+    pub moved: u64,
+    /// Those whose dtype, shape or elements are others now.
+    pub changed: u64,
+    /// Those that are in no file.
+    pub missing: u64,
+    /// Those that were not there.
+    pub new: u64,
+}
+
+/// What a check against a manifest found.
+#[derive(Debug)]
+pub struct Checked {
+    /// What was checked against: a manifest, or the signature of a model.
+    pub kind: &'static str,
+    /// The findings.
+    pub findings: Vec<Finding>,
+    /// How files compare.
+    pub files: Counts,
+    /// How tensors compare; none for a signature, which has no tensors.
+    pub tensors: Option<TensorCounts>,
+}
+
+impl Checked {
+    /// Whether any finding is more than a note.
+    pub fn differs(&self) -> bool {
+        self.findings.iter().any(|finding| finding.rule.severity > rules::Severity::Note)
+    }
+
+    pub(super) fn report(&mut self, path: &Path, mut finding: Finding) {
+        finding.path = path.into();
+        self.findings.push(finding);
+    }
+}
+
+/// Compares what lies below a path, or beside the manifest, with what the manifest or signature says. With `tensors_only` the tensors alone have to be
+/// the same, in whatever files they lie.
+///
+/// The tensors of a file that is the same are not read: they are those that the manifest has of it.
+///
+/// # Errors
+/// A manifest that cannot be read, or that is none; a file that cannot be read; Ctrl-C.
+pub fn check(
+    manifest: &Path,
+    path: Option<&Path>,
+    tensors_only: bool,
+    progress: &Progress,
+    interrupt: Interrupt<'_>,
+) -> Result<Checked> {
+    let beside = manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let root = path.unwrap_or(beside);
+    let bytes = read(manifest)?;
+    let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
+    let tree = Tree::of(root, &own)?;
+    if let Some(statement) = Statement::parse(&bytes).map_err(|cause| broken(manifest, &cause))? {
+        if tensors_only {
+            return Err(Error::Argument("a signature has no tensors to compare alone".into()));
+        }
+        return signing::check(manifest, &statement, &tree, root, progress, interrupt);
+    }
+    let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
+    let mut checked = Checked { kind: "manifest", findings: Vec::new(), files: Counts::default(), tensors: None };
+    let mut said: BTreeMap<&str, &FileRecord> = BTreeMap::new();
+    for file in &parsed.files {
+        if is_below(&file.path) {
+            said.insert(&file.path, file);
+        } else {
+            checked.report(manifest, signing::unsafe_path(&file.path));
+        }
+    }
+    let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && said.contains_key(&***below));
+    let extents: Vec<Extent> = hashable.map(|(_, path)| Extent::file(path)).collect();
+    let (hashed, _) = hash(&extents, &[], progress, interrupt)?;
+    let hashed: BTreeMap<&Arc<Path>, String> = extents
+        .iter()
+        .map(|extent| &extent.path)
+        .zip(hashed.iter().map(|hashed| hexadecimal(&hashed.digest)))
+        .collect();
+    let is_same = |below: &str| {
+        let (path, said) = (tree.files.get(below)?, said.get(below)?);
+        Some(hashed.get(path)?.eq_ignore_ascii_case(&said.sha256))
+    };
+    // The tensors of what is not the same, which have to be read.
+    let (mut names, mut checkpoints) = (Vec::new(), Vec::new());
+    // Beside a file that was given alone there may be any others.
+    let listed_alone = !parsed.whole && tree.whole && !tensors_only;
+    for (below, path) in tree.files.iter().filter(|(below, _)| is_same(below) != Some(true)) {
+        interrupt()?;
+        if listed_alone && !said.contains_key(&**below) {
+            continue;
+        }
+        if let Some(checkpoint) = open(path)? {
+            names.push(below);
+            checkpoints.push(checkpoint);
+        }
+    }
+    let (_, hashes) = hash(&[], &checkpoints, progress, interrupt)?;
+    let mut there: Vec<TensorRecord> =
+        parsed.tensors.iter().filter(|tensor| is_same(&tensor.file) == Some(true)).cloned().collect();
+    for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
+        there.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
+    }
+    if !tensors_only {
+        let changed: BTreeSet<&str> = said.keys().copied().filter(|below| is_same(below) == Some(false)).collect();
+        files(&parsed, &tree, &changed, root, &mut checked);
+    }
+    compare(&parsed, &there, root, &mut checked);
+    Ok(checked)
+}
+
+/// What is to be said of files.
+fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
+    for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
+        let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
+        if tree.links.contains_key(&file.path) {
+            checked.files.changed += 1;
+            checked.report(&place(root, &file.path), linked());
+        } else if changed.contains(&*file.path) {
+            checked.files.changed += 1;
+            checked.report(
+                &place(root, &file.path),
+                Finding::new(rules::MANIFEST_CHANGED, format!("it is another file: {said}")),
+            );
+        } else if tree.files.contains_key(&file.path) {
+            checked.files.same += 1;
+        } else {
+            checked.files.missing += 1;
+            checked.report(
+                &place(root, &file.path),
+                Finding::new(rules::MANIFEST_MISSING, format!("it is not there: {said}")),
+            );
+        }
+    }
+    if manifest.whole && tree.whole {
+        let known: BTreeSet<&str> = manifest.files.iter().map(|file| &*file.path).collect();
+        new_files(tree, root, checked, |below| known.contains(below));
+    }
+}
+
+/// Where a file of a manifest would be.
+pub(super) fn place(root: &Path, below: &str) -> PathBuf {
+    let folder = if root.is_dir() { root } else { root.parent().unwrap_or(root) };
+    folder.strip_prefix(".").unwrap_or(folder).join(below)
+}
+
+pub(super) fn linked() -> Finding {
+    Finding::new(rules::MANIFEST_LINK, "it is a link to a file outside of the folder, which was not read")
+}
+
+/// The files that are there and were not.
+pub(super) fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
+    for below in tree.files.keys().filter(|below| !known(below)) {
+        checked.files.new += 1;
+        checked.report(&place(root, below), Finding::new(rules::MANIFEST_NEW, "it is not in the manifest"));
+    }
+    for below in tree.links.keys().filter(|below| !known(below)) {
+        checked.files.new += 1;
+        checked.report(&place(root, below), linked());
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error| Error::io(path, "read the manifest", error);
+    let mut bytes = Vec::new();
+    let read = File::open(path).map_err(failed)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if read as u64 > MAX_BYTES {
+        return Err(broken(path, "it is longer than a manifest can be"));
+    }
+    Ok(bytes)
+}
+
+fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
+    let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("it is no manifest: {error}"))?;
+    if manifest.schema != SCHEMA {
+        return Err(format!("its schema is '{}', and {SCHEMA} was expected", text::shown(&manifest.schema)));
+    }
+    let mut paths = BTreeSet::new();
+    for file in &manifest.files {
+        let path = text::shown(&file.path);
+        if !is_sha256(&file.sha256) {
+            return Err(format!("the SHA-256 of '{path}' is none"));
+        }
+        if !paths.insert(&file.path) {
+            return Err(format!("it has '{path}' twice"));
+        }
+    }
+    let hashes = manifest.tensors.iter().flat_map(|tensor| tensor.sha256.iter().chain(&tensor.content));
+    match hashes.filter(|digits| !is_sha256(digits)).count() {
+        0 => Ok(manifest),
+        count => Err(format!("{} of its tensors are none", text::plural(count as u64, "hash"))),
+    }
+}
+
+fn broken(path: &Path, cause: &str) -> Error {
+    max_weights::error::Fault::new(rules::MANIFEST_BROKEN, cause.to_owned()).path(path).format()
+}

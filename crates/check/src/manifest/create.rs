@@ -1,0 +1,93 @@
+//! Making a manifest.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use max_weights::error::Fault;
+use max_weights::format::{SNIFF_BYTES, sniff};
+use max_weights::source::LocalFile;
+use max_weights::tensor::Element;
+use max_weights::workers::Interrupt;
+use max_weights::{Checkpoint, Error, OpenOptions, Result, rules, text};
+
+use super::hash::{Extent, Hashed, Tensors, hash};
+use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
+use super::tree::Tree;
+use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use crate::bytes::Bytes;
+use crate::progress::Progress;
+
+/// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to.
+///
+/// # Errors
+/// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
+pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt: Interrupt<'_>) -> Result<Manifest> {
+    let tree = Tree::of(path, leave_out)?;
+    if let Some((below, link)) = tree.links.first_key_value() {
+        let cause = format!("'{}' is a link to a file outside of the folder", text::shown(below));
+        return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
+    }
+    let (mut names, mut checkpoints, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+    for (below, path) in &tree.files {
+        interrupt()?;
+        extents.push(Extent::file(path));
+        if let Some(checkpoint) = open(path)? {
+            names.push(below);
+            checkpoints.push(checkpoint);
+        }
+    }
+    let (hashed, hashes) = hash(&extents, &checkpoints, progress, interrupt)?;
+    let file = |(path, hashed): (&String, Hashed)| FileRecord {
+        path: path.clone(),
+        bytes: hashed.bytes,
+        sha256: hexadecimal(&hashed.digest),
+    };
+    let mut tensors = Vec::new();
+    for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
+        tensors.extend(records(name, checkpoint, hashes));
+    }
+    let content = hexadecimal(&set_hash(tensors.iter().filter_map(|(_, content)| *content)));
+    Ok(Manifest {
+        schema: SCHEMA.to_owned(),
+        whole: tree.whole,
+        content,
+        files: tree.files.keys().zip(hashed).map(file).collect(),
+        tensors: tensors.into_iter().map(|(record, _)| record).collect(),
+    })
+}
+
+/// The records of the tensors of a file, each with its hash.
+pub(super) fn records<'a>(
+    file: &'a str,
+    checkpoint: &'a Checkpoint,
+    hashes: &'a Tensors,
+) -> impl Iterator<Item = (TensorRecord, Option<[u8; 32]>)> {
+    let is_array = |element| !matches!(element, Element::NoArray(..));
+    let all = checkpoint.catalog().table().iter().zip(hashes).filter(move |(info, _)| is_array(info.element));
+    all.map(move |(info, sha256)| {
+        let dtype = info.element.to_string();
+        let content = sha256.as_ref().map(|sha256| tensor_hash(info.name, &dtype, info.shape, sha256));
+        let record = TensorRecord {
+            name: info.name.to_owned(),
+            file: file.to_owned(),
+            dtype,
+            shape: info.shape.to_vec(),
+            sha256: sha256.as_ref().map(|bytes| hexadecimal(bytes)),
+            content: content.as_ref().map(|bytes| hexadecimal(bytes)),
+        };
+        (record, content)
+    })
+}
+
+/// A file of weights; none if it is something else, or if its tensors cannot be known, so that only the file has a hash.
+pub(super) fn open(path: &Arc<Path>) -> Result<Option<Checkpoint>> {
+    let file = LocalFile::open(path)?;
+    let first = (&file as &dyn Bytes).first(SNIFF_BYTES)?;
+    if sniff(&first, Bytes::len(&file)).is_err() {
+        return Ok(None);
+    }
+    match Checkpoint::open(&[path], &OpenOptions::default().strict(false)) {
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        opened => Ok(opened.ok()),
+    }
+}

@@ -1,0 +1,127 @@
+//! Which tensors are the ones that a manifest has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use max_weights::{rules, text};
+
+use super::check::{Checked, TensorCounts, place};
+use super::{Manifest, TensorRecord};
+use crate::finding::Finding;
+
+/// So many findings of each rule; the last says how many there are more.
+const MAX_FINDINGS: usize = 100;
+
+/// The findings of a rule.
+#[derive(Default)]
+struct List {
+    kept: Vec<(std::path::PathBuf, Finding)>,
+    count: usize,
+}
+
+impl List {
+    fn add(&mut self, root: &Path, file: &str, finding: Finding) {
+        self.count += 1;
+        if self.count <= MAX_FINDINGS {
+            self.kept.push((place(root, file), finding));
+        }
+    }
+
+    fn finish(mut self, checked: &mut Checked) {
+        if let Some((_, last)) = self.kept.last_mut()
+            && self.count > MAX_FINDINGS
+        {
+            last.message += &format!("; so are {} more", text::plural((self.count - MAX_FINDINGS) as u64, "tensor"));
+        }
+        self.kept.into_iter().for_each(|(path, finding)| checked.report(&path, finding));
+    }
+}
+
+/// Compares the tensors that are there with those of a manifest.
+pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, checked: &mut Checked) {
+    let mut counts = TensorCounts::default();
+    let mut by_name: HashMap<&str, Vec<&TensorRecord>> = HashMap::new();
+    for tensor in there {
+        by_name.entry(&tensor.name).or_default().push(tensor);
+    }
+    let known: std::collections::HashSet<&str> = manifest.tensors.iter().map(|tensor| &*tensor.name).collect();
+    let new: Vec<&TensorRecord> = there.iter().filter(|tensor| !known.contains(&*tensor.name)).collect();
+    // What is new by its elements, to find out what a missing one is called now.
+    let mut new_by_elements: HashMap<(&str, &[u64], &str), &TensorRecord> = HashMap::new();
+    for tensor in &new {
+        if let Some(sha256) = &tensor.sha256 {
+            new_by_elements.entry((&tensor.dtype, &tensor.shape, sha256)).or_insert(tensor);
+        }
+    }
+    let (mut changed, mut missing, mut added) = (List::default(), List::default(), List::default());
+    let mut moved: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for tensor in &manifest.tensors {
+        let here = by_name.get(&*tensor.name).map_or(&[][..], Vec::as_slice);
+        let same_file = here.iter().find(|found| found.file == tensor.file);
+        let same = |found: &&&TensorRecord| is_same(tensor, found);
+        match (same_file, here.first()) {
+            (Some(found), _) if is_same(tensor, found) => counts.same += 1,
+            _ if here.iter().any(|found| is_same(tensor, found)) => {
+                counts.moved += 1;
+                let file = here.iter().find(same).map_or("", |found| &found.file);
+                *moved.entry((&tensor.file, file)).or_default() += 1;
+            }
+            (Some(found), _) | (None, Some(found)) => {
+                counts.changed += 1;
+                let finding = Finding::new(rules::MANIFEST_CHANGED_TENSOR, difference(tensor, found));
+                changed.add(root, &found.file, finding.tensor(&tensor.name));
+            }
+            (None, None) => {
+                counts.missing += 1;
+                let sha256 = tensor.sha256.as_deref().unwrap_or_default();
+                let called = new_by_elements.get(&(&*tensor.dtype, &*tensor.shape, sha256));
+                let called = called.map(|found| format!("; '{}' has its elements", text::shown(&found.name)));
+                let message = format!("it is in no file{}", called.unwrap_or_default());
+                missing.add(
+                    root,
+                    &tensor.file,
+                    Finding::new(rules::MANIFEST_MISSING_TENSOR, message).tensor(&tensor.name),
+                );
+            }
+        }
+    }
+    counts.new = new.len() as u64;
+    for tensor in new {
+        let finding = Finding::new(rules::MANIFEST_NEW_TENSOR, "it is not in the manifest").tensor(&tensor.name);
+        added.add(root, &tensor.file, finding);
+    }
+    for list in [changed, missing, added] {
+        list.finish(checked);
+    }
+    for ((from, to), count) in moved {
+        let (from, tensors) = (text::shown(from), text::plural(count, "tensor"));
+        let message =
+            format!("{tensors} that the manifest has in '{from}' {} here", if count == 1 { "is" } else { "are" });
+        checked.report(&place(root, to), Finding::new(rules::MANIFEST_MOVED, message));
+    }
+    checked.tensors = Some(counts);
+}
+
+fn is_same(one: &TensorRecord, other: &TensorRecord) -> bool {
+    let digits = match (&one.sha256, &other.sha256) {
+        (Some(one), Some(other)) => one.eq_ignore_ascii_case(other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    digits && one.dtype == other.dtype && one.shape == other.shape
+}
+
+/// What is another, the first of it.
+fn difference(said: &TensorRecord, found: &TensorRecord) -> String {
+    if said.dtype != found.dtype {
+        return format!("it is of {}, and the manifest has {}", text::shown(&found.dtype), text::shown(&said.dtype));
+    }
+    if said.shape != found.shape {
+        return format!(
+            "its shape is {}, and the manifest has {}",
+            text::shape(&found.shape),
+            text::shape(&said.shape)
+        );
+    }
+    let digest = |tensor: &TensorRecord| tensor.sha256.clone().unwrap_or_else(|| "none".into());
+    format!("its elements have SHA-256 {}, and the manifest has {}", digest(found), digest(said))
+}

@@ -1,0 +1,103 @@
+//! The files that a manifest is about, by the paths that it has for them. Links that lead elsewhere are not followed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use max_weights::{Error, Result};
+
+use crate::walk::{Found, Walk};
+
+/// The most characters of a path that a manifest may have.
+const MAX_PATH: usize = 4096;
+
+/// Files by their paths below what was given.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    /// Those that lie there.
+    pub(super) files: BTreeMap<String, Arc<Path>>,
+    /// Those that are links to somewhere else.
+    pub(super) links: BTreeMap<String, Arc<Path>>,
+    /// Whether a folder was given.
+    pub(super) whole: bool,
+}
+
+impl Tree {
+    /// The files below a path, or the file and the shards that it is the index of; but for these.
+    pub(super) fn of(path: &Path, leave_out: &[PathBuf]) -> Result<Self> {
+        let mut walk = Walk::default();
+        walk.add(path)?;
+        let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+        let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+        let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
+        let leave_out: Vec<PathBuf> = leave_out.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+        let mut tree = Self { whole: path.is_dir(), ..Self::default() };
+        for Found { path, below, .. } in walk.files {
+            let real = fs::canonicalize(&path).ok();
+            if real.as_ref().is_some_and(|real| leave_out.contains(real)) {
+                continue;
+            }
+            let is_here = real.is_none_or(|real| lies_in(&real, &root));
+            let list = if is_here { &mut tree.files } else { &mut tree.links };
+            list.insert(below, path);
+        }
+        Ok(tree)
+    }
+}
+
+/// Whether a file lies below a folder, or where the cache of the Hugging Face hub has the files of its snapshots: in `blobs` beside `snapshots`.
+fn lies_in(real: &Path, root: &Path) -> bool {
+    let mut above = root.ancestors();
+    let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));
+    let blobs = snapshots.and_then(Path::parent).map(|model| model.join("blobs"));
+    real.starts_with(root) || blobs.is_some_and(|blobs| real.starts_with(blobs))
+}
+
+/// Whether a path of a manifest is one below its folder, as every system reads it.
+pub(super) fn is_below(path: &str) -> bool {
+    let is_plain = |path: &str| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    let is_named = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let has_drive = path.as_bytes().get(1) == Some(&b':');
+    path.len() <= MAX_PATH
+        && is_plain(path)
+        && path.split('/').all(is_named)
+        && !path.contains(['\\', '\0'])
+        && !has_drive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_below_the_folder_are_taken() {
+        for path in ["model.safetensors", "a/b/c.bin", "größe", "..a", "a b", ".hidden"] {
+            assert!(is_below(path), "{path}");
+        }
+        let long = "a".repeat(5000);
+        for path in ["", "/etc/passwd", "..", "../x", "a/../b", "a/./b", "a//b", "a/", "a\\b", "C:x", "a\0", &long] {
+            assert!(!is_below(path), "{path}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_that_lead_elsewhere_are_told_apart_from_those_of_the_cache() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().join(path);
+        for path in ["models--x/blobs", "models--x/snapshots/main"] {
+            fs::create_dir_all(at(path)).expect("a folder");
+        }
+        for path in ["models--x/blobs/0a", "secret", "models--x/snapshots/main/here"] {
+            fs::write(at(path), "x").expect("written");
+        }
+        symlink("../../blobs/0a", at("models--x/snapshots/main/cached")).expect("a link");
+        symlink("../../../secret", at("models--x/snapshots/main/outside")).expect("a link");
+        symlink("here", at("models--x/snapshots/main/inside")).expect("a link");
+        let tree = Tree::of(&at("models--x/snapshots/main"), &[]).expect("walked");
+        assert_eq!(tree.files.keys().collect::<Vec<_>>(), ["cached", "here", "inside"]);
+        assert_eq!(tree.links.keys().collect::<Vec<_>>(), ["outside"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Manifests: what changed, is missing, is new or only moved is said of each file and tensor, and no other file is ever reached.
+#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod content_support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use content_support::{Tensor, f32s, model, ramp, safetensors};
+use max_weights::{Error, uninterrupted};
+use max_weights_check::Progress;
+use max_weights_check::manifest::{Checked, Counts, Manifest, TensorCounts, check, create};
+
+fn made(path: &Path) -> Manifest {
+    create(path, &[], &Progress::default(), &uninterrupted).expect("a manifest")
+}
+
+fn written(manifest: &Manifest, path: &Path) {
+    fs::write(path, serde_json::to_vec_pretty(manifest).expect("JSON")).expect("written");
+}
+
+fn checked(manifest: &Path, path: Option<&Path>) -> Checked {
+    check(manifest, path, false, &Progress::default(), &uninterrupted).expect("checked")
+}
+
+/// The findings: rule, file below the folder, tensor.
+fn found(checked: &Checked) -> Vec<(&str, String, &str)> {
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let all = checked.findings.iter();
+    all.map(|found| (found.rule.id, name(&found.path), found.tensor.as_deref().unwrap_or_default())).collect()
+}
+
+fn two_shards(folder: &Path) {
+    let tensors = model();
+    safetensors(&folder.join("one.safetensors"), &tensors[..2]);
+    safetensors(&folder.join("two.safetensors"), &tensors[2..]);
+    fs::write(folder.join("config.json"), "{}").expect("written");
+}
+
+#[test]
+fn a_folder_is_what_its_manifest_says_until_something_changes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let manifest = folder.path().join("manifest.json");
+    let first = made(folder.path());
+    written(&first, &manifest);
+    let same = checked(&manifest, None);
+    assert_eq!((found(&same), same.differs()), (vec![], false));
+    assert_eq!(same.files, Counts { same: 3, ..Counts::default() });
+    assert_eq!(same.tensors, Some(TensorCounts { same: 4, ..TensorCounts::default() }));
+
+    let mut tensors = model();
+    tensors[1].3 = ramp(256, 2.0);
+    tensors[0].0 = "embedding.weight";
+    safetensors(&folder.path().join("one.safetensors"), &tensors[..2]);
+    fs::remove_file(folder.path().join("config.json")).expect("deleted");
+    fs::write(folder.path().join("hook.py"), "print()").expect("written");
+    let other = checked(&manifest, Some(folder.path()));
+    let expected = [
+        ("manifest.missing", "config.json", ""),
+        ("manifest.changed", "one.safetensors", ""),
+        ("manifest.new", "hook.py", ""),
+        ("manifest.changed-tensor", "one.safetensors", "layers.0.weight"),
+        ("manifest.missing-tensor", "one.safetensors", "embed.weight"),
+        ("manifest.new-tensor", "one.safetensors", "embedding.weight"),
+    ];
+    assert_eq!(found(&other), expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
+    assert_eq!(other.files, Counts { same: 1, changed: 1, missing: 1, new: 1 });
+    assert_eq!(other.tensors, Some(TensorCounts { same: 2, moved: 0, changed: 1, missing: 1, new: 1 }));
+    let renamed = &other.findings[4].message;
+    assert_eq!(renamed, "it is in no file; 'embedding.weight' has its elements");
+    assert!(other.differs());
+}
+
+#[test]
+fn a_tensor_is_the_same_in_other_shards_and_in_another_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cut, whole) = (folder.path().join("cut"), folder.path().join("whole"));
+    two_shards(&cut);
+    let mut tensors = model();
+    tensors.reverse();
+    safetensors(&whole.join("model.safetensors"), &tensors);
+    let (one, other) = (made(&cut), made(&whole));
+    assert_eq!(one.content, other.content);
+    let manifest = folder.path().join("manifest.json");
+    written(&one, &manifest);
+    let moved = checked(&manifest, Some(&whole));
+    assert_eq!(moved.tensors, Some(TensorCounts { moved: 4, ..TensorCounts::default() }));
+    assert!(moved.differs(), "the files are not the same");
+    let alone = check(&manifest, Some(&whole), true, &Progress::default(), &uninterrupted).expect("checked");
+    assert!(!alone.differs());
+    assert!(found(&alone).iter().all(|(rule, ..)| *rule == "manifest.moved"), "{:?}", found(&alone));
+    tensors[0].2 = vec![4, 4];
+    safetensors(&whole.join("model.safetensors"), &tensors);
+    assert_ne!(made(&whole).content, one.content, "the shape counts");
+}
+
+#[test]
+fn one_file_has_a_manifest_in_which_others_are_not_new() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let manifest = folder.path().join("manifest.json");
+    written(&made(&folder.path().join("one.safetensors")), &manifest);
+    let same = checked(&manifest, None);
+    assert_eq!((found(&same), same.files.same), (vec![], 1));
+    assert_eq!(checked(&manifest, Some(&folder.path().join("one.safetensors"))).files.same, 1);
+}
+
+#[test]
+fn bytes_are_counted_and_an_interrupt_ends_the_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let progress = Progress::default();
+    create(folder.path(), &[], &progress, &uninterrupted).expect("a manifest");
+    assert_eq!(progress.done.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+    let stop = || Err(Error::Interrupted);
+    assert!(matches!(create(folder.path(), &[], &progress, &stop), Err(Error::Interrupted)));
+}
+
+#[test]
+fn paths_that_lead_elsewhere_are_refused_and_never_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().join("inside");
+    two_shards(&inside);
+    fs::write(folder.path().join("secret"), "x").expect("written");
+    let mut manifest = made(&inside);
+    for path in ["../secret", "/etc/passwd", "a/../../secret", "a\\b", ""] {
+        manifest.files[0].path = path.to_owned();
+        written(&manifest, &inside.join("manifest.json"));
+        let refused = checked(&inside.join("manifest.json"), None);
+        assert!(found(&refused).iter().any(|(rule, ..)| *rule == "manifest.path"), "{path}");
+        assert!(refused.differs());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn links_to_files_elsewhere_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().join("inside");
+    two_shards(&inside);
+    let manifest = inside.join("manifest.json");
+    written(&made(&inside), &manifest);
+    fs::rename(inside.join("config.json"), folder.path().join("elsewhere")).expect("moved");
+    std::os::unix::fs::symlink("../elsewhere", inside.join("config.json")).expect("a link");
+    std::os::unix::fs::symlink("/etc/hostname", inside.join("more")).expect("a link");
+    let refused = checked(&manifest, None);
+    let linked = ["config.json", "more"].map(|file| ("manifest.link", file.to_owned(), ""));
+    assert_eq!(found(&refused), linked);
+    let error = create(&inside, &[], &Progress::default(), &uninterrupted).expect_err("a link");
+    assert!(error.to_string().contains("manifest.link"), "{error}");
+}
+
+#[test]
+fn what_is_no_manifest_is_an_error_that_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let path = folder.path().join("manifest.json");
+    let good = made(folder.path());
+    let mut other = good.clone();
+    other.schema = "max-weights.manifest/9".into();
+    let mut twice = good.clone();
+    twice.files.push(twice.files[0].clone());
+    let mut digest = good.clone();
+    digest.files[0].sha256 = "abc".into();
+    let mut tensor = good.clone();
+    tensor.tensors[0].sha256 = Some("g".repeat(64));
+    let texts = [
+        (b"not JSON".to_vec(), "it is no manifest"),
+        (b"{\"dsseEnvelope\": {}}".to_vec(), "its envelope has no payload"),
+        (b"{\"dsseEnvelope\": {\"payload\": \"!\"}}".to_vec(), "its payload is no base64"),
+        (b"{\"dsseEnvelope\": {\"payload\": \"e30=\"}}".to_vec(), "no in-toto statement"),
+        (serde_json::to_vec(&other).expect("JSON"), "its schema is 'max-weights.manifest/9'"),
+        (serde_json::to_vec(&twice).expect("JSON"), "twice"),
+        (serde_json::to_vec(&digest).expect("JSON"), "the SHA-256 of 'config.json' is none"),
+        (serde_json::to_vec(&tensor).expect("JSON"), "1 hash of its tensors are none"),
+    ];
+    for (text, says) in texts {
+        fs::write(&path, text).expect("written");
+        let error =
+            check(&path, None, false, &Progress::default(), &uninterrupted).expect_err("no manifest").to_string();
+        assert!(error.contains(says) && error.contains("manifest.broken"), "{error}");
+    }
+}
+
+#[test]
+fn many_tensors_that_changed_are_counted_and_not_all_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names: Vec<String> = (0..150).map(|number| format!("w{number:03}")).collect();
+    let of = |value: f32| -> Vec<Tensor<'_>> {
+        names.iter().map(|name| (name.as_str(), "F32", vec![2], f32s([value, value]))).collect()
+    };
+    safetensors(&folder.path().join("model.safetensors"), &of(1.0));
+    let manifest = folder.path().join("manifest.json");
+    written(&made(folder.path()), &manifest);
+    safetensors(&folder.path().join("model.safetensors"), &of(2.0));
+    let other = checked(&manifest, None);
+    assert_eq!((other.findings.len(), other.tensors.expect("tensors").changed), (101, 150));
+    assert!(other.findings[100].message.ends_with("; so are 50 tensors more"), "{:?}", other.findings[100]);
+}
