@@ -5,6 +5,8 @@
 //! [`check()`] also takes the signatures of OpenSSF's model signing, whose files it hashes; it does not verify who signed. [`bom()`] describes a model
 //! in CycloneDX.
 
+mod bom;
+mod card;
 mod check;
 mod create;
 mod hash;
@@ -15,6 +17,7 @@ mod tree;
 
 use serde::{Deserialize, Serialize};
 
+pub use bom::bom;
 pub use check::{Checked, Counts, TensorCounts, check};
 pub use create::create;
 pub use tensor_hash::{set_hash, tensor_hash};
