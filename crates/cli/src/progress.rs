@@ -21,10 +21,15 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar for bytes that are counted in `done`; none where standard error is no terminal.
     pub(crate) fn new(done: &Arc<AtomicU64>, total: u64) -> Self {
+        Self::growing(done, &Arc::new(AtomicU64::new(total)))
+    }
+
+    /// A bar whose end moves while more work is found.
+    pub(crate) fn growing(done: &Arc<AtomicU64>, total: &Arc<AtomicU64>) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let watcher = std::io::stderr().is_terminal().then(|| {
-            let (done, ended) = (done.clone(), ended.clone());
-            thread::spawn(move || watch(&done, total, &ended))
+            let (done, total, ended) = (done.clone(), total.clone(), ended.clone());
+            thread::spawn(move || watch(&done, &total, &ended))
         });
         Self { ended, watcher }
     }
@@ -41,7 +46,7 @@ impl Drop for Progress {
     }
 }
 
-fn watch(done: &AtomicU64, total: u64, ended: &AtomicBool) {
+fn watch(done: &AtomicU64, total: &AtomicU64, ended: &AtomicBool) {
     let pause = |time: Duration| {
         thread::park_timeout(time);
         ended.load(Ordering::Relaxed)
@@ -49,11 +54,12 @@ fn watch(done: &AtomicU64, total: u64, ended: &AtomicBool) {
     if pause(PATIENCE) {
         return;
     }
-    let bar = ProgressBar::new(total);
+    let bar = ProgressBar::new(total.load(Ordering::Relaxed));
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}") {
         bar.set_style(style.progress_chars("## "));
     }
     while !pause(STEP) {
+        bar.set_length(total.load(Ordering::Relaxed));
         bar.set_position(done.load(Ordering::Relaxed));
     }
     bar.finish_and_clear();
