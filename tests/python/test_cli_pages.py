@@ -96,6 +96,8 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
     before.write_bytes(safetensors_bytes(of_a))
     after.write_bytes(safetensors_bytes(of_b, metadata={"note": "another"}))
     page = PAGE.replace("\n", " ")
+    manifest = tmp_path / "manifest.json"
+    run("manifest", "create", odd, "-o", manifest)
     for arguments in (
         ["ls", "--json", "--no-strict", odd],
         ["ls", "--json", "--no-strict", odd, "--memory", "80GB"],
@@ -108,6 +110,8 @@ def test_every_key_of_the_json_is_on_the_page(tmp_path: Path) -> None:
         ["show", "--json", pickled, "epoch"],
         ["globals", "--json", pickled],
         ["diff", "--json", before, after],
+        ["manifest", "create", odd],
+        ["manifest", "check", "--json", manifest, pickled],
         ["versions", "--json"],
     ):
         found = json.loads(run(*arguments).stdout)

@@ -11,6 +11,7 @@ mod fit;
 mod globals;
 mod host;
 mod list;
+mod manifest;
 mod open;
 mod progress;
 mod record;
@@ -78,6 +79,8 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Show(options) => show::run(options, screen),
         Command::Globals(options) => globals::run(options, screen),
         Command::Diff(options) => diff::run(options, screen),
+        Command::Manifest(options) => manifest::run(options, screen),
+        Command::Bom(options) => manifest::bom(options, screen),
         Command::Bench(options) => bench::run(options, host),
         Command::Versions(options) => versions::run(options, host, screen),
         Command::Completions(options) => complete::script(options, screen),

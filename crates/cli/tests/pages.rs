@@ -19,6 +19,12 @@ const HEAD: &str = "\
 What `max-weights COMMAND --help` says, of all commands. [The command line](cli.md) shows them at work. The man pages in [man](man) say the same:
 `man -l docs/man/max-weights.1`.
 ";
+/// A command, and those below it.
+fn all(command: &Command) -> Vec<&Command> {
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    std::iter::once(command).chain(below.flat_map(all)).collect()
+}
+
 /// Lines that a screen has.
 const SCREEN: usize = 30;
 
@@ -41,8 +47,7 @@ fn assert_is(written: impl Into<Data>, path: &str) {
 fn the_page_of_the_commands_is_what_the_definitions_say() {
     let root = built();
     let mut page = HEAD.to_owned();
-    section(&root, &mut page);
-    root.get_subcommands().filter(|command| !command.is_hide_set()).for_each(|command| section(command, &mut page));
+    all(&root).into_iter().for_each(|command| section(command, &mut page));
     assert_is(page, "commands.md");
 }
 
@@ -50,7 +55,7 @@ fn the_page_of_the_commands_is_what_the_definitions_say() {
 fn the_man_pages_are_what_the_definitions_say() {
     let root = built();
     let mut names = BTreeSet::new();
-    for command in std::iter::once(&root).chain(root.get_subcommands()).filter(|command| !command.is_hide_set()) {
+    for command in all(&root) {
         let source = format!("max-weights {}", root.get_version().unwrap_or_default());
         let man = clap_mangen::Man::new(command.clone()).manual("User Commands").source(source);
         let mut page = Vec::new();
@@ -72,9 +77,10 @@ fn the_man_pages_are_what_the_definitions_say() {
 #[test]
 fn the_help_of_every_command_fits_on_a_screen() {
     let root = built();
-    let names = root.get_subcommands().map(|command| vec![command.get_name()]).chain([vec![]]);
-    for (name, flag) in names.flat_map(|name| ["--help", "-h"].map(|flag| (name.clone(), flag))) {
-        let words = ["max-weights"].into_iter().chain(name).chain([flag]);
+    let words = |command: &Command| command.get_bin_name().unwrap_or_default().to_owned();
+    let names: Vec<String> = all(&root).into_iter().map(words).collect();
+    for (name, flag) in names.iter().flat_map(|name| ["--help", "-h"].map(|flag| (name, flag))) {
+        let words = name.split(' ').chain([flag]);
         let help = root.clone().try_get_matches_from(words).expect_err("help ends the parse").render().to_string();
         assert!(help.contains("Usage: max-weights"), "{help}");
         assert!(help.lines().count() <= SCREEN, "{} lines:\n{help}", help.lines().count());

@@ -1,0 +1,220 @@
+//! `max-weights manifest` and `max-weights bom`: what files and tensors were, whether they still are, and a bill of materials.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueHint};
+use max_weights::checkpoint::{ModelCache, with_near_paths};
+use max_weights::{Error, Result as Read, text, uninterrupted};
+use max_weights_check::manifest::{Checked, Counts, TensorCounts, bom as bill, check, create};
+use max_weights_check::{Finding, Progress};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::{CLEAN, FINDINGS};
+
+/// Write down what files and tensors are; tell what changed.
+#[derive(Debug, Args)]
+pub(crate) struct Manifest {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Create(Create),
+    Check(Check),
+}
+
+impl Manifest {
+    /// Whether nothing but JSON is to be on standard output.
+    pub(crate) fn wants_json(&self) -> bool {
+        match &self.action {
+            Action::Create(_) => true,
+            Action::Check(options) => options.json,
+        }
+    }
+}
+
+/// Write SHA-256 of every file and every tensor, as JSON.
+#[derive(Debug, Args)]
+struct Create {
+    /// A file, a folder, an index with its shards, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    path: PathBuf,
+    /// Write to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+/// Say which files and tensors are no longer what a manifest has.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status 1 if anything differs. Of a signature of OpenSSF model signing the files are compared; it is not verified who signed."
+)]
+struct Check {
+    /// What `manifest create` wrote, or a signature of OpenSSF model signing.
+    #[arg(value_name = "MANIFEST", value_hint = ValueHint::FilePath)]
+    manifest: PathBuf,
+    /// What to compare; without it, the folder that the manifest lies in.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    path: Option<PathBuf>,
+    /// Compare tensors alone, in whatever files and formats they are.
+    #[arg(long)]
+    tensors: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Write a bill of materials of a model, as JSON of CycloneDX 1.6.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It has what bytes prove, and what the files of the model say of it. The same files give the same document."
+)]
+pub(crate) struct Bom {
+    /// A file, a folder, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    path: PathBuf,
+    /// Write to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: &'static str,
+    /// `manifest`, or `model signature`.
+    kind: &'static str,
+    files: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensors: Option<TensorCounts>,
+    findings: Vec<Found<'a>>,
+}
+
+/// A finding.
+#[derive(Serialize)]
+struct Found<'a> {
+    rule: &'static str,
+    code: &'static str,
+    severity: &'static str,
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensor: Option<&'a str>,
+    message: &'a str,
+    help: &'a str,
+}
+
+impl<'a> Found<'a> {
+    fn new(finding: &'a Finding) -> Self {
+        Self {
+            rule: finding.rule.id,
+            code: finding.rule.code,
+            severity: finding.rule.severity.name(),
+            file: finding.path.to_string_lossy().into_owned(),
+            tensor: finding.tensor.as_deref(),
+            message: &finding.message,
+            help: &finding.help,
+        }
+    }
+}
+
+pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure> {
+    match &options.action {
+        Action::Create(options) => {
+            let path = resolved(&options.path)?;
+            // It may lie in the folder already.
+            let leave_out: Vec<PathBuf> = options.output.iter().cloned().collect();
+            let made = with_bar(|progress| create(&path, &leave_out, progress, &uninterrupted))?;
+            write(&made, options.output.as_deref(), screen)?;
+            Ok(CLEAN)
+        }
+        Action::Check(options) => {
+            let path = options.path.as_deref().map(resolved).transpose()?;
+            let checked = with_bar(|progress| {
+                check(&options.manifest, path.as_deref(), options.tensors, progress, &uninterrupted)
+            })?;
+            if options.json {
+                let findings = checked.findings.iter().map(Found::new).collect();
+                let (kind, files, tensors) = (checked.kind, checked.files, checked.tensors);
+                let object = Object { schema: "max-weights.manifest-check/1", kind, files, tensors, findings };
+                serde_json::to_writer_pretty(&mut *screen, &object)?;
+                screen.line("")?;
+            } else {
+                print(&checked, !options.tensors, screen)?;
+            }
+            Ok(if checked.differs() { FINDINGS } else { CLEAN })
+        }
+    }
+}
+
+pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
+    let path = resolved(&options.path)?;
+    let made = with_bar(|progress| bill(&path, progress, &uninterrupted))?;
+    write(&made, options.output.as_deref(), screen)?;
+    Ok(CLEAN)
+}
+
+fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+    let found = ModelCache::from_environment().resolve(path)?;
+    match std::fs::metadata(&found) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(with_near_paths(Error::MissingFile { path: found, near: Vec::new() }).into())
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Does work that counts how far it is, with a bar.
+fn with_bar<T>(work: impl FnOnce(&Progress) -> Read<T>) -> Result<T, Failure> {
+    let progress = Progress::default();
+    let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
+    Ok(work(&progress)?)
+}
+
+/// Writes JSON to a file, or to standard output.
+fn write(made: &impl Serialize, output: Option<&Path>, screen: &mut Screen) -> Result<(), Failure> {
+    let Some(path) = output else {
+        serde_json::to_writer_pretty(&mut *screen, made)?;
+        return Ok(screen.line("")?);
+    };
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut file, made)?;
+        file.write_all(b"\n")?;
+        file.flush()
+    });
+    Ok(written.map_err(|error| Error::io(path, "write it", error))?)
+}
+
+fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(), Failure> {
+    let paint = screen.paint;
+    for finding in &checked.findings {
+        let style = match finding.rule.severity.name() {
+            "error" => paint.error,
+            "warning" => paint.warning,
+            _ => paint.dim,
+        };
+        let path = text::path(&finding.path);
+        let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::shown(name)));
+        let (severity, rule, message) = (finding.rule.severity.name(), finding.rule, &finding.message);
+        screen.line(&format!("{style}{severity}{style:#}  {path}{tensor}: {message} [{rule}]"))?;
+    }
+    if !checked.findings.is_empty() {
+        screen.line("")?;
+    }
+    let Counts { same, changed, missing, new } = checked.files;
+    if with_files {
+        let files = text::plural(same, "file");
+        screen
+            .line(&format!("{0}{files} the same, {changed} changed, {missing} missing, {new} new{0:#}", paint.bold))?;
+    }
+    if let Some(TensorCounts { same, moved, changed, missing, new }) = checked.tensors {
+        let tensors = text::plural(same, "tensor");
+        let counts = format!("{tensors} the same, {moved} moved, {changed} changed, {missing} missing, {new} new");
+        screen.line(&format!("{0}{counts}{0:#}", paint.bold))?;
+    }
+    Ok(())
+}
