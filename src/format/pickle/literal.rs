@@ -3,24 +3,25 @@
 use crate::text;
 
 /// A text of at most so many characters, which ends where the next piece has no room.
-pub(super) struct Limited {
+pub struct Limited {
     text: String,
     left: usize,
     is_full: bool,
 }
 
 impl Limited {
-    pub(super) fn new(most: usize) -> Self {
+    /// An empty one.
+    pub fn new(most: usize) -> Self {
         Self { text: String::new(), left: most, is_full: false }
     }
 
     /// Whether there was more than it has room for.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.is_full
     }
 
     /// The text, with `…` for what was left out.
-    pub(super) fn finish(mut self) -> String {
+    pub fn finish(mut self) -> String {
         if self.is_full {
             self.text.push('…');
         }
@@ -28,7 +29,7 @@ impl Limited {
     }
 
     /// Adds as much as there is room for.
-    pub(super) fn put(&mut self, piece: &str) {
+    pub fn put(&mut self, piece: &str) {
         let mut buffer = [0; 4];
         for c in piece.chars() {
             self.whole(c.encode_utf8(&mut buffer), 1);
@@ -53,7 +54,7 @@ impl Limited {
     }
 
     /// A text as `repr` quotes it, safe to print.
-    pub(super) fn text(&mut self, text: &str) {
+    pub fn text(&mut self, text: &str) {
         let quote = quote_of(text.chars().take(self.left.saturating_add(1)));
         let mut buffer = [0; 4];
         self.put(quote);
@@ -76,7 +77,7 @@ impl Limited {
     }
 
     /// Bytes as `repr` writes them.
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         let quote = quote_of(bytes.iter().take(self.left.saturating_add(1)).map(|byte| char::from(*byte)));
         self.put("b");
         self.put(quote);
@@ -114,7 +115,7 @@ pub(super) fn bool(value: bool) -> &'static str {
 }
 
 /// The shortest digits that give the same float again: `1.0`, `1e-07`, `1e+16`, `inf`, `nan`.
-pub(super) fn float(value: f64) -> String {
+pub fn float(value: f64) -> String {
     digits(value, ".0")
 }
 

@@ -55,6 +55,14 @@ pub use object::{Dict, DictKind, Object, ObjectId, Objects, Opaque, Slice};
 pub use python_source::source_of;
 pub use tensor::{Layout, StorageId, StorageRef, StorageView, Strided, TensorId, TensorKind, TensorRef};
 
+/// What another machine needs to understand names, texts and numbers in the same way.
+#[doc(hidden)] // for the crate that looks for code in pickles
+pub mod spelling {
+    pub use super::literal::{Limited, float};
+    pub use super::python2::{LAST_PROTOCOL, renamed};
+    pub use super::text::{latin1, quoted, raw_unicode_escape};
+}
+
 use crate::budget::{self, Budget};
 use crate::error::{Error, Fault, Result};
 use crate::format::MAX_RANK;

@@ -6,7 +6,7 @@
 use super::global::listed;
 
 /// The highest protocol whose names are those of Python 2.
-pub(super) const LAST_PROTOCOL: u8 = 2;
+pub const LAST_PROTOCOL: u8 = 2;
 
 /// Modules, and what they are called now.
 #[rustfmt::skip]
@@ -62,7 +62,7 @@ const EXCEPTIONS: &str = "
     Warning ZeroDivisionError";
 
 /// Module and name as Python 3 imports them; none if they are called the same.
-pub(super) fn renamed<'a>(module: &'a str, name: &'a str) -> Option<(&'a str, &'a str)> {
+pub fn renamed<'a>(module: &'a str, name: &'a str) -> Option<(&'a str, &'a str)> {
     if let Some(row) = NAMES.iter().find(|row| (row.0, row.1) == (module, name)) {
         return Some((row.2, row.3));
     }

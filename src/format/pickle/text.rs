@@ -1,7 +1,7 @@
 //! Texts and numbers in the spellings of the old protocols.
 
 /// Bytes as text, one character each.
-pub(super) fn latin1(bytes: &[u8]) -> String {
+pub fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
@@ -12,7 +12,7 @@ pub(super) fn to_latin1(text: &str) -> Option<Vec<u8>> {
 
 /// A line of `UNICODE`: bytes are characters, but for `\u` with four hexadecimal digits and `\U` with eight; pairs of surrogates
 /// become one character.
-pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
+pub fn raw_unicode_escape(line: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(line.len());
     // The first half of a pair.
     let mut high: Option<u32> = None;
@@ -39,7 +39,7 @@ pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
 }
 
 /// A line of `STRING`: a quoted literal of Python 2, as its bytes.
-pub(super) fn quoted(line: &[u8]) -> Option<Vec<u8>> {
+pub fn quoted(line: &[u8]) -> Option<Vec<u8>> {
     let (first, last) = (line.first()?, line.last()?);
     if line.len() < 2 || first != last || !matches!(first, b'\'' | b'"') {
         return None;

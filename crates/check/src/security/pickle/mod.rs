@@ -1,8 +1,29 @@
 //! Pickles: what loading them would call. A machine runs through their instructions as every reader of Python's would, and calls nothing.
+//!
+//! The verdict on what a pickle names goes by exact names ([`names`]): what plain weights need is allowed, what does harm is known by name or by
+//! what is done with it ([`effects`]), and everything else needs trust. What readers do not agree on, what is hidden behind the end, and what lies
+//! in the bytes of a pickle is looked at as well ([`machine`], [`stream`], [`nested`]).
+
+mod allowed;
+mod effects;
+mod found;
+mod joblib;
+mod literal;
+mod machine;
+mod malicious;
+mod names;
+mod nested;
+mod reader;
+mod source;
+mod stream;
+mod trial;
+mod value;
 
 use max_weights::Result;
 
 use crate::context::{Context, Piece};
+
+pub use trial::may_be_pickle;
 
 /// Whose pickle it is said to be: what references to the outside it may have, and what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +56,6 @@ pub struct StorageSeen {
 
 /// Looks through all pickles that lie in `piece` one after the other, and reports what is wrong with them.
 pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
-    let _ = (piece, expected);
     context.go_on()?;
-    Ok(Seen::default())
-}
-
-/// Whether these bytes, the first of something, may be a pickle although they do not begin as one: protocols 0 and 1 have no magic.
-pub fn may_be_pickle(first: &[u8]) -> bool {
-    let _ = first;
-    false
+    stream::scan(piece, expected, context)
 }

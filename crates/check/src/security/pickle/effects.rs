@@ -1,0 +1,446 @@
+//! What calls and changes would do: the verdict on each, and what is left of it as a value.
+
+use max_weights::format::pickle::StorageType;
+use max_weights::rules;
+
+use super::Expected;
+use super::allowed::{self, Fills};
+use super::machine::{Halt, Machine, Pairs, Step, broken};
+use super::malicious;
+use super::names::Verdict;
+use super::nested::Loader;
+use super::value::{KEPT, Kind, Node, Value};
+
+/// So many calls of one class or function are written out.
+const SHOWN_CALLS: u64 = 20;
+/// The text encodings with which Python writes bytes as text.
+const ENCODINGS: [&str; 9] =
+    ["latin1", "latin-1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii", "raw_unicode_escape", "raw-unicode-escape"];
+
+impl Machine<'_, '_> {
+    /// Module, name and verdict of a class or function.
+    fn global_of(&self, value: Value) -> Option<(String, String, Verdict)> {
+        if value.kind() != Kind::Global {
+            return None;
+        }
+        let named = self.names.get(value.payload())?;
+        Some((named.module.clone(), named.name.clone(), named.verdict))
+    }
+
+    /// What returned this value, if a call of a class or function did.
+    fn maker_of(&self, value: Value) -> Option<(String, String, Verdict)> {
+        if value.kind() != Kind::Object {
+            return None;
+        }
+        self.global_of(self.arena.get(value)?.callee)
+    }
+
+    /// A call: what it returns.
+    pub(super) fn call(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) -> Step<Value> {
+        self.found.calls += 1;
+        match callee.kind() {
+            Kind::Global => self.call_global(callee, arguments, keywords)?,
+            Kind::Object => self.call_object(callee, arguments, keywords)?,
+            Kind::Unknown => {
+                let source = self.source_of_call(callee, arguments, keywords)?;
+                self.found.report(
+                    rules::CODE_UNRESOLVABLE,
+                    "something is called that shows only when the file is loaded".to_owned(),
+                    self.at,
+                    Some(source),
+                );
+            }
+            _ => return broken("something is called that is no class or function"),
+        }
+        Ok(self.arena.push(Kind::Object, Node::call(callee, arguments)))
+    }
+
+    fn call_global(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) -> Step<()> {
+        let at = self.at;
+        let Some((module, name, verdict)) = self.global_of(callee) else { return Ok(()) };
+        let shown = self.names.get_mut(callee.payload()).is_some_and(|named| {
+            named.calls += 1;
+            named.calls <= if verdict == Verdict::Malicious { SHOWN_CALLS } else { 1 }
+        });
+        match verdict {
+            Verdict::Allowed => {
+                self.check_allowed(&module, &name, arguments)?;
+                // What a tensor is rebuilt from is of no more use.
+                if name.starts_with("_rebuild") {
+                    self.arena.forget(arguments);
+                }
+            }
+            Verdict::Library if (module.as_str(), name.as_str()) == ("builtins", "getattr") => {
+                self.check_getattr(callee, arguments)?;
+            }
+            _ => {}
+        }
+        if shown && verdict != Verdict::Allowed {
+            let source = self.source_of_call(callee, arguments, keywords)?;
+            if verdict == Verdict::Malicious && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL) {
+                let message = format!("loading it calls {}", max_weights::text::shown(&format!("{module}.{name}")));
+                self.found.report(rules::CODE_MALICIOUS_GLOBAL, message, at, Some(source.clone()));
+            }
+            if let Some(named) = self.names.get_mut(callee.payload()) {
+                named.call.get_or_insert((at, source));
+            }
+        }
+        if let Some(loader) = Loader::of(&module, &name) {
+            self.found.names_loader |= loader == Loader::Pickle;
+            if loader == Loader::Pickle {
+                self.look_at_loaded(arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an allowed class or function is called with, where not everything is harmless.
+    fn check_allowed(&mut self, module: &str, name: &str, arguments: Value) -> Step<()> {
+        let items = self.arena.get(arguments).map(|node| node.items.clone()).unwrap_or_default();
+        match (module, name) {
+            ("collections", "defaultdict") => {
+                if let Some(factory) = items.first().copied() {
+                    self.check_factory(factory)?;
+                }
+            }
+            ("_codecs", "encode") => {
+                let encoding = match items.get(1) {
+                    Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
+                    None => Some("utf-8".to_owned()),
+                    Some(_) => None,
+                };
+                let is_plain = |encoding: &String| ENCODINGS.contains(&encoding.to_ascii_lowercase().as_str());
+                if !encoding.as_ref().is_some_and(is_plain) {
+                    self.misuse("bytes are made with an encoding that hides what they are", arguments)?;
+                }
+            }
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => {
+                if let Some(dtype) = items.first().copied()
+                    && self.is_object_dtype(dtype)?
+                {
+                    self.look_at_loaded(arguments)?;
+                }
+            }
+            ("torch._utils", "_rebuild_parameter_with_state")
+            | ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => {
+                let function = items.first().copied().unwrap_or(Value::NONE);
+                if name == "_rebuild_from_type_v2" && !matches!(self.global_of(function), Some((_, _, _))) {
+                    self.misuse("a tensor is rebuilt by something that shows only when the file is loaded", arguments)?;
+                }
+                if let Some((module, name, _)) = self.global_of(function)
+                    && Loader::of(&module, &name) == Some(Loader::Pickle)
+                {
+                    let inner = items.get(2).copied().unwrap_or(Value::NONE);
+                    self.look_at_loaded(inner)?;
+                }
+                if let Some(state) = items.get(3).copied() {
+                    self.check_state(state)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_factory(&mut self, factory: Value) -> Step<()> {
+        let fine = match (factory.kind(), self.global_of(factory)) {
+            (Kind::None, _) => true,
+            // It is judged by itself.
+            (_, Some((module, name, verdict))) => verdict != Verdict::Allowed || allowed::is_factory(&module, &name),
+            _ => false,
+        };
+        if !fine {
+            self.misuse("a dict is told to call this for each value that is missing", factory)?;
+        }
+        Ok(())
+    }
+
+    /// `getattr`, by which classes in classes and bound methods are pickled: what it takes, and of what.
+    fn check_getattr(&mut self, callee: Value, arguments: Value) -> Step<()> {
+        let items = self.arena.get(arguments).map(|node| node.items.clone()).unwrap_or_default();
+        let attribute = match items.get(1) {
+            Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
+            _ => None,
+        };
+        let of_allowed =
+            items.first().and_then(|of| self.global_of(*of)).is_some_and(|(_, _, verdict)| verdict == Verdict::Allowed);
+        let is_fine = |attribute: &String| {
+            attribute == "__new__"
+                || !attribute.starts_with("__") && !attribute.contains('.') && !malicious::is_attribute(attribute)
+        };
+        if attribute.as_ref().is_some_and(is_fine) && !of_allowed {
+            return Ok(());
+        }
+        let source = self.source_of_call(callee, arguments, None)?;
+        self.found.report(
+            rules::CODE_UNRESOLVABLE,
+            "an attribute is taken by which everything can be reached".to_owned(),
+            self.at,
+            Some(source),
+        );
+        Ok(())
+    }
+
+    /// A call of what another call returned.
+    fn call_object(&mut self, callee: Value, arguments: Value, keywords: Option<Value>) -> Step<()> {
+        let source = self.source_of_call(callee, arguments, keywords)?;
+        let maker = self.maker_of(callee);
+        let is_partial = matches!(
+            maker.as_ref().map(|(module, name, _)| (module.as_str(), name.as_str())),
+            Some(("functools", "partial") | ("builtins", "getattr"))
+        );
+        let (rule, message) = if is_partial {
+            (rules::CODE_COMPUTED_CALL, "loading it calls what an earlier call returned")
+        } else {
+            (rules::CODE_UNRESOLVABLE, "loading it calls what an earlier call returned: what that is shows only then")
+        };
+        self.found.report(rule, message.to_owned(), self.at, Some(source));
+        Ok(())
+    }
+
+    fn misuse(&mut self, message: &str, shown: Value) -> Step<()> {
+        let source = self.source_of(shown)?;
+        self.found.report(rules::CODE_MISUSED_GLOBAL, message.to_owned(), self.at, Some(source));
+        Ok(())
+    }
+
+    /// Whether a state sets what changes an object into another.
+    fn check_state(&mut self, state: Value) -> Step<()> {
+        let mut special = self.arena.get(state).map_or(0, |node| node.special_key);
+        if state.kind() == Kind::Tuple {
+            let parts = self.arena.get(state).map(|node| node.items.clone()).unwrap_or_default();
+            let of = |part: &Value| self.arena.get(*part).map_or(0, |node| node.special_key);
+            special = parts.iter().map(of).find(|special| *special > 0).unwrap_or(special);
+        }
+        if special > 0 {
+            let key = self.reader.text(special)?.unwrap_or_default();
+            let source = self.source_of(state)?;
+            let message =
+                format!("a state sets {}, by which the object becomes another one", max_weights::text::shown(&key));
+            self.found.report(rules::CODE_PATCHED, message, self.at, Some(source));
+        }
+        Ok(())
+    }
+
+    /// `BUILD`: the state of an object.
+    pub(super) fn build(&mut self, target: Value, state: Value) -> Step<()> {
+        self.check_state(state)?;
+        match target.kind() {
+            Kind::Global => {
+                let message = "a state is set on a class, function or module, which changes it for the whole program";
+                let source = format!("{}.__setstate__({})", self.source_of(target)?, self.source_of(state)?);
+                self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
+            }
+            Kind::Object => {
+                if let Some((module, name, Verdict::Allowed)) = self.maker_of(target)
+                    && !allowed::has_state(&module, &name)
+                {
+                    self.wrong_target("a state is set on what has none", target)?;
+                }
+                self.arena.extend(target, &[state], KEPT);
+                self.skip_array(target, state)?;
+            }
+            Kind::Unknown => {}
+            _ => self.wrong_target("a state is set on what has none", target)?,
+        }
+        Ok(())
+    }
+
+    fn wrong_target(&mut self, message: &str, target: Value) -> Step<()> {
+        let source = self.source_of(target)?;
+        self.found.report(rules::CODE_WRONG_TARGET, message.to_owned(), self.at, Some(source));
+        Ok(())
+    }
+
+    /// What a value takes from the instructions that fill containers.
+    fn fills(&self, target: Value) -> Fills {
+        match target.kind() {
+            Kind::Dict => Fills::Dict,
+            Kind::List => Fills::List,
+            Kind::Set => Fills::Set,
+            Kind::Unknown => Fills::Any,
+            Kind::Object => match self.maker_of(target) {
+                Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
+                // A storage is none, and of other classes nothing is known.
+                None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
+                _ => Fills::Any,
+            },
+            _ => Fills::Nothing,
+        }
+    }
+
+    /// `APPEND`, `APPENDS`, `ADDITEMS`.
+    pub(super) fn add_items(&mut self, opcode: u8, target: Value, items: &[Value], count: u64) {
+        let wanted = if opcode == 0x90 { Fills::Set } else { Fills::List };
+        let fills = self.fills(target);
+        if fills != wanted && fills != Fills::Any {
+            // The text of the target would need a read, and an error of it has no way out here.
+            self.report(rules::CODE_WRONG_TARGET, format!("values are added to what is no {}", name_of(wanted)));
+        }
+        if target.kind() != Kind::Object {
+            self.arena.extend(target, items, self.kept);
+            if let Some(node) = self.arena.get_mut(target).filter(|_| matches!(target.kind(), Kind::List | Kind::Set)) {
+                node.count = node.count.saturating_add(count.saturating_sub(items.len() as u64));
+            }
+        }
+    }
+
+    /// `SETITEM`, `SETITEMS`, `DICT`.
+    pub(super) fn set_items(&mut self, target: Value, pairs: &Pairs) {
+        let fills = self.fills(target);
+        if fills != Fills::Dict && fills != Fills::Any {
+            self.report(
+                rules::CODE_WRONG_TARGET,
+                "keys are set in what is no dict: torch before 2.10 goes wrong by that even with weights_only (CVE-2026-24747)",
+            );
+        }
+        if target.kind() == Kind::Dict {
+            self.arena.extend(target, &pairs.first, 2 * KEPT);
+            if let Some(node) = self.arena.get_mut(target) {
+                node.count = node.count.saturating_add(pairs.count.saturating_sub(pairs.first.len() as u64));
+                if pairs.special_key > 0 {
+                    node.special_key = pairs.special_key;
+                }
+            }
+        }
+    }
+
+    /// A reference to something outside.
+    pub(super) fn persistent(&mut self, opcode: u8) -> Step<()> {
+        let made = if opcode == b'P' { self.persistent_line()? } else { self.persistent_tuple()? };
+        self.push(made)
+    }
+
+    fn persistent_tuple(&mut self) -> Step<Value> {
+        let id = self.pop()?;
+        let items = match id.kind() {
+            Kind::Tuple => self.arena.get(id).map(|node| node.items.clone()),
+            _ => None,
+        };
+        let Some(items) = items else {
+            if id.kind() == Kind::Tuple {
+                self.found.is_incomplete = true;
+                return Ok(Value::UNKNOWN);
+            }
+            return self.strange_reference(id);
+        };
+        let first = match items.first() {
+            Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
+            _ => None,
+        };
+        match (first.as_deref(), &items[..]) {
+            (Some("storage"), [_, class, key, _, elements, ..]) => {
+                let key = match key.kind() {
+                    Kind::Text => self.reader.text(key.payload())?,
+                    _ => None,
+                };
+                let elements = match elements.kind() {
+                    Kind::Int => {
+                        self.reader.integer(elements.payload())?.and_then(|elements| u64::try_from(elements).ok())
+                    }
+                    _ => None,
+                };
+                let Some(key) = key else { return self.strange_reference(id) };
+                let class =
+                    self.global_of(*class).and_then(|(module, name, _)| StorageType::from_global(&module, &name));
+                let bytes = class.zip(elements).and_then(|(class, elements)| elements.checked_mul(class.bytes()));
+                self.keep_storage(key, bytes);
+                self.arena.forget(id);
+                Ok(self.arena.push(Kind::Object, Node::call(Value::NONE, Value::NONE)))
+            }
+            (Some("module"), [_, class, ..]) if self.expected != Expected::TorchZip => {
+                self.report(
+                    rules::CODE_LIBRARY_GLOBAL,
+                    "the class of a module is referred to, with its source: loading the file imports it",
+                );
+                Ok(*class)
+            }
+            _ => self.strange_reference(id),
+        }
+    }
+
+    fn keep_storage(&mut self, key: String, bytes: Option<u64>) {
+        let shown = max_weights::text::shown(&key);
+        if !self.found.storage(key, bytes) {
+            self.report(rules::CODE_STORAGE, format!("storage '{shown}' is said to have two different sizes"));
+        }
+    }
+
+    fn strange_reference(&mut self, id: Value) -> Step<Value> {
+        let source = self.source_of(id)?;
+        self.found.report(
+            rules::CODE_PERSISTENT_ID,
+            "a reference to something outside is none to a storage".to_owned(),
+            self.at,
+            Some(source),
+        );
+        Ok(Value::UNKNOWN)
+    }
+
+    /// A reference in protocol 0: Python's print of the tuple.
+    fn persistent_line(&mut self) -> Step<Value> {
+        let Some(len) = self.reader.line(self.next)? else { return broken("it ends within an instruction") };
+        let start = self.next;
+        self.next += len + 1;
+        let line = self.reader.some(start, len.min(2048) as usize)?;
+        let line = String::from_utf8_lossy(line).into_owned();
+        let Some((class, key, elements)) = printed_storage(&line) else {
+            let shown = max_weights::text::shown(&line);
+            self.found.report(
+                rules::CODE_PERSISTENT_ID,
+                "a reference to something outside is none to a storage".to_owned(),
+                self.at,
+                Some(shown),
+            );
+            return Ok(Value::UNKNOWN);
+        };
+        let bytes = StorageType::from_global("torch", class).and_then(|class| elements.checked_mul(class.bytes()));
+        self.keep_storage(key.to_owned(), bytes);
+        Ok(self.arena.push(Kind::Object, Node::call(Value::NONE, Value::NONE)))
+    }
+
+    /// Whether a value is numpy's dtype of objects.
+    pub(super) fn is_object_dtype(&mut self, dtype: Value) -> Step<bool> {
+        Ok(self.dtype_code(dtype)?.is_some_and(|code| code.trim_start_matches(['|', '<', '>', '=']).starts_with('O')))
+    }
+
+    /// The code of a numpy dtype, such as `f8`, as its constructor got it.
+    pub(super) fn dtype_code(&mut self, dtype: Value) -> Result<Option<String>, Halt> {
+        let Some(node) = self.arena.get(dtype) else { return Ok(None) };
+        let arguments = node.arguments;
+        let first = self.arena.get(arguments).and_then(|node| node.items.first().copied());
+        Ok(match first {
+            Some(first) if first.kind() == Kind::Text => self.reader.text(first.payload())?,
+            _ => None,
+        })
+    }
+}
+
+fn name_of(fills: Fills) -> &'static str {
+    if fills == Fills::Set { "set" } else { "list" }
+}
+
+/// Class, key and number of elements in `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`, with what a legacy file has behind it.
+fn printed_storage(line: &str) -> Option<(&str, &str, u64)> {
+    let rest = line.strip_prefix("('storage', <class 'torch.")?;
+    let (class, rest) = rest.split_once("'>, '")?;
+    let (key, rest) = rest.split_once("', '")?;
+    let (_, rest) = rest.split_once("', ")?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+    let elements = rest.get(..digits)?.parse().ok()?;
+    (class.chars().all(char::is_alphanumeric) && rest.ends_with(')')).then_some((class, key, elements))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printed_storage;
+
+    #[test]
+    fn a_printed_reference_is_read() {
+        let line = "('storage', <class 'torch.FloatStorage'>, '17', 'cpu', 4)";
+        assert_eq!(printed_storage(line), Some(("FloatStorage", "17", 4)));
+        let line = "('storage', <class 'torch.HalfStorage'>, '17', 'cpu', 4, ('18', 0, 2))";
+        assert_eq!(printed_storage(line), Some(("HalfStorage", "17", 4)));
+        assert_eq!(printed_storage("('module', <class 'x.Y'>, 'a', 'b')"), None);
+    }
+}

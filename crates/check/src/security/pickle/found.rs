@@ -1,0 +1,113 @@
+//! What was found in a pickle, before it is known whether it is one.
+
+use std::collections::HashMap;
+
+use max_weights::rules::Rule;
+
+use super::StorageSeen;
+use crate::finding::Finding;
+
+/// So many findings of one rule are kept for one pickle.
+const KEPT: usize = 100;
+/// So many places are remembered at which other readers would go on.
+const MAX_ALTERNATIVES: usize = 16;
+/// So many pickles in pickles are looked into.
+const MAX_NESTED: usize = 1_000;
+/// So many storages are told apart.
+const MAX_STORAGES: usize = 2_000_000;
+
+/// Bytes in a pickle that are, or may be, another one.
+#[derive(Debug, Clone)]
+pub(super) struct Nested {
+    /// Where the value stands.
+    pub(super) at: u64,
+    /// Whether something unpickles them.
+    pub(super) is_loaded: bool,
+    pub(super) data: Data,
+}
+
+/// Where the bytes are.
+#[derive(Debug, Clone)]
+pub(super) enum Data {
+    /// In the pickle.
+    There { start: u64, len: u64 },
+    /// They were decoded.
+    Decoded(Vec<u8>),
+}
+
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) findings: Vec<Finding>,
+    counts: HashMap<&'static str, usize>,
+    pub(super) nested: Vec<Nested>,
+    pub(super) alternatives: Vec<u64>,
+    pub(super) storages: Vec<StorageSeen>,
+    keys: HashMap<String, usize>,
+    /// Something names what unpickles bytes.
+    pub(super) names_loader: bool,
+    /// Something was called.
+    pub(super) calls: u64,
+    /// More was there than was looked at.
+    pub(super) is_incomplete: bool,
+}
+
+impl Found {
+    /// Whether a finding of this rule would be kept: others need no text.
+    pub(super) fn has_room(&self, rule: &'static Rule) -> bool {
+        self.counts.get(rule.id).is_none_or(|count| *count < KEPT)
+    }
+
+    pub(super) fn report(&mut self, rule: &'static Rule, message: String, at: u64, evidence: Option<String>) {
+        let count = self.counts.entry(rule.id).or_default();
+        *count += 1;
+        if *count > KEPT {
+            return;
+        }
+        let finding = Finding::new(rule, message).offset(at);
+        self.findings.push(match evidence {
+            Some(evidence) => finding.evidence(evidence),
+            None => finding,
+        });
+    }
+
+    /// Remembers where another reader would go on.
+    pub(super) fn alternative(&mut self, at: u64) {
+        if self.alternatives.len() < MAX_ALTERNATIVES {
+            self.alternatives.push(at);
+        }
+    }
+
+    pub(super) fn nested(&mut self, nested: Nested) {
+        if self.nested.len() < MAX_NESTED {
+            self.nested.push(nested);
+        } else {
+            self.is_incomplete = true;
+        }
+    }
+
+    /// Keeps a storage; false if it is said to be of another size before.
+    pub(super) fn storage(&mut self, key: String, bytes: Option<u64>) -> bool {
+        if let Some(seen) = self.keys.get(&key).and_then(|place| self.storages.get(*place)) {
+            return seen.bytes == bytes;
+        }
+        if self.storages.len() >= MAX_STORAGES {
+            self.is_incomplete = true;
+            return true;
+        }
+        self.keys.insert(key.clone(), self.storages.len());
+        self.storages.push(StorageSeen { key, bytes });
+        true
+    }
+
+    /// Adds what was found in another pickle.
+    pub(super) fn merge(&mut self, other: Self) {
+        for finding in other.findings {
+            self.report(finding.rule, finding.message, finding.offset.unwrap_or_default(), finding.evidence);
+        }
+        other.nested.into_iter().for_each(|nested| self.nested(nested));
+        other.alternatives.into_iter().for_each(|at| self.alternative(at));
+        self.names_loader |= other.names_loader;
+        self.calls += other.calls;
+        self.is_incomplete |= other.is_incomplete;
+    }
+}

@@ -1,0 +1,678 @@
+//! The machine: one instruction after the other, as every reader takes it, and nothing is called. What calls and changes do stands in `effects`.
+//!
+//! Python has three readers, and they differ: what one of them takes is taken here, and that the others do not is a finding.
+
+use std::borrow::Cow;
+
+use max_weights::rules;
+use max_weights::{Error, rules::Rule};
+
+use super::Expected;
+use super::found::Found;
+use super::literal::{Extent, MAX_TEXT, NoExtent, NoNumber, integer_of, line_integer, text_of};
+use super::malicious;
+use super::names::Names;
+use super::reader::{MOST, Reader};
+use super::value::{Arena, KEPT, Kind, Memo, Node, Value};
+use crate::bytes::Bytes;
+use crate::context::Context;
+
+/// The most values on the stack.
+const MAX_STACK: usize = 16 << 20;
+/// The most open marks.
+const MAX_MARKS: usize = 4 << 20;
+/// Between two questions whether to go on.
+const PACE: u64 = 1 << 16;
+/// The highest protocol that there is.
+const HIGHEST_PROTOCOL: u8 = 5;
+/// An index of the memo for which the reader in C would need more memory than machines have.
+const HUGE_INDEX: u64 = 1 << 28;
+
+/// Why a pickle ends before its end.
+pub(super) enum Halt {
+    /// The work is to end, or the bytes cannot be read.
+    Failed(Error),
+    /// No reader goes on from here.
+    Broken(Cow<'static, str>),
+    /// It has more of something than is looked at.
+    Limit(&'static str),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+pub(super) type Step<T> = std::result::Result<T, Halt>;
+
+/// How a pickle ended.
+pub(super) enum End {
+    /// By its last instruction.
+    Stop,
+    /// At a break.
+    Broken(Cow<'static, str>),
+    /// At a limit.
+    Limit(&'static str),
+}
+
+/// Keys and values in turn that a dict gets: the first ones, how many there were, and the place of a key that changes what objects are.
+pub(super) struct Pairs {
+    pub(super) first: Vec<Value>,
+    pub(super) count: u64,
+    pub(super) special_key: u64,
+}
+
+pub(super) struct Machine<'a, 'c> {
+    pub(super) reader: Reader<'a>,
+    pub(super) context: Option<&'c Context<'c>>,
+    pub(super) expected: Expected,
+    pub(super) arena: Arena,
+    pub(super) names: Names,
+    pub(super) found: Found,
+    stack: Vec<Value>,
+    /// The heights of the stack at the open marks.
+    marks: Vec<u32>,
+    memo: Memo,
+    /// As the pickle says.
+    pub(super) protocol: u8,
+    /// The instruction at hand.
+    pub(super) at: u64,
+    /// The next one.
+    pub(super) next: u64,
+    frame_end: Option<u64>,
+    /// Whether what is not on the stack is taken for something unknown: where it was not begun at its beginning.
+    loose: bool,
+    /// Whether it is the pickle of an array of joblib's.
+    pub(super) is_inner: bool,
+    /// So many values of a list are kept.
+    pub(super) kept: usize,
+    pub(super) instructions: u64,
+}
+
+impl<'a, 'c> Machine<'a, 'c> {
+    pub(super) fn new(bytes: &'a dyn Bytes, expected: Expected, context: Option<&'c Context<'c>>) -> Self {
+        Self {
+            reader: Reader::new(bytes),
+            context,
+            expected,
+            arena: Arena::default(),
+            names: Names::default(),
+            found: Found::default(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Memo::default(),
+            protocol: 0,
+            at: 0,
+            next: 0,
+            frame_end: None,
+            loose: false,
+            is_inner: false,
+            kept: KEPT,
+            instructions: 0,
+        }
+    }
+
+    /// One that begins somewhere in a pickle, and takes what it misses for something unknown.
+    pub(super) fn loose(mut self) -> Self {
+        self.loose = true;
+        self
+    }
+
+    /// Runs through the pickle at `start`: its result, and how it ended; where is [`Machine::next`], or [`Machine::at`] if it broke.
+    pub(super) fn run(&mut self, start: u64) -> max_weights::Result<(Value, End)> {
+        self.next = start;
+        loop {
+            self.at = self.next;
+            self.instructions += 1;
+            if self.instructions.is_multiple_of(PACE) {
+                self.context.map_or(Ok(()), Context::go_on)?;
+            }
+            let done = match self.step() {
+                Ok(None) => continue,
+                Ok(Some(root)) => return Ok((root, End::Stop)),
+                Err(halt) => halt,
+            };
+            return match done {
+                Halt::Failed(error) => Err(error),
+                Halt::Broken(why) => Ok((Value::UNKNOWN, End::Broken(why))),
+                Halt::Limit(what) => Ok((Value::UNKNOWN, End::Limit(what))),
+            };
+        }
+    }
+
+    /// Whether the last instruction goes beyond these bytes, or would be the next behind them.
+    pub(super) fn is_cut(&mut self, len: u64) -> bool {
+        let Ok(Some(opcode)) = self.reader.byte(self.at) else { return true };
+        self.next >= len
+            || matches!(self.reader.extent(opcode, self.at), Ok(Err(NoExtent::Cut)) if self.at + 1 < len && is_literal(opcode))
+    }
+
+    /// One instruction; the result of the pickle if it was the last.
+    fn step(&mut self) -> Step<Option<Value>> {
+        let Some(opcode) = self.reader.byte(self.at)? else { return broken("it ends without its last instruction") };
+        self.next = self.at + 1;
+        match opcode {
+            b'.' => return self.stop().map(Some),
+            0x80 => self.protocol()?,
+            0x95 => self.frame()?,
+            b'(' => self.mark()?,
+            b'0' => self.discard()?,
+            b'1' => drop(self.pop_mark(0)?),
+            b'2' => self.top().and_then(|top| self.push(top))?,
+            b'N' => self.push(Value::NONE)?,
+            0x88 => self.push(Value::new(Kind::True, 0))?,
+            0x89 => self.push(Value::new(Kind::False, 0))?,
+            b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' | b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c
+            | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.literal(opcode)?,
+            b')' | b't' | 0x85..=0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.container(opcode)?,
+            b'a' | b'e' | b's' | b'u' | 0x90 => self.fill(opcode)?,
+            b'c' | b'i' => self.global(opcode)?,
+            0x93 => self.stack_global()?,
+            b'o' | b'R' | 0x81 | 0x92 | b'b' => self.effect(opcode)?,
+            b'P' | b'Q' => self.persistent(opcode)?,
+            b'g' | b'h' | b'j' => self.recall(opcode)?,
+            b'p' | b'q' | b'r' | 0x94 => self.remember(opcode)?,
+            0x82..=0x84 => self.extension(opcode)?,
+            0x97 => {
+                self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from whoever loads it");
+                self.push(Value::UNKNOWN)?;
+            }
+            0x98 => drop(self.top()?),
+            _ => return broken(format!("the byte 0x{opcode:02x} is no instruction")),
+        }
+        self.check_frame();
+        Ok(None)
+    }
+
+    /// Reports something about the instruction at hand.
+    pub(super) fn report(&mut self, rule: &'static Rule, message: impl Into<String>) {
+        self.found.report(rule, message.into(), self.at, None);
+    }
+
+    /// Reports that the readers of Python differ about the instruction at hand.
+    fn diverges(&mut self, message: impl Into<String>) {
+        self.report(rules::CODE_DIVERGENCE, message);
+    }
+
+    fn stop(&mut self) -> Step<Value> {
+        let root = self.pop()?;
+        if let Some(end) = self.frame_end.filter(|end| *end > self.next) {
+            let len = self.reader.len();
+            if end <= len {
+                self.diverges(format!("the pickle ends {} bytes before its frame does", end - self.next));
+            }
+        }
+        if !self.loose && (!self.stack.is_empty() || !self.marks.is_empty()) {
+            self.diverges(format!("{} values are left over at the end", self.stack.len() + self.marks.len()));
+        }
+        Ok(root)
+    }
+
+    fn protocol(&mut self) -> Step<()> {
+        let Some(protocol) = self.reader.byte(self.next)? else { return cut() };
+        self.next += 1;
+        if protocol > HIGHEST_PROTOCOL {
+            self.diverges(format!("it says that it is of protocol {protocol}, and the highest is {HIGHEST_PROTOCOL}"));
+        }
+        self.protocol = protocol;
+        Ok(())
+    }
+
+    fn frame(&mut self) -> Step<()> {
+        let Some(len) = self.reader.array(self.next)? else { return cut() };
+        let len = u64::from_le_bytes(len);
+        self.next += 8;
+        if self.frame_end.is_some_and(|end| end > self.next) {
+            self.diverges("a frame begins in another one");
+        }
+        let end = self.next.saturating_add(len);
+        if end > self.reader.len() {
+            self.diverges(format!("a frame of {len} bytes goes beyond the end of the data"));
+        }
+        self.frame_end = Some(end);
+        Ok(())
+    }
+
+    /// A frame ends between two instructions; one that ends within one is read differently from a file and from memory.
+    fn check_frame(&mut self) {
+        let Some(end) = self.frame_end.filter(|end| self.next >= *end) else { return };
+        self.frame_end = None;
+        if self.next > end && self.at < end {
+            self.report(
+                rules::CODE_FRAME,
+                format!("a frame ends at byte {end}, within an instruction: what follows is read differently from a file and from memory"),
+            );
+            self.found.alternative(end);
+        }
+    }
+
+    fn mark(&mut self) -> Step<()> {
+        if self.marks.len() >= MAX_MARKS {
+            return Err(Halt::Limit("open marks"));
+        }
+        self.marks.push(self.stack.len() as u32);
+        Ok(())
+    }
+
+    /// `POP`: the topmost value, or a mark that stands there.
+    fn discard(&mut self) -> Step<()> {
+        if self.marks.last() == Some(&(self.stack.len() as u32)) {
+            self.marks.pop();
+            return Ok(());
+        }
+        self.pop().map(drop)
+    }
+
+    fn extent(&mut self, opcode: u8) -> Step<Extent> {
+        match self.reader.extent(opcode, self.at)? {
+            Ok(extent) => {
+                self.next = extent.next;
+                Ok(extent)
+            }
+            Err(NoExtent::Cut) => cut(),
+            Err(NoExtent::Negative) => broken("a length is negative"),
+        }
+    }
+
+    fn literal(&mut self, opcode: u8) -> Step<()> {
+        let extent = self.extent(opcode)?;
+        let kind = match opcode {
+            b'K' | b'M' | b'J' | 0x8a | 0x8b => Kind::Int,
+            b'I' | b'L' => self.integer_line(&extent)?,
+            b'G' => Kind::Float,
+            b'F' => {
+                self.float_line(&extent)?;
+                Kind::Float
+            }
+            b'B' | b'C' | 0x8e => Kind::Bytes,
+            0x96 => Kind::ByteArray,
+            _ => {
+                self.check_text(&extent)?;
+                Kind::Text
+            }
+        };
+        if matches!(kind, Kind::Bytes | Kind::ByteArray) {
+            self.look_at_bytes(&extent)?;
+        }
+        let payload = if matches!(kind, Kind::True | Kind::False) { 0 } else { self.at };
+        self.push(Value::new(kind, payload))
+    }
+
+    fn integer_line(&mut self, extent: &Extent) -> Step<Kind> {
+        let line = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
+        match (extent.opcode, line) {
+            (b'I', b"00") => return Ok(Kind::False),
+            (b'I', b"01") => return Ok(Kind::True),
+            _ => {}
+        }
+        match integer_of(extent.opcode, line) {
+            Ok(_) | Err(NoNumber::Large) => {}
+            Err(NoNumber::Lenient(value)) => {
+                self.diverges(format!(
+                    "a number is not written in decimal digits alone: some readers take it for {}",
+                    short(value)
+                ));
+            }
+            Err(NoNumber::None) => return broken("a number in text is none"),
+        }
+        Ok(Kind::Int)
+    }
+
+    fn float_line(&mut self, extent: &Extent) -> Step<()> {
+        let line = self.reader.some(extent.start, extent.len.min(256) as usize)?;
+        let text: String = line.iter().map(|byte| char::from(*byte)).collect();
+        if text.parse::<f64>().is_ok() {
+            return Ok(());
+        }
+        if text.trim().replace('_', "").parse::<f64>().is_err() {
+            return broken("a number in text is none");
+        }
+        self.diverges("a float is written as not every reader takes it");
+        Ok(())
+    }
+
+    /// Whether a text is what its instruction says it is.
+    fn check_text(&mut self, extent: &Extent) -> Step<()> {
+        let opcode = extent.opcode;
+        if extent.len > MOST as u64 && opcode != b'S' {
+            return Ok(());
+        }
+        let part = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
+        match opcode {
+            b'S' => {
+                let last = if extent.len > MOST as u64 {
+                    self.reader.byte(extent.start + extent.len - 1)?
+                } else {
+                    part.last().copied()
+                };
+                let first = self.reader.byte(extent.start)?;
+                if extent.len < 2 || first != last || !matches!(first, Some(b'"' | b'\'')) {
+                    return broken("a string has no quotes");
+                }
+                let part = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
+                if !part.is_ascii() {
+                    self.report(rules::CODE_OLD_TEXT, "a string of Python 2 is not ASCII: what it is depends on the encoding that is given to the reader");
+                }
+            }
+            b'T' | b'U' if !part.is_ascii() => {
+                self.report(
+                    rules::CODE_OLD_TEXT,
+                    "a string of Python 2 is not ASCII: what it is depends on the encoding that is given to the reader",
+                );
+            }
+            b'V' if text_of(opcode, part).is_none() => self.diverges("a text has an escape that is none"),
+            b'X' | 0x8c | 0x8d if !part.is_ascii() && !is_lenient_utf8(part) => {
+                self.diverges("a text is not UTF-8");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn container(&mut self, opcode: u8) -> Step<()> {
+        let (kind, node) = match opcode {
+            b')' => (Kind::Tuple, Node::of(Vec::new())),
+            b']' => (Kind::List, Node::of(Vec::new())),
+            b'}' => (Kind::Dict, Node::of(Vec::new())),
+            0x8f => (Kind::Set, Node::of(Vec::new())),
+            b't' => (Kind::Tuple, self.marked(KEPT)?),
+            b'l' => (Kind::List, self.marked(self.kept)?),
+            0x91 => (Kind::FrozenSet, self.marked(KEPT)?),
+            b'd' => {
+                let pairs = self.pop_pairs()?;
+                let dict = self.arena.push(Kind::Dict, Node::of(Vec::new()));
+                self.set_items(dict, &pairs);
+                return self.push(dict);
+            }
+            _ => {
+                let mut items = Vec::with_capacity(3);
+                for _ in 0x84..opcode {
+                    items.push(self.pop()?);
+                }
+                items.reverse();
+                (Kind::Tuple, Node::of(items))
+            }
+        };
+        let value = self.arena.push(kind, node);
+        self.push(value)
+    }
+
+    /// A container of what stands above the last mark.
+    fn marked(&mut self, most: usize) -> Step<Node> {
+        let (items, count) = self.pop_mark(most)?;
+        Ok(Node { count, ..Node::of(items) })
+    }
+
+    fn fill(&mut self, opcode: u8) -> Step<()> {
+        match opcode {
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                let special_key = if self.is_special(key)? { key.payload() } else { 0 };
+                let target = self.top()?;
+                self.set_items(target, &Pairs { first: vec![key, value], count: 2, special_key });
+            }
+            b'u' => {
+                let pairs = self.pop_pairs()?;
+                let target = self.top()?;
+                self.set_items(target, &pairs);
+            }
+            b'a' => {
+                let item = self.pop()?;
+                let target = self.top()?;
+                self.add_items(opcode, target, &[item], 1);
+            }
+            _ => {
+                let (items, count) = self.pop_mark(self.kept)?;
+                let target = self.top()?;
+                self.add_items(opcode, target, &items, count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys and values above the last mark: the first ones, and what is special among all keys.
+    fn pop_pairs(&mut self) -> Step<Pairs> {
+        let height = self.marks.last().map_or(0, |height| (*height as usize).min(self.stack.len()));
+        let mut special_key = 0;
+        for place in (height..self.stack.len()).step_by(2) {
+            let Some(key) = self.stack.get(place).copied() else { break };
+            if self.is_special(key)? {
+                special_key = key.payload();
+            }
+        }
+        let (first, count) = self.pop_mark(KEPT)?;
+        if count % 2 == 1 && !self.loose {
+            return broken("a dict gets a key without a value");
+        }
+        Ok(Pairs { first, count, special_key })
+    }
+
+    /// Whether a key, in the state of an object, changes what the object is.
+    fn is_special(&mut self, key: Value) -> Step<bool> {
+        if key.kind() != Kind::Text {
+            return Ok(false);
+        }
+        // The bytes of most keys are not worth more than a glance: instruction, length, two underscores.
+        let glance = self.reader.some(key.payload(), 11)?;
+        if !glance.windows(2).any(|two| two == b"__") && !matches!(glance.first(), Some(b'V' | b'S')) {
+            return Ok(false);
+        }
+        Ok(self.reader.text(key.payload())?.is_some_and(|key| malicious::is_special_key(&key)))
+    }
+
+    /// Module and name in two lines.
+    fn global(&mut self, opcode: u8) -> Step<()> {
+        let mut parts = [None, None];
+        for part in &mut parts {
+            let Some(len) = self.reader.line(self.next)? else { return cut() };
+            if len <= MAX_TEXT as u64 {
+                *part = Some(self.reader.some(self.next, len as usize)?.to_vec());
+            }
+            self.next += len + 1;
+        }
+        let text = |part: Option<Vec<u8>>| part.and_then(|part| String::from_utf8(part).ok());
+        let [module, name] = parts.map(text);
+        let global = self.named(module, name);
+        if opcode == b'c' {
+            return self.push(global);
+        }
+        let arguments = self.marked(KEPT)?;
+        let arguments = self.arena.push(Kind::Tuple, arguments);
+        let made = self.call(global, arguments, None)?;
+        self.push(made)
+    }
+
+    fn stack_global(&mut self) -> Step<()> {
+        let (name, module) = (self.pop()?, self.pop()?);
+        let mut parts = [None, None];
+        for (part, value) in parts.iter_mut().zip([module, name]) {
+            if value.kind() == Kind::Text {
+                *part = self.reader.text(value.payload())?;
+            }
+        }
+        let [module, name] = parts;
+        let global = self.named(module, name);
+        self.push(global)
+    }
+
+    fn named(&mut self, module: Option<String>, name: Option<String>) -> Value {
+        let (Some(module), Some(name)) = (module, name) else {
+            self.report(
+                rules::CODE_UNRESOLVABLE,
+                "the name of a class or function is no plain text: what it is shows only when the file is loaded",
+            );
+            return Value::UNKNOWN;
+        };
+        let number = self.names.number(module, name, self.protocol, self.at);
+        Value::new(Kind::Global, u64::from(number))
+    }
+
+    fn effect(&mut self, opcode: u8) -> Step<()> {
+        let made = match opcode {
+            b'b' => {
+                let state = self.pop()?;
+                let target = self.top()?;
+                return self.build(target, state);
+            }
+            b'o' => {
+                let mut node = self.marked(KEPT)?;
+                if node.items.is_empty() {
+                    return broken("an object has no class");
+                }
+                let class = node.items.remove(0);
+                node.count -= 1;
+                let arguments = self.arena.push(Kind::Tuple, node);
+                self.call(class, arguments, None)?
+            }
+            0x92 => {
+                let (keywords, arguments, class) = (self.pop()?, self.pop()?, self.pop()?);
+                self.call(class, arguments, Some(keywords))?
+            }
+            _ => {
+                let (arguments, callee) = (self.pop()?, self.pop()?);
+                self.call(callee, arguments, None)?
+            }
+        };
+        self.push(made)
+    }
+
+    fn extension(&mut self, opcode: u8) -> Step<()> {
+        let code = match opcode {
+            0x82 => self.reader.byte(self.next)?.map(u32::from),
+            0x83 => self.reader.array(self.next)?.map(|code| u32::from(u16::from_le_bytes(code))),
+            _ => self.reader.array(self.next)?.map(u32::from_le_bytes),
+        };
+        let Some(code) = code else { return cut() };
+        self.next += [1, 2, 4].get(usize::from(opcode - 0x82)).copied().unwrap_or(4);
+        self.report(
+            rules::CODE_EXTENSION,
+            format!("it takes number {code} of the registry of extensions, whatever class or function that is"),
+        );
+        self.push(Value::UNKNOWN)
+    }
+
+    fn recall(&mut self, opcode: u8) -> Step<()> {
+        let index = self.index(opcode)?;
+        match self.memo.get(index) {
+            Some(value) => self.push(value),
+            None if self.loose => self.push(Value::UNKNOWN),
+            None => broken(format!("the value {index} of the memo is used before it is made")),
+        }
+    }
+
+    fn remember(&mut self, opcode: u8) -> Step<()> {
+        let index = if opcode == 0x94 { self.memo.len() } else { self.index(opcode)? };
+        if index >= HUGE_INDEX {
+            self.diverges(format!("a value is remembered as number {index}: the reader in C runs out of memory"));
+        }
+        let top = self.top()?;
+        if self.memo.put(index, top) { Ok(()) } else { Err(Halt::Limit("remembered values")) }
+    }
+
+    fn index(&mut self, opcode: u8) -> Step<u64> {
+        let index = match opcode {
+            b'h' | b'q' => {
+                let index = self.reader.byte(self.next)?.map(u64::from);
+                self.next += 1;
+                index
+            }
+            b'j' | b'r' => {
+                let index = self.reader.array(self.next)?.map(|index| u64::from(u32::from_le_bytes(index)));
+                self.next += 4;
+                index
+            }
+            _ => {
+                let Some(len) = self.reader.line(self.next)? else { return cut() };
+                let line = self.reader.some(self.next, len.min(64) as usize)?;
+                let value = match line_integer(line) {
+                    Ok(value) => value,
+                    Err(NoNumber::Lenient(value)) => {
+                        self.diverges("an index of the memo is not written in decimal digits alone");
+                        value
+                    }
+                    Err(_) => return broken("an index of the memo is no number"),
+                };
+                self.next += len + 1;
+                return u64::try_from(value).or_else(|_| broken("an index of the memo is negative"));
+            }
+        };
+        index.map_or_else(cut, Ok)
+    }
+
+    pub(super) fn push(&mut self, value: Value) -> Step<()> {
+        if self.stack.len() >= MAX_STACK {
+            return Err(Halt::Limit("values on the stack"));
+        }
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn floor(&self) -> usize {
+        self.marks.last().map_or(0, |mark| *mark as usize)
+    }
+
+    pub(super) fn pop(&mut self) -> Step<Value> {
+        if self.stack.len() > self.floor()
+            && let Some(value) = self.stack.pop()
+        {
+            return Ok(value);
+        }
+        if self.loose {
+            Ok(Value::UNKNOWN)
+        } else {
+            broken("an instruction takes a value from the stack, and there is none")
+        }
+    }
+
+    fn top(&mut self) -> Step<Value> {
+        if self.stack.len() > self.floor()
+            && let Some(value) = self.stack.last()
+        {
+            return Ok(*value);
+        }
+        if self.loose {
+            Ok(Value::UNKNOWN)
+        } else {
+            broken("an instruction takes a value from the stack, and there is none")
+        }
+    }
+
+    /// The first values above the last mark, at most `most`, and how many there were.
+    fn pop_mark(&mut self, most: usize) -> Step<(Vec<Value>, u64)> {
+        let height = match self.marks.pop() {
+            Some(height) => (height as usize).min(self.stack.len()),
+            None if self.loose => 0,
+            None => return broken("an instruction takes values down to a mark, and there is none"),
+        };
+        let count = self.stack.len() - height;
+        let items = self.stack.get(height..height + count.min(most)).unwrap_or_default().to_vec();
+        self.stack.truncate(height);
+        Ok((items, count as u64))
+    }
+}
+
+/// Whether an instruction has a value behind it that may be long.
+fn is_literal(opcode: u8) -> bool {
+    matches!(opcode, b'I' | b'L' | b'F' | b'S' | b'T' | b'V' | b'X' | 0x8b | 0x8d | b'B' | 0x8e | 0x96)
+}
+
+/// UTF-8 in which halves of surrogate pairs may stand, as Python reads it.
+fn is_lenient_utf8(bytes: &[u8]) -> bool {
+    bytes
+        .utf8_chunks()
+        .all(|chunk| chunk.invalid().is_empty() || matches!(chunk.invalid(), [0xed] | [0xa0..=0xbf] | [0x80..=0xbf]))
+}
+
+/// A number that a message has room for.
+fn short(value: i128) -> String {
+    if value.unsigned_abs() < 1 << 64 { value.to_string() } else { "a large one".to_owned() }
+}
+
+pub(super) fn broken<T>(why: impl Into<Cow<'static, str>>) -> Step<T> {
+    Err(Halt::Broken(why.into()))
+}
+
+fn cut<T>() -> Step<T> {
+    broken("it ends within an instruction")
+}

@@ -1,0 +1,218 @@
+//! Pickles in pickles: bytes that something unpickles when the outer one is loaded, also where they have to be decoded first.
+
+use std::io::Read as _;
+
+use super::found::{Data, Nested};
+use super::literal::Extent;
+use super::machine::{Machine, Step};
+use super::value::{Kind, Value};
+use max_weights::rules;
+
+/// So many bytes of a disguised pickle are decoded.
+const MAX_DECODED: usize = 16 << 20;
+/// So many disguises over one another.
+const MAX_LAYERS: usize = 8;
+
+/// What a class or function does with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loader {
+    /// It unpickles them.
+    Pickle,
+    Base64,
+    Hex,
+    Zlib,
+    Gzip,
+    /// It hands them on.
+    Same,
+}
+
+impl Loader {
+    /// What this does, if it does something with bytes.
+    pub(super) fn of(module: &str, name: &str) -> Option<Self> {
+        Some(match (module, name) {
+            (
+                "pickle"
+                | "_pickle"
+                | "cPickle"
+                | "dill"
+                | "dill._dill"
+                | "cloudpickle"
+                | "cloudpickle.cloudpickle"
+                | "marshal",
+                "loads" | "load",
+            )
+            | ("pickle" | "_pickle" | "dill", "Unpickler" | "_loads" | "_load")
+            | ("torch.storage", "_load_from_bytes")
+            | (
+                "torch"
+                | "torch.serialization"
+                | "torch.jit"
+                | "joblib"
+                | "joblib.numpy_pickle"
+                | "numpy"
+                | "numpy.lib.npyio"
+                | "numpy.lib._npyio_impl",
+                "load" | "_load" | "_legacy_load" | "_unpickle",
+            )
+            | ("pandas" | "pandas.io.pickle", "read_pickle") => Self::Pickle,
+            ("base64", "b64decode" | "standard_b64decode" | "urlsafe_b64decode" | "decodebytes" | "decodestring")
+            | ("binascii", "a2b_base64") => Self::Base64,
+            ("base64", "b16decode") | ("binascii", "unhexlify" | "a2b_hex") => Self::Hex,
+            ("zlib", "decompress") => Self::Zlib,
+            ("gzip", "decompress") => Self::Gzip,
+            ("io" | "_io", "BytesIO") | ("builtins", "bytes" | "bytearray" | "memoryview") | ("_codecs", "encode") => {
+                Self::Same
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Machine<'_, '_> {
+    /// Bytes in a pickle may be another one: its first and its last byte are known.
+    pub(super) fn look_at_bytes(&mut self, extent: &Extent) -> Step<()> {
+        if extent.len < 4 || !matches!(self.reader.some(extent.start, 2)?, [0x80, 2..=5]) {
+            return Ok(());
+        }
+        // The window goes on from the end of the bytes.
+        if self.reader.byte(extent.start + extent.len - 1)? == Some(b'.') {
+            let data = Data::There { start: extent.start, len: extent.len };
+            self.found.nested(Nested { at: self.at, is_loaded: false, data });
+        }
+        Ok(())
+    }
+
+    /// The arguments of something that unpickles.
+    pub(super) fn look_at_loaded(&mut self, arguments: Value) -> Step<()> {
+        let items = self.arena.get(arguments).map(|node| node.items.clone());
+        let mut is_known = false;
+        for item in items.unwrap_or_default() {
+            if let Some(data) = self.bytes_of(item, MAX_LAYERS)? {
+                is_known = true;
+                let same = |nested: &&mut Nested| match (&nested.data, &data) {
+                    (Data::There { start, .. }, Data::There { start: other, .. }) => start == other,
+                    _ => false,
+                };
+                match self.found.nested.iter_mut().find(same) {
+                    Some(nested) => nested.is_loaded = true,
+                    None => self.found.nested(Nested { at: self.at, is_loaded: true, data }),
+                }
+            }
+        }
+        if !is_known {
+            self.report(rules::CODE_UNRESOLVABLE, "something is unpickled that shows only when the file is loaded");
+        }
+        Ok(())
+    }
+
+    /// The bytes that a value is, or is decoded to.
+    fn bytes_of(&mut self, value: Value, layers: usize) -> Step<Option<Data>> {
+        let Some(layers) = layers.checked_sub(1) else { return Ok(None) };
+        match value.kind() {
+            Kind::Bytes | Kind::ByteArray | Kind::Text => {
+                let at = value.payload();
+                let Some(opcode) = self.reader.byte(at)? else { return Ok(None) };
+                let Ok(extent) = self.reader.extent(opcode, at)? else { return Ok(None) };
+                if matches!(opcode, b'S' | b'V') || value.kind() == Kind::Text {
+                    return self.text_as_bytes(&extent);
+                }
+                Ok(Some(Data::There { start: extent.start, len: extent.len }))
+            }
+            Kind::Object => {
+                let Some(node) = self.arena.get(value) else { return Ok(None) };
+                let (callee, arguments) = (node.callee, node.arguments);
+                let named = if callee.kind() == Kind::Global { self.names.get(callee.payload()) } else { None };
+                let Some(loader) = named.and_then(|named| Loader::of(&named.module, &named.name)) else {
+                    return Ok(None);
+                };
+                let Some(inner) = self.arena.get(arguments).and_then(|node| node.items.first().copied()) else {
+                    return Ok(None);
+                };
+                let Some(data) = self.bytes_of(inner, layers)? else { return Ok(None) };
+                if matches!(loader, Loader::Same | Loader::Pickle) {
+                    return Ok(Some(data));
+                }
+                let bytes = match data {
+                    Data::Decoded(bytes) => bytes,
+                    Data::There { start, len } if len <= MAX_DECODED as u64 => {
+                        self.reader.bytes().part(start, len as usize)?
+                    }
+                    Data::There { .. } => return Ok(None),
+                };
+                Ok(decoded(loader, &bytes).map(Data::Decoded))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A text of which each character is a byte.
+    fn text_as_bytes(&mut self, extent: &Extent) -> Step<Option<Data>> {
+        if extent.len > MAX_DECODED as u64 {
+            return Ok(None);
+        }
+        let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
+        let text = super::literal::text_of(extent.opcode, &bytes);
+        let bytes = text.and_then(|text| text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect());
+        Ok(bytes.map(Data::Decoded))
+    }
+}
+
+fn decoded(loader: Loader, bytes: &[u8]) -> Option<Vec<u8>> {
+    match loader {
+        Loader::Base64 => base64(bytes),
+        Loader::Hex => {
+            let digits = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+            let digits: Option<Vec<u8>> =
+                digits.map(|byte| char::from(*byte).to_digit(16).map(|digit| digit as u8)).collect();
+            let (pairs, rest) = digits.as_deref()?.as_chunks::<2>();
+            rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+        }
+        Loader::Zlib => inflated(flate2::read::ZlibDecoder::new(bytes)),
+        Loader::Gzip => inflated(flate2::read::MultiGzDecoder::new(bytes)),
+        Loader::Same | Loader::Pickle => Some(bytes.to_vec()),
+    }
+}
+
+fn inflated(decoder: impl std::io::Read) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    decoder.take(MAX_DECODED as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What base64 spells, either alphabet; other characters are passed over, as Python does.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in text {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => continue,
+        };
+        bits = bits << 6 | u32::from(digit);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_disguises_bytes_is_taken_off() {
+        assert_eq!(decoded(Loader::Base64, b"gASVDA==\n").as_deref(), Some(&b"\x80\x04\x95\x0c"[..]));
+        assert_eq!(decoded(Loader::Hex, b"80 04").as_deref(), Some(&b"\x80\x04"[..]));
+        assert_eq!(decoded(Loader::Hex, b"804"), None);
+        let zlib = b"\x78\x9c\x4b\x4c\x4a\x06\x00\x02\x4d\x01\x27";
+        assert_eq!(decoded(Loader::Zlib, zlib).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(decoded(Loader::Zlib, b"no zlib"), None);
+    }
+}

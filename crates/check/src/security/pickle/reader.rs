@@ -1,0 +1,112 @@
+//! The bytes of a pickle through a window: what is long is never read, and what was passed can be read again.
+
+use max_weights::Result;
+
+use crate::bytes::Bytes;
+
+/// So many bytes are at hand. What is longer is skipped, and known by its place.
+const WINDOW: usize = 64 << 10;
+/// At most so many bytes can be had at once.
+pub(super) const MOST: usize = 4 << 10;
+
+/// Bytes that are read forwards, with a look back now and then.
+pub(super) struct Reader<'a> {
+    bytes: &'a dyn Bytes,
+    len: u64,
+    /// Where the window begins.
+    start: u64,
+    window: Vec<u8>,
+    /// What lies before the window.
+    back: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a dyn Bytes) -> Self {
+        Self { bytes, len: bytes.len(), start: 0, window: Vec::new(), back: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn bytes(&self) -> &'a dyn Bytes {
+        self.bytes
+    }
+
+    /// The byte there; none behind the end.
+    pub(super) fn byte(&mut self, at: u64) -> Result<Option<u8>> {
+        if let Some(byte) = at.checked_sub(self.start).and_then(|place| self.window.get(usize::try_from(place).ok()?)) {
+            return Ok(Some(*byte));
+        }
+        Ok(self.some(at, 1)?.first().copied())
+    }
+
+    /// The bytes there, at most [`MOST`] of them: fewer only where the end is.
+    pub(super) fn some(&mut self, at: u64, bytes: usize) -> Result<&[u8]> {
+        let wanted = (bytes.min(MOST) as u64).min(self.len.saturating_sub(at)) as usize;
+        if wanted == 0 {
+            return Ok(&[]);
+        }
+        if at < self.start {
+            self.back.resize(wanted, 0);
+            self.bytes.read_at(at, &mut self.back)?;
+            return Ok(&self.back);
+        }
+        let mut from = (at - self.start) as usize;
+        if from + wanted > self.window.len() {
+            let there = (WINDOW as u64).min(self.len.saturating_sub(at)) as usize;
+            self.window.resize(there, 0);
+            self.start = at;
+            self.bytes.read_at(at, &mut self.window)?;
+            from = 0;
+        }
+        Ok(self.window.get(from..from + wanted).unwrap_or_default())
+    }
+
+    /// The bytes there, if there are so many.
+    pub(super) fn array<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>> {
+        Ok(self.some(at, N)?.try_into().ok())
+    }
+
+    /// How long the line is that begins there, without its end; none if it has no end.
+    pub(super) fn line(&mut self, at: u64) -> Result<Option<u64>> {
+        let mut place = at;
+        loop {
+            let part = self.some(place, MOST)?;
+            if let Some(end) = part.iter().position(|byte| *byte == b'\n') {
+                return Ok(Some(place - at + end as u64));
+            }
+            if part.is_empty() {
+                return Ok(None);
+            }
+            place += part.len() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_had_wherever_the_window_is() {
+        let bytes: Vec<u8> = (0..3 * WINDOW + 5).map(|place| (place % 251) as u8).collect();
+        let mut reader = Reader::new(&bytes);
+        for at in [0, 70_000, 3, 2 * WINDOW, WINDOW - 1, 3 * WINDOW + 4] {
+            assert_eq!(reader.byte(at as u64).unwrap(), Some(bytes[at]));
+            let some = reader.some(at as u64, 100).unwrap().to_vec();
+            assert_eq!(some, &bytes[at..(at + 100).min(bytes.len())]);
+        }
+        assert_eq!(reader.byte(bytes.len() as u64).unwrap(), None);
+        assert_eq!(reader.byte(u64::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn a_line_may_be_longer_than_the_window() {
+        let mut bytes = vec![b'a'; 2 * WINDOW];
+        bytes.push(b'\n');
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.line(1).unwrap(), Some(2 * WINDOW as u64 - 1));
+        assert_eq!(reader.line(2 * WINDOW as u64 + 1).unwrap(), None);
+    }
+}

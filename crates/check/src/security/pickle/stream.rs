@@ -1,0 +1,318 @@
+//! Pickles one after the other, and what hides between and behind them: a reader stops at the end of the first one, or where it breaks, and
+//! another reader, or another program, goes on.
+
+use max_weights::Result;
+use max_weights::rules;
+
+use super::found::{Data, Found, Nested};
+use super::machine::{End, Machine};
+use super::names::{Named, Verdict};
+use super::{Expected, Seen};
+use crate::bytes::{Bytes, Slice};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::report::Global;
+use crate::security;
+
+/// The bytes that are looked at at a time where something hidden is looked for.
+const CHUNK: usize = 64 << 10;
+/// The longest module and the longest name of something hidden.
+const MAX_NAME: usize = 256;
+/// Bytes of what may be a pickle that are tried in vain, in addition to those of the file.
+const TRIES: u64 = 16 << 20;
+/// So many instructions count as a pickle although it breaks off and names nothing.
+const SEVERAL: u64 = 8;
+
+/// One pickle, run through.
+pub(super) struct Run {
+    pub(super) named: Vec<Named>,
+    pub(super) found: Found,
+    pub(super) end: End,
+    /// Behind the last instruction.
+    pub(super) next: u64,
+    /// Of the last instruction.
+    pub(super) at: u64,
+    pub(super) instructions: u64,
+    has_all_names: bool,
+}
+
+impl Run {
+    /// Whether it names something that can be imported, as nothing does by chance.
+    fn names_something(&self) -> bool {
+        let is_plain = |text: &str| text.len() > 1 && is_dotted(text.as_bytes());
+        self.named.iter().any(|named| is_plain(&named.module) && is_plain(&named.name))
+    }
+}
+
+/// Runs through the pickle at `at`.
+pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, context: &Context<'_>) -> Result<Run> {
+    let mut machine = Machine::new(bytes, expected, Some(context));
+    if loose {
+        machine = machine.loose();
+    }
+    let (_, end) = machine.run(at)?;
+    Ok(Run {
+        has_all_names: !machine.names.is_full(),
+        named: machine.names.all().to_vec(),
+        found: machine.found,
+        end,
+        next: machine.next,
+        at: machine.at,
+        instructions: machine.instructions,
+    })
+}
+
+/// Looks through the pickle at the start, and everything behind it.
+pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
+    let first = run(piece.bytes, 0, expected, false, context)?;
+    let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
+    if expected == Expected::Any && !has_magic && first.named.is_empty() && !matches!(first.end, End::Stop) {
+        // A text that begins like a pickle of an old protocol, and is none.
+        return Ok(Seen::default());
+    }
+    let mut seen = Seen { consumed: first.next, storages: Vec::new() };
+    let is_whole = matches!(first.end, End::Stop);
+    let from = if is_whole { first.next } else { first.at + 1 };
+    seen.storages = commit(piece, first, context)?;
+    let end = rest(piece, from, is_whole, expected, context)?;
+    seen.consumed = seen.consumed.max(end);
+    Ok(seen)
+}
+
+/// Looks for pickles from `from` on: one right there, if `is_next`, and wherever something begins that names a class or function. Tells where
+/// the last pickle ends.
+pub(super) fn rest(
+    piece: &Piece<'_>,
+    from: u64,
+    is_next: bool,
+    expected: Expected,
+    context: &mut Context<'_>,
+) -> Result<u64> {
+    let len = piece.bytes.len();
+    let (mut at, mut is_next, mut end) = (from, is_next, from);
+    let mut left = len.saturating_mul(4).saturating_add(TRIES);
+    let mut junk: Option<u64> = None;
+    let mut more = 0_u64;
+    while at < len {
+        context.go_on()?;
+        let (start, loose) = if is_next {
+            (at, false)
+        } else {
+            let Some(start) = hidden(piece.bytes, at, context)? else { break };
+            (start, true)
+        };
+        let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
+        left = left.saturating_sub(tried.next.saturating_sub(start).max(tried.instructions));
+        let is_whole = matches!(tried.end, End::Stop);
+        let counts = tried.names_something()
+            || !loose && is_whole && tried.instructions > 1
+            || !loose && tried.instructions >= SEVERAL && piece.bytes.part(start, 1)?.first() == Some(&0x80);
+        if !counts {
+            if is_next {
+                junk.get_or_insert(at);
+            }
+            at = start + u64::from(!is_next);
+            is_next = false;
+            if left == 0 {
+                let message = format!("from byte {at} on it was not looked for more pickles: too much looks like one");
+                context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
+                break;
+            }
+            continue;
+        }
+        more += 1;
+        if loose {
+            junk.get_or_insert(at);
+        } else if expected != Expected::Any {
+            let message = "another pickle follows, which torch does not read and another program may";
+            context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
+        }
+        end = tried.next.min(len);
+        at = if is_whole { tried.next } else { tried.at.max(start) + 1 };
+        is_next = is_whole;
+        commit(piece, tried, context)?;
+    }
+    if let Some(start) = junk.filter(|_| from > 0) {
+        let message = format!("{} bytes stand behind the end of the pickle, and are none", len - start);
+        context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
+    } else if more > 0 && expected == Expected::Any {
+        let message = format!("{} pickles stand one after the other", more + 1);
+        context.report(piece, Finding::new(rules::CODE_STREAM, message).offset(from));
+    }
+    Ok(end)
+}
+
+/// Reports what was found in a pickle, and looks into those in it.
+pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> Result<Vec<super::StorageSeen>> {
+    context.file.pickles += 1;
+    let Run { named, found, end, at, has_all_names, .. } = run;
+    for finding in found.findings {
+        context.report(piece, finding);
+    }
+    for named in named {
+        report_name(piece, named, context);
+    }
+    match end {
+        End::Stop => {}
+        End::Broken(why) => {
+            let message = format!("the pickle breaks off: {why}");
+            context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(at));
+        }
+        End::Limit(what) => {
+            let message = format!("it has more {what} than are looked at");
+            context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
+        }
+    }
+    if found.is_incomplete || !has_all_names {
+        let message = "it has more classes, functions, storages or pickles in it than are told apart";
+        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
+    }
+    for at in found.alternatives {
+        let mut other = self::run(piece.bytes, at, Expected::Any, true, context)?;
+        other.found.alternatives.clear();
+        if other.names_something() {
+            commit(piece, other, context)?;
+        }
+    }
+    for nested in found.nested {
+        let is_loaded = nested.is_loaded || found.names_loader;
+        scan_nested(piece, &nested, is_loaded, context)?;
+    }
+    Ok(found.storages)
+}
+
+fn report_name(piece: &Piece<'_>, named: Named, context: &mut Context<'_>) {
+    let full = max_weights::text::shown(&named.full());
+    context.global(Global {
+        module: named.module.clone(),
+        name: named.name.clone(),
+        safety: named.verdict.safety(),
+        member: piece.member.map(str::to_owned),
+        offset: named.at,
+    });
+    let (rule, what) = match named.verdict {
+        Verdict::Allowed => return,
+        Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "of a library, whose code runs"),
+        Verdict::Unknown => (rules::CODE_UNKNOWN_GLOBAL, "of which nothing is known"),
+        // Its calls are reported, each by itself.
+        Verdict::Malicious if named.calls > 0 => return,
+        Verdict::Malicious => (rules::CODE_MALICIOUS_GLOBAL, "which does harm"),
+    };
+    let (message, at, evidence) = match named.call {
+        Some((at, call)) if named.calls > 1 => {
+            (format!("loading it calls {full}, {what}, {} times", named.calls), at, call)
+        }
+        Some((at, call)) => (format!("loading it calls {full}, {what}"), at, call),
+        None => (format!("loading it imports {full}, {what}"), named.at, full.clone()),
+    };
+    context.report(piece, Finding::new(rule, message).offset(at).evidence(evidence));
+}
+
+/// Looks into bytes in a pickle that are one, or are loaded as one.
+fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mut Context<'_>) -> Result<()> {
+    let slice;
+    let bytes: &dyn Bytes = match &nested.data {
+        Data::There { start, len } => {
+            slice = Slice::new(piece.bytes, *start, *len);
+            &slice
+        }
+        Data::Decoded(bytes) => bytes,
+    };
+    if !is_loaded {
+        let tried = run(bytes, 0, Expected::Any, false, context)?;
+        if matches!(tried.end, End::Stop) && tried.next == bytes.len() {
+            let names: Vec<String> = tried.named.iter().take(5).map(Named::full).collect();
+            let message = "bytes in the pickle are a pickle, and nothing in it loads them";
+            let mut finding = Finding::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
+            if !names.is_empty() {
+                finding = finding.evidence(max_weights::text::shown(&names.join(", ")));
+            }
+            context.report(piece, finding);
+        }
+        return Ok(());
+    }
+    if piece.depth >= context.options.nesting {
+        let message = "pickles lie in one another deeper than is looked";
+        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
+        return Ok(());
+    }
+    let name = format!("bytes at {}", nested.at);
+    let way = piece.way_to(&name);
+    let inner = piece.inside(bytes, &name, &way);
+    let first = bytes.first(max_weights::format::SNIFF_BYTES)?;
+    match Kind::of(&first, bytes.len(), &name) {
+        Kind::Pickle | Kind::Unknown | Kind::Text => scan(&inner, Expected::Any, context).map(drop),
+        Kind::TorchLegacy => security::torch::scan_legacy(&inner, context),
+        kind => security::scan(&inner, kind, context),
+    }
+}
+
+/// The next place at which a pickle may begin, or go on, that names something.
+fn hidden(bytes: &dyn Bytes, from: u64, context: &Context<'_>) -> Result<Option<u64>> {
+    let mut at = from;
+    while at < bytes.len() {
+        context.go_on()?;
+        let chunk = bytes.part(at, CHUNK + 4 * MAX_NAME)?;
+        let found = chunk.iter().take(CHUNK).enumerate().position(|(place, byte)| match byte {
+            0x80 | b'c' | b'i' | 0x8c | b'X' | b'U' | b'V' | b'S' => chunk.get(place..).is_some_and(begins),
+            _ => false,
+        });
+        if let Some(place) = found {
+            return Ok(Some(at + place as u64));
+        }
+        at += CHUNK as u64;
+    }
+    Ok(None)
+}
+
+/// Whether a pickle, or a name in one, may begin with these bytes.
+fn begins(bytes: &[u8]) -> bool {
+    let then_global = |rest: &[u8]| rest.iter().take(3 * MAX_NAME).any(|byte| *byte == 0x93);
+    match bytes {
+        [0x80, 0..=5, 0x95, rest @ ..] => rest.get(6..8) == Some(&[0, 0]),
+        [0x80, 0..=5, next, ..] => matches!(
+            next,
+            b'(' | b'c'
+                | b']'
+                | b'}'
+                | b')'
+                | 0x8c
+                | b'X'
+                | b'U'
+                | b'N'
+                | b'K'
+                | b'J'
+                | b'M'
+                | b'C'
+                | b'B'
+                | 0x8a
+                | 0x88
+                | 0x89
+                | 0x8f
+                | b'G'
+        ),
+        [b'c' | b'i', rest @ ..] => name_line(rest).and_then(name_line).is_some(),
+        [0x8c | b'U', len, rest @ ..] => {
+            *len > 1 && rest.get(..usize::from(*len)).is_some_and(is_dotted) && then_global(rest)
+        }
+        [b'X', len, 0, 0, 0, rest @ ..] => {
+            *len > 1 && rest.get(..usize::from(*len)).is_some_and(is_dotted) && then_global(rest)
+        }
+        [b'V', rest @ ..] => name_line(rest).is_some_and(then_global),
+        [b'S', b'\'' | b'"', rest @ ..] => then_global(rest) && rest.iter().take(MAX_NAME).any(|byte| *byte == b'\n'),
+        _ => false,
+    }
+}
+
+/// What follows a line that is the name of a module, a class or a function.
+fn name_line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.iter().take(MAX_NAME).position(|byte| *byte == b'\n')?;
+    let (line, rest) = bytes.split_at(end);
+    (end > 1 && is_dotted(line)).then(|| rest.get(1..).unwrap_or_default())
+}
+
+fn is_dotted(name: &[u8]) -> bool {
+    name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
+}
