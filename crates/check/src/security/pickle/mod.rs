@@ -22,6 +22,7 @@ mod value;
 use max_weights::Result;
 
 use crate::context::{Context, Piece};
+use crate::security;
 
 pub use trial::may_be_pickle;
 
@@ -32,7 +33,7 @@ pub enum Expected {
     Any,
     /// `data.pkl` of a PyTorch archive, with references to its storages.
     TorchZip,
-    /// One of the pickles of a PyTorch file from before 1.6.
+    /// The pickles of a PyTorch file from before 1.6.
     TorchLegacy,
 }
 
@@ -54,8 +55,51 @@ pub struct StorageSeen {
     pub bytes: Option<u64>,
 }
 
+/// What a pickle is in the end, where it is plain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Root {
+    /// An integer.
+    Integer(i128),
+    /// A list of texts.
+    Texts(Vec<String>),
+    /// Anything else.
+    Other,
+}
+
+/// One of several pickles that make a file.
+pub(super) struct One {
+    /// Behind its last instruction, or behind the one at which it broke.
+    pub(super) end: u64,
+    /// Whether it came to its end.
+    pub(super) is_whole: bool,
+    /// Whether it names or calls anything.
+    pub(super) calls: bool,
+    pub(super) root: Root,
+    pub(super) storages: Vec<StorageSeen>,
+}
+
+/// Looks through the pickle at `at`, and no further.
+pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut Context<'_>) -> Result<One> {
+    stream::one(piece, at, expected, context)
+}
+
+/// Looks for more pickles from `from` on: one right there, if `is_next`, and hidden ones anywhere.
+pub(super) fn rest(
+    piece: &Piece<'_>,
+    from: u64,
+    is_next: bool,
+    expected: Expected,
+    context: &mut Context<'_>,
+) -> Result<()> {
+    stream::rest(piece, from, is_next, expected, context).map(drop)
+}
+
 /// Looks through all pickles that lie in `piece` one after the other, and reports what is wrong with them.
 pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     context.go_on()?;
+    if expected == Expected::TorchLegacy {
+        return security::torch::scan_legacy(piece, context)
+            .map(|()| Seen { consumed: piece.bytes.len(), storages: Vec::new() });
+    }
     stream::scan(piece, expected, context)
 }

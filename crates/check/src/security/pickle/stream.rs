@@ -7,7 +7,7 @@ use max_weights::rules;
 use super::found::{Data, Found, Nested};
 use super::machine::{End, Machine};
 use super::names::{Named, Verdict};
-use super::{Expected, Seen};
+use super::{Expected, One, Root, Seen, value};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
@@ -21,6 +21,8 @@ const CHUNK: usize = 64 << 10;
 const MAX_NAME: usize = 256;
 /// Bytes of what may be a pickle that are tried in vain, in addition to those of the file.
 const TRIES: u64 = 16 << 20;
+/// So many values of the list of storages are known.
+const MAX_LIST: usize = 1 << 20;
 /// So many instructions count as a pickle although it breaks off and names nothing.
 const SEVERAL: u64 = 8;
 
@@ -38,6 +40,18 @@ pub(super) struct Run {
 }
 
 impl Run {
+    fn of(machine: Machine<'_, '_>, end: End) -> Self {
+        Self {
+            has_all_names: !machine.names.is_full(),
+            named: machine.names.all().to_vec(),
+            found: machine.found,
+            end,
+            next: machine.next,
+            at: machine.at,
+            instructions: machine.instructions,
+        }
+    }
+
     /// Whether it names something that can be imported, as nothing does by chance.
     fn names_something(&self) -> bool {
         let is_plain = |text: &str| text.len() > 1 && is_dotted(text.as_bytes());
@@ -52,15 +66,7 @@ pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, c
         machine = machine.loose();
     }
     let (_, end) = machine.run(at)?;
-    Ok(Run {
-        has_all_names: !machine.names.is_full(),
-        named: machine.names.all().to_vec(),
-        found: machine.found,
-        end,
-        next: machine.next,
-        at: machine.at,
-        instructions: machine.instructions,
-    })
+    Ok(Run::of(machine, end))
 }
 
 /// Looks through the pickle at the start, and everything behind it.
@@ -78,6 +84,34 @@ pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<
     let end = rest(piece, from, is_whole, expected, context)?;
     seen.consumed = seen.consumed.max(end);
     Ok(seen)
+}
+
+/// Looks through the pickle at `at`, and no further.
+pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut Context<'_>) -> Result<One> {
+    let mut machine = Machine::new(piece.bytes, expected, Some(context));
+    // The list of the storages has all of them.
+    machine.kept = MAX_LIST;
+    let (value, end) = machine.run(at)?;
+    let mut root = Root::Other;
+    match value.kind() {
+        value::Kind::Int => root = machine.reader.integer(value.payload())?.map_or(Root::Other, Root::Integer),
+        value::Kind::List => {
+            let items = machine.arena.get(value).filter(|node| node.is_whole()).map(|node| node.items.clone());
+            let mut texts = Vec::new();
+            for item in items.iter().flatten().filter(|item| item.kind() == value::Kind::Text) {
+                texts.extend(machine.reader.text(item.payload())?);
+            }
+            if items.is_some_and(|items| items.len() == texts.len()) {
+                root = Root::Texts(texts);
+            }
+        }
+        _ => {}
+    }
+    let run = Run::of(machine, end);
+    let is_whole = matches!(run.end, End::Stop);
+    let (end, calls) = (if is_whole { run.next } else { run.at + 1 }, run.found.calls > 0 || !run.named.is_empty());
+    let storages = commit(piece, run, context)?;
+    Ok(One { end, is_whole, calls, root, storages })
 }
 
 /// Looks for pickles from `from` on: one right there, if `is_next`, and wherever something begins that names a class or function. Tells where

@@ -1,0 +1,68 @@
+//! PyTorch's files from before 1.6: five pickles, of which one is the object, and then the storages, each behind its count.
+
+use std::collections::HashMap;
+
+use max_weights::rules;
+use max_weights::{Result, text};
+
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::security::pickle::{self, Expected, Root};
+
+/// What the first pickle is.
+const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
+/// What the second one is.
+const PROTOCOL: i128 = 1001;
+/// The pickles: magic, protocol, machine, object, keys.
+const PICKLES: usize = 5;
+const OBJECT: usize = 3;
+/// Bytes of the count before each storage.
+const COUNT: u64 = 8;
+
+/// Looks at a PyTorch file from before 1.6: its five pickles, what is left behind its storages, and that nothing but the object calls anything.
+pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let mut at = 0;
+    let mut storages = Vec::new();
+    let mut keys = Vec::new();
+    for number in 0..PICKLES {
+        let expected = if number == OBJECT { Expected::TorchLegacy } else { Expected::Any };
+        let one = pickle::one(piece, at, expected, context)?;
+        let is_plain = match (number, &one.root) {
+            (0, Root::Integer(value)) => *value == MAGIC,
+            (1, Root::Integer(value)) => *value == PROTOCOL,
+            (2, Root::Other) | (OBJECT, _) => true,
+            (4, Root::Texts(_)) => true,
+            _ => false,
+        };
+        if one.is_whole && (!is_plain || number != OBJECT && one.calls) {
+            let what =
+                ["the magic number", "the protocol", "the description of the machine", "", "the list of the storages"];
+            let what = what.get(number).copied().unwrap_or_default();
+            let message = format!("{what} is not the plain value that PyTorch writes");
+            context.report(piece, Finding::new(rules::CODE_LEGACY_HEAD, message).offset(at));
+        }
+        if !one.is_whole {
+            return pickle::rest(piece, one.end, false, Expected::TorchLegacy, context);
+        }
+        at = one.end;
+        storages.extend(one.storages);
+        if let Root::Texts(texts) = one.root {
+            keys = texts;
+        }
+    }
+    let sizes: HashMap<&str, Option<u64>> =
+        storages.iter().map(|storage| (storage.key.as_str(), storage.bytes)).collect();
+    for key in &keys {
+        let bytes = sizes.get(key.as_str()).copied().flatten();
+        let end =
+            bytes.and_then(|bytes| at.checked_add(COUNT)?.checked_add(bytes)).filter(|end| *end <= piece.bytes.len());
+        let Some(end) = end else {
+            let message =
+                format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
+            context.report(piece, Finding::new(rules::CODE_STORAGE, message).offset(at));
+            return pickle::rest(piece, at, false, Expected::TorchLegacy, context);
+        };
+        at = end;
+    }
+    pickle::rest(piece, at, true, Expected::TorchLegacy, context)
+}

@@ -1,0 +1,232 @@
+//! PyTorch's archives: whether every member is accounted for by the pickle that names it.
+//!
+//! A member that a tensor refers to is as long as the tensor's storage, and nothing of it is looked at: a reader takes it for numbers. What no
+//! tensor refers to and PyTorch does not write was put there by somebody, and is looked at as a file of its own.
+
+mod legacy;
+mod script;
+
+use std::collections::HashMap;
+
+use max_weights::rules;
+use max_weights::{Result, text};
+
+pub use legacy::scan_legacy;
+
+use super::archive::{Archive, Member};
+use super::pickle::{self, Expected, StorageSeen};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+
+/// Members that PyTorch writes beside the pickle, all of them a short text.
+const NOTES: [&str; 6] =
+    ["version", "byteorder", ".format_version", ".storage_alignment", ".data/serialization_id", ".data/version"];
+/// The longest of them.
+const MAX_NOTE: u64 = 256;
+/// Pickles of a TorchScript archive, and the folder of the storages that each refers to.
+const PICKLES: [(&str, &str); 6] = [
+    ("data.pkl", "data/"),
+    ("constants.pkl", "constants/"),
+    ("attributes.pkl", "attributes/"),
+    ("bytecode.pkl", "constants/"),
+    ("traced_inputs.pkl", "traced_inputs/"),
+    ("mobile_debug_handles.pkl", "data/"),
+];
+/// What only a `torch.package` has.
+const PACKAGE: [&str; 2] = [".data/extern_modules", ".data/python_version"];
+
+/// Looks at an archive that has a `data.pkl` or a `constants.pkl`; tells which members it has accounted for. The others are looked at as members of
+/// any archive are.
+pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) -> Result<Vec<bool>> {
+    context.go_on()?;
+    let members = archive.members();
+    let mut check = Check { archive, members, by_name: HashMap::new(), accounted: vec![false; members.len()] };
+    for (number, member) in members.iter().enumerate() {
+        check.by_name.entry(&member.name).or_default().push(number);
+    }
+    let mut roots: Vec<&str> = members.iter().filter_map(|member| root_of(&member.name)).collect();
+    roots.sort_unstable();
+    roots.dedup();
+    for root in &roots {
+        check.root(piece, root, context)?;
+    }
+    check.strangers(piece, &roots, context);
+    Ok(check.accounted)
+}
+
+/// What stands before `data.pkl` or `constants.pkl` in the name of a member.
+fn root_of(name: &str) -> Option<&str> {
+    let root = name.strip_suffix("data.pkl").or_else(|| name.strip_suffix("constants.pkl"))?;
+    (root.is_empty() || root.ends_with('/')).then_some(root)
+}
+
+struct Check<'a> {
+    archive: &'a dyn Archive,
+    members: &'a [Member],
+    by_name: HashMap<&'a str, Vec<usize>>,
+    accounted: Vec<bool>,
+}
+
+impl Check<'_> {
+    /// Everything below one root.
+    fn root(&mut self, piece: &Piece<'_>, root: &str, context: &mut Context<'_>) -> Result<()> {
+        let has = |name: &str| self.by_name.contains_key(format!("{root}{name}").as_str());
+        let is_script = has("constants.pkl");
+        let is_package = PACKAGE.iter().any(|name| has(name));
+        if is_script {
+            let message = "it has a program of TorchScript, which runs when it is loaded and called";
+            context.report(piece, Finding::new(rules::CODE_TORCHSCRIPT, message));
+        }
+        if is_package {
+            let message = "it is a torch.package, whose modules run when it is loaded";
+            context.report(piece, Finding::new(rules::CODE_TORCH_PACKAGE, message));
+        }
+        for (name, folder) in PICKLES {
+            if name == "data.pkl" || is_script {
+                self.pickle(piece, &format!("{root}{name}"), &format!("{root}{folder}"), context)?;
+            }
+        }
+        for name in NOTES {
+            self.note(piece, &format!("{root}{name}"), context)?;
+        }
+        if is_script {
+            self.programs(piece, &format!("{root}code/"), context)?;
+        }
+        Ok(())
+    }
+
+    /// The members of this name, of which there should be one.
+    fn named(&self, name: &str) -> Vec<usize> {
+        self.by_name.get(name).cloned().unwrap_or_default()
+    }
+
+    fn account(&mut self, number: usize) {
+        if let Some(accounted) = self.accounted.get_mut(number) {
+            *accounted = true;
+        }
+    }
+
+    /// A pickle and the storages that it refers to.
+    fn pickle(&mut self, piece: &Piece<'_>, name: &str, folder: &str, context: &mut Context<'_>) -> Result<()> {
+        for number in self.named(name) {
+            let Some(bytes) = self.archive.open(number, context)? else { continue };
+            let way = piece.way_to(name);
+            let inner = piece.inside(&*bytes, name, &way);
+            let seen = pickle::scan(&inner, Expected::TorchZip, context)?;
+            self.account(number);
+            for storage in &seen.storages {
+                self.storage(&inner, folder, storage, context);
+            }
+        }
+        Ok(())
+    }
+
+    /// A storage is the member of its key, and as long as the pickle says.
+    fn storage(&mut self, pickle: &Piece<'_>, folder: &str, storage: &StorageSeen, context: &mut Context<'_>) {
+        let name = format!("{folder}{}", storage.key);
+        let numbers = self.named(&name);
+        let key = text::shown(&storage.key);
+        let message = match (&numbers[..], storage.bytes) {
+            ([], _) => format!("the pickle refers to storage '{key}', and the archive has no member for it"),
+            ([number], Some(bytes)) => match self.members.get(*number) {
+                Some(member) if member.size != bytes => {
+                    format!("storage '{key}' has {bytes} bytes by the pickle, and its member has {}", member.size)
+                }
+                _ => return self.account(*number),
+            },
+            ([number], None) => {
+                self.account(*number);
+                format!(
+                    "the size of storage '{key}' is not known: its class or its number of elements is none of PyTorch's"
+                )
+            }
+            // What is there several times is reported as that, and each of them is looked at.
+            _ => return,
+        };
+        context.report(pickle, Finding::new(rules::CODE_STORAGE, message));
+    }
+
+    /// A short text that PyTorch writes; anything else by this name is looked at as a file.
+    fn note(&mut self, piece: &Piece<'_>, name: &str, context: &mut Context<'_>) -> Result<()> {
+        let _ = piece;
+        for number in self.named(name) {
+            if self.members.get(number).is_none_or(|member| member.size > MAX_NOTE) {
+                continue;
+            }
+            let Some(bytes) = self.archive.open(number, context)? else { continue };
+            let text = bytes.first(MAX_NOTE as usize)?;
+            if text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+                && !pickle::may_be_pickle(&text)
+            {
+                self.account(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program of a TorchScript archive, and the pickles that say where its lines come from.
+    fn programs(&mut self, piece: &Piece<'_>, folder: &str, context: &mut Context<'_>) -> Result<()> {
+        for (number, member) in self.members.iter().enumerate() {
+            if !member.name.starts_with(folder) {
+                continue;
+            }
+            let is_pickle = member.name.ends_with(".debug_pkl");
+            if !is_pickle && !member.name.ends_with(".py") {
+                continue;
+            }
+            let Some(bytes) = self.archive.open(number, context)? else { continue };
+            let way = piece.way_to(&member.name);
+            let inner = piece.inside(&*bytes, &member.name, &way);
+            if is_pickle {
+                pickle::scan(&inner, Expected::TorchZip, context)?;
+            } else {
+                script::scan(&inner, context)?;
+            }
+            self.account(number);
+        }
+        Ok(())
+    }
+
+    /// What belongs to nothing.
+    fn strangers(&mut self, piece: &Piece<'_>, roots: &[&str], context: &mut Context<'_>) {
+        let has = |root: &str, name: &str| self.by_name.contains_key(format!("{root}{name}").as_str());
+        // These have files of any program's.
+        let is_free = |root: &&&str| has(root, "constants.pkl") || PACKAGE.iter().any(|name| has(root, name));
+        if roots.iter().any(|root| is_free(&root)) {
+            return;
+        }
+        for (member, accounted) in self.members.iter().zip(&self.accounted) {
+            if *accounted || member.name.ends_with('/') && member.size == 0 {
+                continue;
+            }
+            let is_storage = roots.iter().any(|root| {
+                member
+                    .name
+                    .strip_prefix(root)
+                    .and_then(|rest| rest.strip_prefix("data/"))
+                    .is_some_and(|key| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit()))
+            });
+            let name = text::shown(&member.name);
+            let message = if is_storage {
+                format!("'{name}' has the name of a storage, and no tensor refers to it with its size")
+            } else {
+                format!("'{name}' belongs to no tensor, and is none that PyTorch writes")
+            };
+            context.report(piece, Finding::new(rules::CODE_UNREFERENCED_MEMBER, message).offset(member.start));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::root_of;
+
+    #[test]
+    fn an_archive_may_have_any_name() {
+        assert_eq!(root_of("archive/data.pkl"), Some("archive/"));
+        assert_eq!(root_of("data.pkl"), Some(""));
+        assert_eq!(root_of("x/constants.pkl"), Some("x/"));
+        assert_eq!(root_of("x/mydata.pkl"), None);
+        assert_eq!(root_of("x/data.pkl.bak"), None);
+    }
+}
