@@ -1,5 +1,195 @@
 //! Rules of archives, and of code in files that are no pickles: what is hidden in them, and what could not be looked at.
 
-use super::rules;
+use super::{CUT, DAMAGED, FETCH_AGAIN, MADE, TWO_IN_ONE, rules};
 
-rules! {}
+const TWO_TRUTHS: &str =
+    "the archive was edited, or made to show a scanner another file than a loader: readers differ in what they believe";
+const DO_NOT_LOAD: &str = "do not load it; look at what is said to stand there, and ask where the file comes from";
+const PACK_AGAIN: &str = "if you trust where it comes from, unpack it, look at what is in it, and pack it again";
+const UNPACK_FIRST: &str = "nothing is known of it: unpack it with a program for such archives, and validate the files";
+const TRUST: &str = "load it only if you trust where it comes from, or ask for weights without code";
+const CODE_IN_MODEL: &str = "the model was saved with code of its author, as its format allows";
+const MADE_TO_REACH: &str =
+    "no program writes this by itself: it was put there to make the loader reach what is not the model's";
+
+rules! {
+    ARCHIVE_BOMB "MW-EX-201" "archive.bomb" Error:
+        "compressed bytes would be unpacked beyond what is allowed";
+        "a bomb made to exhaust whoever unpacks it, or zeros by the gigabyte";
+        "nothing is known of the rest: if you trust it, unpack it and validate the files, or raise the limit on unpacked bytes";
+    ARCHIVE_CASE "MW-EX-202" "archive.case" Warning:
+        "two members have names that differ only in the case of letters";
+        "on some systems, and for some readers, they are one file";
+        PACK_AGAIN;
+    ARCHIVE_COMMENT "MW-EX-203" "archive.comment" Note:
+        "the archive has a comment";
+        "some programs note there what they are, or the state of a repository; PyTorch and NumPy write none";
+        "nothing is lost; pack it again to be rid of it";
+    ARCHIVE_CRC "MW-EX-204" "archive.crc" Error:
+        "the bytes of a member do not have the checksum that the archive says";
+        "a copy or a disk damaged them, or they were changed in place";
+        "fetch the file again";
+    ARCHIVE_DAMAGED "MW-EX-205" "archive.damaged" Error:
+        "an archive or a compressed file ends early, or holds what its format does not have";
+        CUT;
+        FETCH_AGAIN;
+    ARCHIVE_DEEP "MW-EX-206" "archive.deep" Error:
+        "archives lie in one another deeper than is looked";
+        "a file packed over and over, as a rule to hide what is in it";
+        "nothing is known of the inside: unpack it and validate the files, or raise the limit on nesting";
+    ARCHIVE_DUPLICATE "MW-EX-207" "archive.duplicate" Malicious:
+        "two members have one name and different contents";
+        "readers differ in which of the two they take: a scanner sees one, and a loader the other";
+        DO_NOT_LOAD;
+    ARCHIVE_ENCRYPTED "MW-EX-208" "archive.encrypted" Error:
+        "a member is encrypted and was not looked at";
+        "the archive was packed with a password";
+        "nothing is known of it: unpack it with the password and validate the files";
+    ARCHIVE_FLAGS "MW-EX-209" "archive.flags" Malicious:
+        "a member is marked as encrypted or patched and is neither";
+        "some readers refuse such a member and others do not look at the mark: it hides the member from scanners";
+        DO_NOT_LOAD;
+    ARCHIVE_HIDDEN "MW-EX-210" "archive.hidden" Malicious:
+        "something that can be loaded or run lies where the format of the file has nothing";
+        TWO_IN_ONE;
+        DO_NOT_LOAD;
+    ARCHIVE_LINK "MW-EX-211" "archive.link" Malicious:
+        "a member is a link that leads out of the archive";
+        "who unpacks it and then writes to the link, or reads it, reaches another file of the machine";
+        DO_NOT_LOAD;
+    ARCHIVE_LOCAL "MW-EX-212" "archive.local" Malicious:
+        "the two headers of a member differ";
+        TWO_TRUTHS;
+        DO_NOT_LOAD;
+    ARCHIVE_MANY "MW-EX-213" "archive.many" Error:
+        "there are more members than are looked at";
+        MADE;
+        UNPACK_FIRST;
+    ARCHIVE_METHOD "MW-EX-214" "archive.method" Error:
+        "a member is compressed in a way that is not read, and was not looked at";
+        "a rare program packed it, or a number was changed so that only some readers open it";
+        UNPACK_FIRST;
+    ARCHIVE_OVERLAP "MW-EX-215" "archive.overlap" Malicious:
+        "a member begins before the one before it ends";
+        "a bomb, or an archive made to be seen differently by readers";
+        DO_NOT_LOAD;
+    ARCHIVE_PATH "MW-EX-216" "archive.path" Malicious:
+        "the name of a member leads out of the folder into which it is unpacked";
+        "the archive is made to write files elsewhere when it is unpacked";
+        DO_NOT_LOAD;
+    ARCHIVE_PREFIX "MW-EX-217" "archive.prefix" NeedsTrust:
+        "other bytes stand before the archive in one file";
+        "a program that unpacks itself, or two files in one: readers that look from the front and from the end see different ones";
+        PACK_AGAIN;
+    ARCHIVE_PROGRAM "MW-EX-218" "archive.program" NeedsTrust:
+        "the archive of a model brings programs that its server runs";
+        "TorchServe and others pack a handler beside the weights";
+        TRUST;
+    ARCHIVE_STRAY "MW-EX-219" "archive.stray" Warning:
+        "bytes belong to no member of the archive, or follow the end of the data";
+        "a member was deleted in place, or something was put between or behind what belongs there";
+        PACK_AGAIN;
+    ARCHIVE_TWO_ENDS "MW-EX-220" "archive.two-ends" Malicious:
+        "one file has two directories of an archive";
+        TWO_TRUTHS;
+        DO_NOT_LOAD;
+    ARCHIVE_UNSUPPORTED "MW-EX-221" "archive.unsupported" Error:
+        "this kind of archive is recognised and cannot be looked into";
+        "it was packed with a program whose format is not read here";
+        UNPACK_FIRST;
+    ARCHIVE_ZIP64 "MW-EX-222" "archive.zip64" Malicious:
+        "the end record for large archives contradicts the plain one";
+        TWO_TRUTHS;
+        DO_NOT_LOAD;
+
+    CONTAINER_EXECUTABLE "MW-EX-231" "container.executable" Malicious:
+        "a program of an operating system has the name of weights";
+        "it was renamed so that nobody looks at it";
+        DO_NOT_LOAD;
+    CONTAINER_METADATA "MW-EX-232" "container.metadata" NeedsTrust:
+        "the metadata of a file of weights hold code";
+        "somebody put it there; a program that runs or renders what stands in metadata would run it";
+        TRUST;
+    CONTAINER_PATH_FILE "MW-EX-233" "container.path-file" Malicious:
+        "the file is one of Python's path files with a line that is run whenever Python starts";
+        "such files have the suffix .pth as well: in a folder of packages this one runs without being loaded";
+        "do not put it into a folder of Python's; it is no checkpoint";
+    CONTAINER_PICKLE "MW-EX-234" "container.pickle" Malicious:
+        "a pickle or an archive hides in a file of weights that has none";
+        TWO_IN_ONE;
+        DO_NOT_LOAD;
+    CONTAINER_POLYGLOT "MW-EX-235" "container.polyglot" Malicious:
+        "the file is a zip archive and a file of another format at once";
+        TWO_IN_ONE;
+        DO_NOT_LOAD;
+    CONTAINER_SUFFIX "MW-EX-236" "container.suffix" NeedsTrust:
+        "a file that can run code has the suffix of a format that cannot";
+        "it was renamed: by mistake, or so that it is loaded without a second look";
+        "give it the suffix of what it is, and load it only if you trust where it comes from";
+
+    HDF5_EXTERNAL "MW-EX-241" "hdf5.external" Malicious:
+        "the HDF5 file takes data from another file";
+        MADE_TO_REACH;
+        DO_NOT_LOAD;
+
+    KERAS_CODE "MW-EX-251" "keras.code" NeedsTrust:
+        "a layer of the Keras model holds compiled Python code";
+        CODE_IN_MODEL;
+        TRUST;
+    KERAS_CONFIG "MW-EX-252" "keras.config" Error:
+        "the configuration of the Keras model cannot be read";
+        DAMAGED;
+        FETCH_AGAIN;
+    KERAS_CUSTOM "MW-EX-253" "keras.custom" NeedsTrust:
+        "the Keras model names a class or function that is not one of Keras' layers";
+        CODE_IN_MODEL;
+        TRUST;
+    KERAS_MALICIOUS "MW-EX-254" "keras.malicious" Malicious:
+        "loading the Keras model runs commands or reaches files";
+        MADE_TO_REACH;
+        DO_NOT_LOAD;
+
+    NUMPY_HEADER "MW-EX-261" "numpy.header" Error:
+        "the header of a NumPy file is not the plain dict that NumPy writes";
+        DAMAGED;
+        "save the array again with numpy.save";
+    NUMPY_OBJECT "MW-EX-262" "numpy.object" Note:
+        "a NumPy file holds objects, which are pickled";
+        "an array of strings, lists or other objects was saved";
+        "save numbers only, or load it with allow_pickle=True if you trust it";
+    NUMPY_SIZE "MW-EX-263" "numpy.size" Error:
+        "a NumPy file has fewer bytes than its shape needs";
+        CUT;
+        FETCH_AGAIN;
+
+    ONNX_DAMAGED "MW-EX-271" "onnx.damaged" Error:
+        "the ONNX file is not as its format demands";
+        CUT;
+        FETCH_AGAIN;
+    ONNX_DOMAIN "MW-EX-272" "onnx.domain" Note:
+        "the ONNX model needs operators that a library of its own brings";
+        "it was exported with custom operators";
+        "get the library from whom you trust; the model itself runs no code";
+    ONNX_LINK "MW-EX-273" "onnx.link" NeedsTrust:
+        "the data beside an ONNX model are a link to another file";
+        "a link can lead the loader to any file of the machine";
+        "replace the link by the file itself";
+    ONNX_PATH "MW-EX-274" "onnx.path" Malicious:
+        "the ONNX model takes data from a file outside of its folder";
+        MADE_TO_REACH;
+        DO_NOT_LOAD;
+
+    SKOPS_MALICIOUS "MW-EX-281" "skops.malicious" Malicious:
+        "loading the skops file runs commands or reaches files";
+        MADE_TO_REACH;
+        DO_NOT_LOAD;
+    SKOPS_TYPE "MW-EX-282" "skops.type" NeedsTrust:
+        "the skops file names classes or functions that are not on the list of what estimators need";
+        CODE_IN_MODEL;
+        TRUST;
+
+    TENSORFLOW_OPERATION "MW-EX-291" "tensorflow.operation" NeedsTrust:
+        "the TensorFlow graph has operations that reach files or call Python";
+        "a graph is a program: these operations are rarely needed to compute a model";
+        TRUST;
+}

@@ -28,6 +28,10 @@ pub enum Kind {
     Zstd,
     /// Compressed by LZ4.
     Lz4,
+    /// Compressed by zlib.
+    Zlib,
+    /// Compressed by LZMA, in the format from before xz.
+    Lzma,
     /// A 7z archive.
     SevenZip,
     /// A RAR archive.
@@ -128,11 +132,20 @@ impl Kind {
         if matches!(first, [0x80, 0..=6, ..]) {
             return Self::Pickle;
         }
-        Self::text(first, &name.to_ascii_lowercase()).unwrap_or(if has_suffix(name, &["onnx"]) {
+        if let Some(text) = Self::text(first, &name.to_ascii_lowercase()) {
+            return text;
+        }
+        if is_onnx(first) || has_suffix(name, &["onnx"]) {
             Self::Onnx
+        } else if is_tar(first) {
+            Self::Tar
+        } else if is_zlib(first) {
+            Self::Zlib
+        } else if is_lzma(first) {
+            Self::Lzma
         } else {
             Self::Unknown
-        })
+        }
     }
 
     fn text(first: &[u8], name: &str) -> Option<Self> {
@@ -164,6 +177,36 @@ impl Kind {
         })
     }
 
+    /// Whether it is one stream of compressed bytes.
+    pub fn is_compressed(self) -> bool {
+        matches!(self, Self::Gzip | Self::Bzip2 | Self::Xz | Self::Zstd | Self::Lz4 | Self::Zlib | Self::Lzma)
+    }
+
+    /// Whether it has members.
+    pub fn is_archive(self) -> bool {
+        matches!(self, Self::Zip | Self::Tar | Self::SevenZip | Self::Rar)
+    }
+
+    /// Whether it is a pickle, or begins with one.
+    pub fn is_pickle(self) -> bool {
+        matches!(self, Self::Pickle | Self::TorchLegacy)
+    }
+
+    /// The words for it in a sentence: `a pickle`.
+    pub fn with_article(self) -> String {
+        match self {
+            Self::Executable => "an executable program".into(),
+            Self::Text => "text".into(),
+            Self::Media => "a picture, a sound or a document".into(),
+            Self::Onnx => "an ONNX model".into(),
+            Self::Empty | Self::Zeros | Self::Unknown | Self::Json | Self::Yaml => self.name().into(),
+            kind if kind.is_compressed() => format!("a {} stream", kind.name()),
+            kind if kind.is_archive() => format!("a {} archive", kind.name()),
+            Self::Pickle | Self::WebPage | Self::LfsPointer => format!("a {}", self.name()),
+            _ => format!("a file of {}", self.name()),
+        }
+    }
+
     /// The words for it in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -177,6 +220,8 @@ impl Kind {
             Self::Xz => "xz",
             Self::Zstd => "zstd",
             Self::Lz4 => "LZ4",
+            Self::Zlib => "zlib",
+            Self::Lzma => "LZMA",
             Self::SevenZip => "7z",
             Self::Rar => "RAR",
             Self::Pickle => "pickle",
@@ -205,6 +250,44 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Whether these are the first bytes of an ONNX model: the version of its format, and then the name of its producer, its graph, or what follows.
+fn is_onnx(first: &[u8]) -> bool {
+    match first {
+        // TensorFlow's SavedModel begins like this with version 1, which no ONNX file of today has.
+        [0x08, 2..=32, 0x12, len @ 1..=127, rest @ ..] => {
+            let (name, after) = rest.split_at_checked(usize::from(*len)).unwrap_or_default();
+            !name.is_empty() && name.iter().all(|byte| matches!(byte, 0x20..0x7f)) && !after.is_empty()
+        }
+        [0x08, 2..=32, 0x3a | 0x42, _, ..] => true,
+        _ => false,
+    }
+}
+
+/// Whether the first block is the header of a tar archive from before its magic: the checksum tells.
+fn is_tar(first: &[u8]) -> bool {
+    const CHECKSUM: std::ops::Range<usize> = 148..156;
+    let Some(header) = first.get(..512).filter(|header| header[0] != 0) else { return false };
+    let digits: Vec<u8> = header[CHECKSUM].iter().copied().filter(u8::is_ascii_digit).collect();
+    let said = std::str::from_utf8(&digits).ok().and_then(|digits| u32::from_str_radix(digits, 8).ok());
+    let sum: u32 =
+        (0..512).zip(header).map(|(at, byte)| if CHECKSUM.contains(&at) { 0x20 } else { u32::from(*byte) }).sum();
+    said == Some(sum)
+}
+
+/// Whether these are the first bytes of a zlib stream: method, window, and a checksum of both.
+fn is_zlib(first: &[u8]) -> bool {
+    matches!(first, [0x78, level @ (0x01 | 0x5e | 0x9c | 0xda), block, ..] if (0x7800 + u32::from(*level)) % 31 == 0 && block & 6 != 6)
+}
+
+/// Whether these are the first bytes of a file that `lzma` wrote: its usual properties, a window of a usual size, and the length or none.
+fn is_lzma(first: &[u8]) -> bool {
+    let Some(([0x5d, window @ .., _, _, _, _, _, _, _, _], _)) = first.split_first_chunk::<13>() else { return false };
+    let window = u32::from_le_bytes(*window);
+    let usual = (window.is_power_of_two() && window >= 1 << 12) || window == u32::MAX;
+    let len = u64::from_le_bytes(first.get(5..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default());
+    usual && (len == u64::MAX || len < 1 << 40)
 }
 
 /// Whether a name ends in one of these suffixes, in whatever case.

@@ -1,17 +1,62 @@
 //! Whether loading a file would run code: every pickle, every archive, every template and program that a loader takes.
 
 pub mod archive;
+pub(crate) mod formats;
 pub mod pickle;
 pub mod torch;
 
 use max_weights::Result;
+use max_weights::format::SNIFF_BYTES;
+use max_weights::rules;
 
 use crate::context::{Context, Piece};
+use crate::finding::Finding;
 use crate::kind::Kind;
+use crate::options::Level;
+use crate::report::Depth;
+use formats::{numpy, polyglot, suffix};
+use pickle::Expected;
 
 /// Looks into a file, or into a member of an archive; what it is, is told by its bytes.
 pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
-    let _ = (piece, kind);
+    suffix::check(piece, kind, context)?;
+    if context.options.level == Level::Header {
+        return Ok(());
+    }
+    if polyglot::is_zip_too(piece, kind, context)? {
+        return archive::zip::scan(piece, context);
+    }
+    match kind {
+        Kind::Zip => archive::zip::scan(piece, context)?,
+        Kind::Tar => archive::tar::scan(piece, context)?,
+        kind if kind.is_compressed() => archive::compressed::scan(piece, kind, context)?,
+        Kind::SevenZip | Kind::Rar => {
+            let message = format!("this is {}, whose members were not looked at", kind.with_article());
+            context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
+        }
+        Kind::Pickle => {
+            pickle::scan(piece, Expected::Any, context)?;
+            context.looked(Depth::Structure);
+        }
+        Kind::TorchLegacy => {
+            torch::scan_legacy(piece, context)?;
+            context.looked(Depth::Structure);
+        }
+        Kind::Numpy => numpy::scan(piece, context)?,
+        Kind::Safetensors | Kind::Gguf => polyglot::check(piece, kind, context)?,
+        Kind::Media | Kind::Empty | Kind::Zeros | Kind::LfsPointer => {}
+        _ => {
+            let first = piece.bytes.first(SNIFF_BYTES)?;
+            if pickle::may_be_pickle(&first) {
+                suffix::mismatch(piece, Kind::Pickle, context);
+                pickle::scan(piece, Expected::Any, context)?;
+                context.looked(Depth::Structure);
+            } else if let (None, Kind::Unknown | Kind::TfLite | Kind::OldGgml | Kind::Executable) = (piece.member, kind)
+            {
+                context.file.note.get_or_insert_with(|| "nothing is known here of the inside of such files".into());
+            }
+        }
+    }
     Ok(())
 }

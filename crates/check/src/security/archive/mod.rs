@@ -1,9 +1,23 @@
 //! Archives: what is in them, by every view that a reader can have of them.
 
-use max_weights::Result;
+pub(crate) mod compressed;
+pub(crate) mod tar;
+mod unpack;
+pub(crate) mod zip;
+
+use max_weights::format::SNIFF_BYTES;
+use max_weights::rules;
+use max_weights::text::shown;
+use max_weights::{Error, Result};
 
 use crate::bytes::Bytes;
-use crate::context::Context;
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::security::{pickle, scan};
+
+/// Bytes that are read at a time.
+const WINDOW: usize = 256 << 10;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,4 +41,111 @@ pub trait Archive {
 
     /// The bytes of a member, unpacked within the limits of `context`; none if it cannot be unpacked, which was reported.
     fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>>;
+}
+
+/// Scans each member that is not accounted for as a file of its own.
+pub(crate) fn scan_members(
+    piece: &Piece<'_>,
+    archive: &dyn Archive,
+    accounted: &[bool],
+    context: &mut Context<'_>,
+) -> Result<()> {
+    context.file.members += archive.members().len() as u64;
+    let open = |number: &usize| accounted.get(*number) != Some(&true);
+    if !may_go_deeper(piece, (0..archive.members().len()).any(|number| open(&number)), context) {
+        return Ok(());
+    }
+    // Members that lie over one another could be looked at without end.
+    let (mut looked, most) = (0u64, piece.bytes.len().saturating_mul(2));
+    for (number, member) in archive.members().iter().enumerate().filter(|(number, _)| open(number)) {
+        context.go_on()?;
+        looked = looked.saturating_add(member.packed);
+        if looked > most && !context.unpack(member.packed) {
+            let message = "the members lie over one another, and are more together than may be unpacked";
+            context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(member.start));
+            break;
+        }
+        if member.size == 0 && member.packed == 0 {
+            continue;
+        }
+        if let Some(bytes) = archive.open(number, context)? {
+            scan_inside(piece, &*bytes, &member.name, context)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether members of this archive are looked at; if not, that is a finding.
+pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut Context<'_>) -> bool {
+    let may = piece.depth < context.options.nesting;
+    if !may && has_members {
+        let message = format!("this archive lies in {} others: its members were not looked at", piece.depth);
+        context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
+    }
+    may
+}
+
+/// Scans bytes of this piece as a file of their own. What is broken in them does not keep the others from being looked at.
+pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, context: &mut Context<'_>) -> Result<()> {
+    let way = piece.way_to(name);
+    let inner = piece.inside(bytes, name, &way);
+    let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
+    match scan(&inner, kind, context) {
+        Err(Error::Format(fault) | Error::Unsupported(fault)) => {
+            context.report(&inner, Finding::from(*fault));
+            Ok(())
+        }
+        scanned => scanned,
+    }
+}
+
+/// What bytes are that should not be where they are, if it is something that a loader or a system would take.
+pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
+    let first = bytes.first(SNIFF_BYTES)?;
+    let kind = Kind::of(&first, bytes.len(), name);
+    Ok(match kind {
+        Kind::Numpy | Kind::Hdf5 | Kind::Executable => Some(kind),
+        // LZMA's first bytes are no magic.
+        kind if kind.is_pickle() || kind.is_archive() || (kind.is_compressed() && kind != Kind::Lzma) => Some(kind),
+        Kind::Empty | Kind::Zeros | Kind::Media => None,
+        _ => pickle::may_be_pickle(&first).then_some(Kind::Pickle),
+    })
+}
+
+/// Whether all bytes are zero, as alignment has them.
+pub(crate) fn is_zero(bytes: &dyn Bytes, context: &Context<'_>) -> Result<bool> {
+    let mut at = 0;
+    while at < bytes.len() {
+        context.go_on()?;
+        let window = bytes.part(at, WINDOW)?;
+        if window.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += window.len() as u64;
+    }
+    Ok(true)
+}
+
+/// Whether a member of this name would be written outside of the folder into which an archive is unpacked.
+pub(crate) fn leads_out(name: &str) -> bool {
+    let is_drive = matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
+    name.starts_with(['/', '\\']) || is_drive || name.contains('\0') || name.split(['/', '\\']).any(|part| part == "..")
+}
+
+/// What is wrong with a link in an archive: it may lead to its other members.
+pub(crate) fn check_link(piece: &Piece<'_>, name: &str, target: &str, context: &mut Context<'_>) {
+    let mut depth = name.split('/').filter(|part| !part.is_empty() && *part != ".").count().saturating_sub(1);
+    let mut out = target.starts_with(['/', '\\']);
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if depth == 0 => out = true,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    if out {
+        let message = format!("the member '{}' is a link to '{}', outside of the archive", shown(name), shown(target));
+        context.report(piece, Finding::new(rules::ARCHIVE_LINK, message));
+    }
 }

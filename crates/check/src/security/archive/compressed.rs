@@ -1,0 +1,145 @@
+//! Compressed files: one stream or several, one behind the other, and what follows them.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+
+use super::unpack::{End, Packing, Reader, unpack};
+use super::{is_zero, may_go_deeper, scan_inside};
+use crate::bytes::{Bytes, Slice, Spooled};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::report::Depth;
+
+/// Suffixes that a compressed file has beyond those of what is in it.
+const SUFFIXES: [&str; 12] =
+    [".gz", ".gzip", ".bz2", ".xz", ".lzma", ".zst", ".zstd", ".lz4", ".zlib", ".z", ".tgz", ".txz"];
+/// The first bytes of streams that zstd and LZ4 leave out: this, but for the lowest half byte.
+const SKIPPABLE: u32 = 0x184d_2a50;
+
+fn packing(kind: Kind) -> Option<Packing> {
+    Some(match kind {
+        Kind::Gzip => Packing::Gzip,
+        Kind::Bzip2 => Packing::Bzip2,
+        Kind::Xz => Packing::Xz,
+        Kind::Zstd => Packing::Zstd,
+        Kind::Lz4 => Packing::Lz4,
+        Kind::Zlib => Packing::Zlib,
+        Kind::Lzma => Packing::Lzma,
+        _ => return None,
+    })
+}
+
+/// Unpacks a compressed file, and looks into what was in it.
+pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    let Some(packing) = packing(kind) else { return Ok(()) };
+    if !may_go_deeper(piece, true, context) {
+        return Ok(());
+    }
+    let bytes = piece.bytes;
+    let mut reader = Reader::new(bytes, 0);
+    let mut spooled = Spooled::new();
+    loop {
+        let start = reader.position();
+        if let Some(len) = skippable(&reader, packing)? {
+            reader.seek(start.saturating_add(len).min(bytes.len()));
+        } else {
+            let end = unpack(packing, &mut reader, bytes.len() - start, context, |bytes| spooled.push(bytes))?;
+            match end {
+                // Two bytes are a weak sign: nothing could be unpacked, and it is something else.
+                End::Damaged(_) if spooled.is_empty() && matches!(kind, Kind::Zlib | Kind::Lzma) => {
+                    return other(piece, context);
+                }
+                End::Damaged(why) => {
+                    let message = format!(
+                        "the {kind} stream ends or breaks after {} unpacked bytes: {}",
+                        spooled.len(),
+                        shown(&why)
+                    );
+                    context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(start));
+                    break;
+                }
+                End::TooMuch => {
+                    let message =
+                        format!("{} bytes of {kind} would be unpacked to more than {}", bytes.len(), spooled.len());
+                    context.report(piece, Finding::new(rules::ARCHIVE_BOMB, message).offset(start));
+                    break;
+                }
+                End::Whole => {}
+            }
+        }
+        let at = reader.position();
+        if at >= bytes.len() {
+            break;
+        }
+        let goes_on = at > start && same(&reader.peek(8)?, kind);
+        if !goes_on {
+            behind(piece, at, context)?;
+            break;
+        }
+    }
+    context.file.members += 1;
+    inside(piece, &spooled, kind, context)?;
+    context.looked(Depth::Structure);
+    Ok(())
+}
+
+/// Whether another stream of the kind follows.
+fn same(next: &[u8], kind: Kind) -> bool {
+    let is_skippable = next.first_chunk().is_some_and(|first| u32::from_le_bytes(*first) & !0xf == SKIPPABLE);
+    Kind::of(next, u64::MAX, "") == kind || (is_skippable && matches!(kind, Kind::Zstd | Kind::Lz4))
+}
+
+/// The length of a stream that is left out.
+fn skippable(reader: &Reader<'_>, packing: Packing) -> Result<Option<u64>> {
+    if !matches!(packing, Packing::Zstd | Packing::Lz4) {
+        return Ok(None);
+    }
+    let first = reader.peek(8)?;
+    let number =
+        |at: usize| first.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
+    let (Some(magic), Some(len)) = (number(0), number(4)) else { return Ok(None) };
+    Ok((magic & !0xf == SKIPPABLE).then(|| 8 + u64::from(len)))
+}
+
+/// What follows the last stream: nothing, or zeros as on tapes.
+fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
+    let rest = Slice::new(piece.bytes, at, u64::MAX);
+    if is_zero(&rest, context)? {
+        return Ok(());
+    }
+    let what = "the bytes behind the compressed data";
+    if let Some(kind) = super::loadable(&rest, what)? {
+        let message = format!("{what} are {}", kind.with_article());
+        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));
+        return scan_inside(piece, &rest, what, context);
+    }
+    let message = format!("{} bytes follow the end of the compressed data", rest.len());
+    context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(at));
+    Ok(())
+}
+
+fn inside(piece: &Piece<'_>, unpacked: &Spooled, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    let lower = piece.name.to_ascii_lowercase();
+    let suffix = SUFFIXES.iter().find(|suffix| lower.ends_with(**suffix)).map_or(0, |suffix| suffix.len());
+    let name = piece.name.get(..piece.name.len() - suffix).unwrap_or(piece.name);
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let first = (unpacked as &dyn Bytes).first(max_weights::format::SNIFF_BYTES)?;
+    let inner = Kind::of(&first, unpacked.len(), name);
+    if piece.member.is_none() {
+        context.file.kind = format!("{inner} ({kind})");
+    }
+    if unpacked.is_empty() {
+        return Ok(());
+    }
+    scan_inside(piece, unpacked, if name.is_empty() { "unpacked" } else { name }, context)
+}
+
+/// A file that only began like a compressed one.
+fn other(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    if piece.member.is_none() {
+        context.file.kind = Kind::Unknown.name().into();
+    }
+    crate::security::scan(piece, Kind::Unknown, context)
+}

@@ -1,0 +1,207 @@
+//! Tar archives: PyTorch's from before 0.1.10, NeMo's, and any other.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+
+use super::{Archive, Member, check_link, is_zero, leads_out, loadable, scan_inside, scan_members};
+use crate::bytes::{Bytes, Slice};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::report::Depth;
+use crate::security::formats;
+
+const BLOCK: u64 = 512;
+/// The longest name or list of attributes that stands in blocks of its own.
+const MAX_LONG: u64 = 1 << 20;
+/// So many members are looked at.
+const MAX_MEMBERS: usize = 1_000_000;
+
+/// A tar archive whose members are known.
+struct Tar<'p> {
+    bytes: &'p dyn Bytes,
+    members: Vec<Member>,
+}
+
+impl Archive for Tar<'_> {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn open<'a>(&'a self, number: usize, _: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>> {
+        let slice = self.members.get(number).map(|member| Slice::new(self.bytes, member.start, member.packed));
+        Ok(slice.map(|slice| Box::new(slice) as Box<dyn Bytes>))
+    }
+}
+
+/// Looks into a tar archive.
+pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let tar = read(piece, context)?;
+    let names: Vec<&str> = tar.members.iter().map(|member| member.name.trim_start_matches("./")).collect();
+    if let (None, Some(kind)) = (piece.member, formats::of_tar_members(&names)) {
+        context.file.kind = kind.into();
+    }
+    let mut accounted = vec![false; tar.members.len()];
+    formats::check_members(piece, &tar, &mut accounted, context)?;
+    scan_members(piece, &tar, &accounted, context)?;
+    context.looked(Depth::Structure);
+    Ok(())
+}
+
+/// What the blocks before a member said of it.
+#[derive(Default)]
+struct Before {
+    name: Option<String>,
+    target: Option<String>,
+    size: Option<u64>,
+}
+
+fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
+    let bytes = piece.bytes;
+    let mut tar = Tar { bytes, members: Vec::new() };
+    let (mut at, mut before) = (0, Before::default());
+    loop {
+        context.go_on()?;
+        let block = bytes.part(at, BLOCK as usize)?;
+        if block.is_empty() || block.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        let Some(header) = Header::of(&block) else {
+            let message = format!("the tar archive has no header of a member at byte {at}");
+            context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(at));
+            break;
+        };
+        if tar.members.len() >= MAX_MEMBERS {
+            let message = format!("at most {MAX_MEMBERS} members are looked at");
+            context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(at));
+            return Ok(tar);
+        }
+        let size = before.size.filter(|_| !matches!(header.kind, b'x' | b'g' | b'L' | b'K')).unwrap_or(header.size);
+        let start = at + BLOCK;
+        let there = bytes.len().saturating_sub(start);
+        if size > there {
+            let message = format!("a member of {size} bytes begins at byte {start}, and the archive has {there} more");
+            context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(start));
+        }
+        let long = |most: u64| bytes.part(start, size.min(most) as usize);
+        match header.kind {
+            b'L' => before.name = Some(text(&long(MAX_LONG)?)),
+            b'K' => before.target = Some(text(&long(MAX_LONG)?)),
+            b'x' => before.take(&long(MAX_LONG)?),
+            b'g' => {}
+            kind => {
+                let said = std::mem::take(&mut before);
+                let name = said.name.unwrap_or(header.name);
+                if leads_out(&name) {
+                    let message =
+                        format!("the name '{}' of a member leads out of the folder of the archive", shown(&name));
+                    context.report(piece, Finding::new(rules::ARCHIVE_PATH, message).offset(at));
+                }
+                if matches!(kind, b'1' | b'2') {
+                    // A hard link counts from the top of the archive.
+                    let from = if kind == b'1' { "" } else { name.as_str() };
+                    check_link(piece, from, &said.target.unwrap_or(header.target), context);
+                }
+                let packed = size.min(there);
+                tar.members.push(Member { name, start, packed, size, stored: true });
+            }
+        }
+        at = start.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK));
+        if at >= bytes.len() {
+            return Ok(tar);
+        }
+    }
+    behind(piece, at, context)?;
+    Ok(tar)
+}
+
+/// What follows the zeros at the end.
+fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
+    let mut start = at;
+    while start < piece.bytes.len() && is_zero(&Slice::new(piece.bytes, start, BLOCK), context)? {
+        start += BLOCK;
+    }
+    let rest = Slice::new(piece.bytes, start, u64::MAX);
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let what = "the bytes behind the end of the archive";
+    if let Some(kind) = loadable(&rest, what)? {
+        let message = format!("{what} are {}", kind.with_article());
+        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
+        return scan_inside(piece, &rest, what, context);
+    }
+    let message = format!("{} bytes follow the end of the archive", rest.len());
+    context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+    Ok(())
+}
+
+impl Before {
+    /// The records of a list of attributes: their length, a space, `key=value`, the end of the line.
+    fn take(&mut self, mut bytes: &[u8]) {
+        while let Some(space) = memchr::memchr(b' ', bytes) {
+            let len = bytes.get(..space).and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
+            let Some((record, rest)) =
+                len.and_then(|len| bytes.split_at_checked(len)).filter(|(record, _)| record.len() > space)
+            else {
+                return;
+            };
+            let pair = record.get(space + 1..).unwrap_or_default();
+            let pair = String::from_utf8_lossy(pair.strip_suffix(b"\n").unwrap_or(pair)).into_owned();
+            match pair.split_once('=') {
+                Some(("path", name)) => self.name = Some(name.to_owned()),
+                Some(("linkpath", target)) => self.target = Some(target.to_owned()),
+                Some(("size", size)) => self.size = size.parse().ok(),
+                _ => {}
+            }
+            bytes = rest;
+        }
+    }
+}
+
+struct Header {
+    name: String,
+    target: String,
+    size: u64,
+    kind: u8,
+}
+
+impl Header {
+    /// The header in a block, if its checksum is right.
+    fn of(block: &[u8]) -> Option<Self> {
+        let block: &[u8; BLOCK as usize] = block.first_chunk()?;
+        let sum = |signed: bool| -> i64 {
+            let each = |byte: &u8| if signed { i64::from(*byte as i8) } else { i64::from(*byte) };
+            block[..148].iter().map(each).sum::<i64>() + 8 * 0x20 + block[156..].iter().map(each).sum::<i64>()
+        };
+        let said = number(&block[148..156])? as i64;
+        if said != sum(false) && said != sum(true) {
+            return None;
+        }
+        let mut name = text(&block[..100]);
+        // Only POSIX has the first part of long names there; GNU has times.
+        if &block[257..263] == b"ustar\0" && block[345] != 0 {
+            name = format!("{}/{name}", text(&block[345..500]));
+        }
+        Some(Self { name, target: text(&block[157..257]), size: number(&block[124..136])?, kind: block[156] })
+    }
+}
+
+/// A number in octal digits, or in binary where the first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if let [first @ (0x80 | 0xff), rest @ ..] = field {
+        let start = u64::from(*first & 0x7f);
+        return rest.iter().try_fold(start, |value, byte| Some(value.checked_mul(256)? + u64::from(*byte)));
+    }
+    let digits: Vec<u8> = field.iter().copied().filter(|byte| !matches!(byte, 0 | b' ')).collect();
+    if digits.is_empty() {
+        return Some(0);
+    }
+    u64::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()
+}
+
+/// The text before the first NUL.
+fn text(field: &[u8]) -> String {
+    let end = memchr::memchr(0, field).unwrap_or(field.len());
+    String::from_utf8_lossy(field.get(..end).unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,177 @@
+//! Bytes that are unpacked a piece after the other, within limits; what was made before a break is kept, as a loader would have seen it.
+
+use std::io::{self, BufRead, Read};
+
+use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
+use max_weights::{Error, Result};
+
+use crate::bytes::Bytes;
+use crate::context::Context;
+
+/// Bytes that are read, and unpacked, at a time.
+const PIECE: usize = 64 << 10;
+/// The most memory for the window of a decoder, in KiB: xz -9 needs 65 MiB, and nothing that is meant to be read needs more than twice that.
+const MAX_WINDOW_KIB: u32 = 128 << 10;
+/// The most parameters of LZMA in a zip archive.
+const LZMA_PROPERTIES: u16 = 5;
+
+/// How bytes are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Deflate,
+    Zlib,
+    Gzip,
+    Bzip2,
+    /// With the header of files that end in `.lzma`.
+    Lzma,
+    /// With the header that zip archives have in its place, for so many bytes.
+    LzmaInZip(u64),
+    Xz,
+    Zstd,
+    Lz4,
+}
+
+/// How unpacking ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The end of the stream was there.
+    Whole,
+    /// It cannot go on, for this reason.
+    Damaged(String),
+    /// More would be unpacked than is allowed.
+    TooMuch,
+}
+
+/// A stream of bytes that lie somewhere, which knows where it is.
+pub(crate) struct Reader<'a> {
+    bytes: &'a dyn Bytes,
+    buffer: Vec<u8>,
+    taken: usize,
+    next: u64,
+    /// What went wrong below, which the errors of decoders would lose.
+    failed: Option<Error>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a dyn Bytes, at: u64) -> Self {
+        Self { bytes, buffer: Vec::new(), taken: 0, next: at, failed: None }
+    }
+
+    /// The offset of the next byte that is given.
+    pub(crate) fn position(&self) -> u64 {
+        self.next.saturating_sub((self.buffer.len() - self.taken) as u64)
+    }
+
+    /// Goes on there.
+    pub(crate) fn seek(&mut self, at: u64) {
+        (self.next, self.taken) = (at, 0);
+        self.buffer.clear();
+    }
+
+    /// The next bytes, at most so many, which stay the next.
+    pub(crate) fn peek(&self, most: usize) -> Result<Vec<u8>> {
+        self.bytes.part(self.position(), most)
+    }
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let there = self.fill_buf()?;
+        let count = there.len().min(into.len());
+        if let (Some(into), Some(there)) = (into.get_mut(..count), there.get(..count)) {
+            into.copy_from_slice(there);
+        }
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Reader<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.taken >= self.buffer.len() {
+            match self.bytes.part(self.next, PIECE) {
+                Ok(bytes) => {
+                    self.next += bytes.len() as u64;
+                    (self.buffer, self.taken) = (bytes, 0);
+                }
+                Err(error) => {
+                    let shown = io::Error::other(error.to_string());
+                    self.failed = Some(error);
+                    return Err(shown);
+                }
+            }
+        }
+        Ok(self.buffer.get(self.taken..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.taken = self.buffer.len().min(self.taken.saturating_add(count));
+    }
+}
+
+/// Unpacks what begins where `reader` stands, and leaves that behind the end of the stream. `packed` is how many bytes there are at most; `each` gets
+/// what is unpacked.
+pub(crate) fn unpack(
+    packing: Packing,
+    reader: &mut Reader<'_>,
+    packed: u64,
+    context: &mut Context<'_>,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<End> {
+    let end = run(packing, reader, packed, context, &mut each);
+    reader.failed.take().map_or(end, Err)
+}
+
+fn run(
+    packing: Packing,
+    reader: &mut Reader<'_>,
+    packed: u64,
+    context: &mut Context<'_>,
+    each: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<End> {
+    let mut decoder = match decoder(packing, reader) {
+        Ok(decoder) => decoder,
+        Err(error) => return Ok(End::Damaged(error.to_string())),
+    };
+    let (mut piece, mut made) = (vec![0; PIECE], 0u64);
+    loop {
+        context.go_on()?;
+        match decoder.read(&mut piece) {
+            Ok(0) => return Ok(End::Whole),
+            Ok(count) => {
+                made += count as u64;
+                let beyond = made > ALWAYS_INFLATED_BYTES && made / MAX_INFLATED_RATIO > packed;
+                if beyond || !context.unpack(count as u64) {
+                    return Ok(End::TooMuch);
+                }
+                each(piece.get(..count).unwrap_or_default())?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Ok(End::Damaged(error.to_string())),
+        }
+    }
+}
+
+fn decoder<'r>(packing: Packing, reader: &'r mut Reader<'_>) -> io::Result<Box<dyn Read + 'r>> {
+    Ok(match packing {
+        Packing::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(reader)),
+        Packing::Zlib => Box::new(flate2::bufread::ZlibDecoder::new(reader)),
+        Packing::Gzip => Box::new(flate2::bufread::GzDecoder::new(reader)),
+        Packing::Bzip2 => Box::new(bzip2::bufread::BzDecoder::new(reader)),
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(reader, false, MAX_WINDOW_KIB)),
+        Packing::Lzma => Box::new(lzma_rust2::LzmaReader::new_mem_limit(reader, MAX_WINDOW_KIB, None)?),
+        Packing::LzmaInZip(size) => {
+            let mut header = [0; 9];
+            reader.read_exact(&mut header)?;
+            let [_, _, low, high, properties, dictionary @ ..] = header;
+            let dictionary = u32::from_le_bytes(dictionary);
+            let needed = lzma_rust2::lzma_get_memory_usage_by_props(dictionary, properties)?;
+            if u16::from_le_bytes([low, high]) != LZMA_PROPERTIES || needed > MAX_WINDOW_KIB {
+                return Err(io::Error::other("the window of the decoder is not one that is read"));
+            }
+            Box::new(lzma_rust2::LzmaReader::new_with_props(reader, size, properties, dictionary, None)?)
+        }
+        Packing::Zstd => Box::new(ruzstd::decoding::StreamingDecoder::new(reader).map_err(io::Error::other)?),
+        Packing::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(reader)),
+    })
+}

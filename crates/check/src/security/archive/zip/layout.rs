@@ -1,0 +1,138 @@
+//! What lies before, between and behind the members of a zip archive.
+
+use max_weights::Result;
+use max_weights::rules;
+
+use super::{Zip, loadable, part};
+use crate::bytes::Bytes;
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::security::archive::is_zero;
+
+/// The lengths of the record of sizes that may follow the bytes of a member.
+const DESCRIPTORS: [u64; 4] = [12, 16, 20, 24];
+/// Parts that belong to no member and are looked at one by one; a file with more was made to exhaust its reader.
+const MAX_PARTS: usize = 1_000;
+
+/// Looks at all bytes that belong to no member.
+pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) -> Result<()> {
+    let len = piece.bytes.len();
+    let mut regions = zip.regions.clone();
+    for (at, after) in &zip.ends {
+        // The records of zip64 stand between the directory and the plain end.
+        regions.push((at.saturating_sub(records_before(piece, *at)?), (*after).min(len)));
+    }
+    regions.sort_unstable();
+    let first = regions.first().map_or(0, |(start, _)| *start);
+    let (mut at, mut parts, mut overlaps) = (0, 0, 0u64);
+    let last = regions.iter().map(|(_, end)| *end).max().unwrap_or(0);
+    let mut before: Option<(u64, u64)> = None;
+    for region in regions {
+        let (start, end) = region;
+        if start > at {
+            parts += 1;
+            if parts <= MAX_PARTS {
+                look(
+                    piece,
+                    (at, start),
+                    if at == 0 && start == first { Place::Before } else { Place::Between },
+                    context,
+                )?;
+            }
+        } else if start < at
+            && before != Some(region)
+            && !zip.ends.iter().any(|(place, _)| start <= *place && at > *place)
+        {
+            overlaps += 1;
+            if overlaps == 1 {
+                let message =
+                    format!("a member begins at byte {start}, {} bytes before the end of the one before", at - start);
+                context.report(piece, Finding::new(rules::ARCHIVE_OVERLAP, message).offset(start));
+            }
+        }
+        (at, before) = (at.max(end), Some(region));
+    }
+    if last < len {
+        look(piece, (last, len), Place::Behind, context)?;
+    }
+    for (start, after) in &zip.ends {
+        let comment = part(piece, start + 22, *after);
+        if comment.is_empty() {
+            continue;
+        }
+        let message = format!("the archive has a comment of {} bytes", comment.len());
+        context.report(piece, Finding::new(rules::ARCHIVE_COMMENT, message).offset(start + 22));
+        hidden(piece, &comment, start + 22, "the comment of the archive", context)?;
+    }
+    Ok(())
+}
+
+/// The bytes of the records of zip64 before an end record.
+fn records_before(piece: &Piece<'_>, at: u64) -> Result<u64> {
+    let Some(locator) = at.checked_sub(20) else { return Ok(0) };
+    if piece.bytes.part(locator, 4)? != b"PK\x06\x07" {
+        return Ok(0);
+    }
+    let large = locator.checked_sub(56);
+    let is_there =
+        large.map(|large| piece.bytes.part(large, 4)).transpose()?.is_some_and(|first| first == b"PK\x06\x06");
+    Ok(if is_there { 76 } else { 20 })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Before,
+    Between,
+    Behind,
+}
+
+fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: &mut Context<'_>) -> Result<()> {
+    context.go_on()?;
+    if place == Place::Between {
+        start += descriptor(piece, start, end)?;
+    }
+    let stray = part(piece, start, end);
+    if stray.is_empty() || is_zero(&stray, context)? {
+        return Ok(());
+    }
+    let what = match place {
+        Place::Before => "the bytes before the first member",
+        Place::Between => "the bytes between two members",
+        Place::Behind => "the bytes behind the end of the archive",
+    };
+    if hidden(piece, &stray, start, what, context)? {
+        return Ok(());
+    }
+    let count = stray.len();
+    if place == Place::Before {
+        let message = format!("{count} bytes stand before the first member of the archive");
+        context.report(piece, Finding::new(rules::ARCHIVE_PREFIX, message).offset(start));
+    } else {
+        let message = format!("{count} bytes from byte {start} on belong to no member of the archive");
+        context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+    }
+    Ok(())
+}
+
+/// The length of the record of sizes that fills the beginning of this gap, or all of it.
+fn descriptor(piece: &Piece<'_>, start: u64, end: u64) -> Result<u64> {
+    let gap = end - start;
+    let is_marked = piece.bytes.part(start, 4)? == b"PK\x07\x08";
+    let fits = |len: &u64| if is_marked { matches!(len, 16 | 24) } else { matches!(len, 12 | 20) };
+    Ok(DESCRIPTORS.into_iter().filter(fits).find(|len| *len == gap).unwrap_or(if is_marked { gap.min(16) } else { 0 }))
+}
+
+/// Scans what belongs to no member if it is something that can be loaded or run; tells whether it is.
+fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context: &mut Context<'_>) -> Result<bool> {
+    let Some(kind) = loadable(stray, what)? else { return Ok(false) };
+    // A program before an archive unpacks it, and a script runs it.
+    let unpacks_itself = kind == Kind::Executable && start == 0;
+    if !unpacks_itself {
+        let message = format!("{what} are {}, which no directory lists", kind.with_article());
+        context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
+    }
+    let way = piece.way_to(what);
+    crate::security::scan(&piece.inside(stray, what, &way), kind, context)?;
+    Ok(!unpacks_itself)
+}

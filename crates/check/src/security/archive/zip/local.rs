@@ -1,0 +1,116 @@
+//! The header that stands before each member of a zip archive, held against the directory's.
+
+use max_weights::Result;
+use max_weights::text::shown;
+
+use super::directory::{Extra, Record, text, u16_at, u32_at};
+use crate::bytes::Bytes;
+
+/// Where the bytes of a member have no size before them: it follows them.
+pub(super) const SIZES_FOLLOW: u16 = 1 << 3;
+/// Encrypted, patched, strongly encrypted, masked.
+pub(super) const LOCKED: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 13;
+const HEADER: usize = 30;
+pub(super) const SIGNATURE: &[u8] = b"PK\x03\x04";
+/// Bytes that are read beyond the name, in which extra fields mostly end.
+const EXTRA: usize = 96;
+
+/// The header before a member.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) record: Record,
+    /// Where the bytes of the member begin.
+    pub(super) data: u64,
+    second_name: Option<String>,
+}
+
+/// The header there; none if there is none.
+pub(super) fn read(bytes: &dyn Bytes, at: u64, name: usize) -> Result<Option<Local>> {
+    let mut header = bytes.part(at, HEADER + name + EXTRA)?;
+    if header.len() < HEADER || !header.starts_with(SIGNATURE) {
+        return Ok(None);
+    }
+    let [name_len, extra_len] = [26, 28].map(|at| usize::from(u16_at(&header, at)));
+    let len = HEADER + name_len + extra_len;
+    if header.len() < len {
+        header = bytes.part(at, len)?;
+    }
+    let name = header.get(HEADER..HEADER + name_len).unwrap_or_default();
+    let extra = Extra::of(header.get(HEADER + name_len..len).unwrap_or_default());
+    let mut wide = extra.wide.iter().copied();
+    let mut number = |at: usize| match u32_at(&header, at) {
+        u32::MAX => wide.next().unwrap_or(u64::from(u32::MAX)),
+        number => number.into(),
+    };
+    let (size, packed) = (number(22), number(18));
+    let (name, raw) = text(name);
+    let record = Record {
+        name,
+        raw,
+        flags: u16_at(&header, 6),
+        method: u16_at(&header, 8),
+        crc: u32_at(&header, 14),
+        packed,
+        size,
+        header: at,
+        is_link: false,
+    };
+    let second_name = extra.name.map(|name| text(&name).0);
+    Ok(Some(Local { record, data: at.saturating_add(len as u64), second_name }))
+}
+
+impl Local {
+    /// In what it differs from the directory's record, in words.
+    pub(super) fn differs(&self, central: &Record) -> Vec<String> {
+        let own = &self.record;
+        let mut found = Vec::new();
+        if own.name != central.name || own.raw != central.raw {
+            found.push(format!("the name '{}', and the directory '{}'", shown(&own.name), shown(&central.name)));
+        }
+        if let Some(second) = self.second_name.as_ref().filter(|second| **second != central.name) {
+            found.push(format!("a second name '{}' for '{}'", shown(second), shown(&central.name)));
+        }
+        if own.method != central.method {
+            found.push(format!("method {}, and the directory {}", own.method, central.method));
+        }
+        // Whether the sizes follow, and how names are encoded, changes nothing for readers that go by the directory.
+        let flags = LOCKED;
+        if own.flags & flags != central.flags & flags {
+            found.push(format!("the flags {:#06x}, and the directory {:#06x}", own.flags, central.flags));
+        }
+        let follow = own.flags & SIZES_FOLLOW != 0;
+        for (what, own, central) in [
+            ("checksum", u64::from(own.crc), u64::from(central.crc)),
+            ("packed size", own.packed, central.packed),
+            ("size", own.size, central.size),
+        ] {
+            let is_open = follow && (own == 0 || own == u64::from(u32::MAX));
+            if own != central && !is_open {
+                found.push(format!("the {what} {own}, and the directory {central}"));
+            }
+        }
+        found
+    }
+
+    /// Whether a reader that goes by this header would take other bytes, or unpack them otherwise.
+    pub(super) fn is_another_view(&self, central: &Record) -> bool {
+        let own = &self.record;
+        let open = own.flags & SIZES_FOLLOW != 0 && own.packed == 0;
+        own.method != central.method || own.name != central.name || (own.packed != central.packed && !open)
+    }
+}
+
+/// The first header from `at` on, if there is one.
+pub(super) fn find(bytes: &dyn Bytes, mut at: u64) -> Result<Option<Local>> {
+    const WINDOW: usize = 256 << 10;
+    loop {
+        let window = bytes.part(at, WINDOW)?;
+        if let Some(place) = memchr::memmem::find(&window, SIGNATURE) {
+            return read(bytes, at + place as u64, 0);
+        }
+        if window.len() < WINDOW {
+            return Ok(None);
+        }
+        at += (WINDOW - SIGNATURE.len() + 1) as u64;
+    }
+}

@@ -1,0 +1,227 @@
+//! Zip archives, as every reader sees them: by the directory at the end, by the headers before the members, and what lies between these.
+
+mod directory;
+mod layout;
+mod local;
+mod open;
+
+use std::collections::HashMap;
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+
+pub(crate) use open::Zip;
+
+use super::{Archive, Member, leads_out};
+use crate::bytes::{Bytes, Slice};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::options::Level;
+use crate::report::Depth;
+use crate::security::{formats, torch};
+use directory::{End, Record};
+
+/// Whether a zip archive ends where these bytes end, with members: whatever they begin with. `exactly`: nothing but its comment may follow it.
+pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
+    let ends = directory::ends(bytes)?;
+    Ok(ends.iter().any(|end| end.entries > 0 && (!exactly || end.after() == bytes.len())))
+}
+
+/// Looks into a zip archive, and at what stands before, between and behind its members.
+pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let zip = read(piece, context)?;
+    name_members(piece, &zip, context);
+    let names: Vec<&str> = zip.members().iter().map(|member| member.name.as_str()).collect();
+    let kind = formats::of_members(&names);
+    if let (None, Some(kind)) = (piece.member, kind) {
+        context.file.kind = kind.into();
+    }
+    let is_torch = names.iter().any(|name| last(name) == "data.pkl" || last(name) == "constants.pkl");
+    let mut accounted = if is_torch { torch::check_archive(piece, &zip, context)? } else { Vec::new() };
+    accounted.resize(zip.members().len(), false);
+    formats::check_members(piece, &zip, &mut accounted, context)?;
+    super::scan_members(piece, &zip, &accounted, context)?;
+    layout::look_between(piece, &zip, context)?;
+    if context.options.level >= Level::Content {
+        for number in (0..accounted.len()).filter(|number| accounted.get(*number) == Some(&true)) {
+            zip.check_crc(number, context)?;
+        }
+    }
+    context.looked(Depth::Structure);
+    Ok(())
+}
+
+/// The last part of a name.
+fn last(name: &str) -> &str {
+    name.rsplit(['/', '\\']).next().unwrap_or(name)
+}
+
+/// Reads both views of the members.
+fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
+    let bytes = piece.bytes;
+    let ends = directory::ends(bytes)?;
+    let mut zip = Zip::new(*piece);
+    let mut records: Vec<Record> = Vec::new();
+    let mut read_at: Vec<u64> = Vec::new();
+    for end in &ends {
+        let found = directory::read(bytes, end, context)?;
+        if let Some(why) = end.contradiction.as_ref().filter(|_| read_at.is_empty()) {
+            context.report(piece, Finding::new(rules::ARCHIVE_ZIP64, why.clone()).offset(end.at));
+        }
+        if read_at.is_empty() {
+            check_end(piece, end, &found, context);
+        } else if is_other(&found.records, &records) {
+            let message = format!(
+                "a second directory with {} members begins at byte {}, beside that at byte {}",
+                found.records.len(),
+                end.directory,
+                read_at.first().copied().unwrap_or_default()
+            );
+            context.report(piece, Finding::new(rules::ARCHIVE_TWO_ENDS, message).offset(end.at));
+        }
+        if !read_at.contains(&end.directory) {
+            zip.regions.push((end.directory, found.end.max(end.directory)));
+            read_at.push(end.directory);
+        }
+        zip.ends.push((end.at, end.after()));
+        if records.is_empty() {
+            records = found.records;
+        } else {
+            let known: std::collections::HashSet<(u64, String)> =
+                records.iter().map(|record| (record.header, record.name.clone())).collect();
+            let more =
+                found.records.into_iter().filter(|record| !known.contains(&(record.header, record.name.clone())));
+            records.extend(more);
+        }
+    }
+    if ends.is_empty() {
+        let message = "no directory leads to the members of the archive: its end is missing or broken";
+        context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(bytes.len()));
+        return without_directory(zip, context);
+    }
+    for (number, record) in records.into_iter().enumerate() {
+        if number.is_multiple_of(256) {
+            context.go_on()?;
+        }
+        add(&mut zip, record, context)?;
+    }
+    Ok(zip)
+}
+
+/// Whether a directory has members that another has not, at the same places.
+fn is_other(found: &[Record], known: &[Record]) -> bool {
+    found.len() != known.len() || found.iter().zip(known).any(|(a, b)| a != b)
+}
+
+fn check_end(piece: &Piece<'_>, end: &End, found: &directory::Directory, context: &mut Context<'_>) {
+    let count = found.records.len() as u64;
+    if found.too_many {
+        let message =
+            format!("there are {} members, and at most {} are looked at", end.entries, directory::MAX_MEMBERS);
+        context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(end.directory));
+    } else if count != end.entries {
+        let message =
+            format!("its end says that the archive has {} members, and the directory lists {count}", end.entries);
+        context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(end.at));
+    }
+}
+
+/// Adds a member as the directory has it and, where its own header says something else, as that has it.
+fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<()> {
+    let piece = zip.piece;
+    let Some(local) = local::read(piece.bytes, record.header, record.name.len())? else {
+        let message = format!(
+            "member '{}' should begin at byte {}, where there is no header of a member: it was not looked at",
+            shown(&record.name),
+            record.header
+        );
+        context.report(&piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(record.header));
+        return Ok(());
+    };
+    for difference in local.differs(&record) {
+        let message = format!("the header of a member says {difference}: readers differ in which they believe");
+        context.report(&piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
+    }
+    if record.is_link {
+        let target =
+            String::from_utf8_lossy(&piece.bytes.part(local.data, 4096.min(record.packed as usize))?).into_owned();
+        super::check_link(&piece, &record.name, &target, context);
+    }
+    if piece.bytes.len().saturating_sub(local.data) < record.packed {
+        let message = format!(
+            "member '{}' has {} bytes from byte {} on, and the file ends at byte {}",
+            shown(&record.name),
+            record.packed,
+            local.data,
+            piece.bytes.len()
+        );
+        context.report(&piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
+    }
+    zip.regions.push((record.header, local.data.saturating_add(record.packed)));
+    let other = local.is_another_view(&record).then(|| {
+        let own = &local.record;
+        let packed = if own.packed == 0 { record.packed } else { own.packed };
+        Record { packed, size: own.size.max(1), crc: 0, ..own.clone() }
+    });
+    zip.add(record, local.data);
+    if let Some(other) = other {
+        zip.add(other, local.data);
+    }
+    Ok(())
+}
+
+/// The members of an archive without a directory, by the headers that lie one behind the other.
+fn without_directory<'p>(mut zip: Zip<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
+    let (bytes, mut at) = (zip.piece.bytes, 0);
+    while zip.members().len() < directory::MAX_MEMBERS {
+        context.go_on()?;
+        let Some(local) = local::find(bytes, at)? else { break };
+        let rest = bytes.len().saturating_sub(local.data);
+        let is_open = local.record.flags & local::SIZES_FOLLOW != 0 && local.record.packed == 0;
+        let packed = if is_open {
+            local::find(bytes, local.data)?.map_or(rest, |next| next.record.header - local.data)
+        } else {
+            local.record.packed.min(rest)
+        };
+        let header = local.record.header;
+        at = local.data.saturating_add(packed);
+        zip.regions.push((header, at));
+        let size = if is_open { 0 } else { local.record.size };
+        zip.add(Record { packed, size, ..local.record }, local.data);
+    }
+    Ok(zip)
+}
+
+/// What is wrong with the names, all of them together.
+fn name_members(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut folded: HashMap<String, &str> = HashMap::new();
+    for (number, member) in zip.members().iter().enumerate() {
+        let Member { name, .. } = member;
+        if leads_out(name) {
+            let message = format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
+            context.report(piece, Finding::new(rules::ARCHIVE_PATH, message).offset(member.start));
+        }
+        if let Some(first) = seen.insert(name, number) {
+            if !zip.same(first, number) {
+                let message = format!("the member '{}' is there twice, with different contents", shown(name));
+                context.report(piece, Finding::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
+            }
+        } else if let Some(other) = folded.insert(name.to_lowercase(), name) {
+            let message = format!("the names '{}' and '{}' differ in case only", shown(other), shown(name));
+            context.report(piece, Finding::new(rules::ARCHIVE_CASE, message).offset(member.start));
+        }
+    }
+}
+
+/// A part of the archive that is no member, as bytes of their own.
+fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
+    Slice::new(piece.bytes, start, end.saturating_sub(start))
+}
+
+/// What bytes are that should not be there: something that a loader or a system would take, or nothing known.
+fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
+    super::loadable(bytes, name)
+}

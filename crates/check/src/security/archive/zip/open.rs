@@ -1,0 +1,206 @@
+//! The bytes of a zip archive's members.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+
+use super::directory::Record;
+use super::local::LOCKED;
+use crate::bytes::{Bytes, Slice, Spooled};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::security::archive::unpack::{End, Packing, Reader, unpack};
+use crate::security::archive::{Archive, Member};
+
+/// Stored members up to this length are held against their checksum at every level: pickles are smaller, storages larger.
+const ALWAYS_CHECKED: u64 = 1 << 20;
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// A zip archive whose members are known.
+pub(crate) struct Zip<'p> {
+    pub(super) piece: Piece<'p>,
+    members: Vec<Member>,
+    details: Vec<Detail>,
+    /// From where to where the members and directories reach.
+    pub(super) regions: Vec<(u64, u64)>,
+    /// Where the end records stand, and where they end.
+    pub(super) ends: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Detail {
+    flags: u16,
+    method: u16,
+    crc: u32,
+}
+
+impl<'p> Zip<'p> {
+    pub(super) fn new(piece: Piece<'p>) -> Self {
+        Self { piece, members: Vec::new(), details: Vec::new(), regions: Vec::new(), ends: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, record: Record, start: u64) {
+        let Record { name, flags, method, crc, packed, size, .. } = record;
+        self.members.push(Member { name, start, packed, size, stored: method == 0 });
+        self.details.push(Detail { flags, method, crc });
+    }
+
+    /// Whether two members have the same contents, as far as their checksums tell.
+    pub(super) fn same(&self, a: usize, b: usize) -> bool {
+        let of = |number: usize| Some((self.members.get(number)?.size, self.details.get(number)?.crc));
+        of(a) == of(b) && of(a).is_some_and(|(size, crc)| size == 0 || crc != 0)
+    }
+
+    fn packed(&self, member: &Member) -> Slice<'p> {
+        Slice::new(self.piece.bytes, member.start, member.packed)
+    }
+
+    /// How a method packs; none if it is one that is not read.
+    fn packing(method: u16, size: u64) -> Option<Packing> {
+        Some(match method {
+            8 => Packing::Deflate,
+            12 => Packing::Bzip2,
+            14 => Packing::LzmaInZip(size),
+            20 | 93 => Packing::Zstd,
+            95 => Packing::Xz,
+            _ => return None,
+        })
+    }
+
+    /// Reads a member only to hold it against its checksum.
+    pub(super) fn check_crc(&self, number: usize, context: &mut Context<'_>) -> Result<()> {
+        let (Some(member), Some(detail)) = (self.members.get(number), self.details.get(number)) else { return Ok(()) };
+        let mut sum = flate2::Crc::new();
+        let packed = self.packed(member);
+        if detail.method == 0 {
+            read_all(&packed, context, |bytes| sum.update(bytes))?;
+        } else if let Some(packing) = Self::packing(detail.method, member.size) {
+            let mut reader = Reader::new(&packed, 0);
+            unpack(packing, &mut reader, member.packed, context, |bytes| {
+                sum.update(bytes);
+                Ok(())
+            })?;
+        }
+        self.compare_crc(member, *detail, sum.sum(), context);
+        Ok(())
+    }
+
+    /// PyTorch can be told not to compute checksums, and then writes zero.
+    fn compare_crc(&self, member: &Member, detail: Detail, actual: u32, context: &mut Context<'_>) {
+        if detail.crc != actual && detail.crc != 0 {
+            let (name, said) = (shown(&member.name), detail.crc);
+            let message =
+                format!("the bytes of '{name}' have the checksum {actual:08x}, and the archive says {said:08x}");
+            context.report(&self.piece, Finding::new(rules::ARCHIVE_CRC, message).offset(member.start));
+        }
+    }
+
+    /// Unpacks a member as far as it goes, and says what is wrong with it.
+    fn unpacked(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<Option<(Spooled, u32)>> {
+        let Some(packing) = Self::packing(detail.method, member.size) else {
+            let message = format!(
+                "member '{}' is compressed by method {}, which is not read: it was not looked at",
+                shown(&member.name),
+                detail.method
+            );
+            context.report(&self.piece, Finding::new(rules::ARCHIVE_METHOD, message).offset(member.start));
+            return Ok(None);
+        };
+        let packed = self.packed(member);
+        let (mut spooled, mut sum) = (Spooled::new(), flate2::Crc::new());
+        let mut reader = Reader::new(&packed, 0);
+        let end = unpack(packing, &mut reader, member.packed, context, |bytes| {
+            sum.update(bytes);
+            spooled.push(bytes)
+        })?;
+        let name = shown(&member.name);
+        let made = spooled.len();
+        let finding = match end {
+            End::TooMuch => {
+                let message =
+                    format!("member '{name}' of {} bytes would be unpacked to more than {made}", member.packed);
+                Some(Finding::new(rules::ARCHIVE_BOMB, message))
+            }
+            End::Damaged(why) => {
+                let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", shown(&why));
+                Some(Finding::new(rules::ARCHIVE_DAMAGED, message))
+            }
+            End::Whole if made != member.size && member.size > 1 => {
+                let message =
+                    format!("member '{name}' is unpacked to {made} bytes, and the archive says {}", member.size);
+                Some(Finding::new(rules::ARCHIVE_LOCAL, message))
+            }
+            End::Whole => None,
+        };
+        let was_whole = finding.is_none();
+        if let Some(finding) = finding {
+            context.report(&self.piece, finding.offset(member.start));
+        }
+        Ok(Some((spooled, if was_whole { sum.sum() } else { detail.crc })))
+    }
+}
+
+impl Archive for Zip<'_> {
+    fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>> {
+        let (Some(member), Some(detail)) = (self.members.get(number), self.details.get(number).copied()) else {
+            return Ok(None);
+        };
+        let is_locked = detail.flags & LOCKED != 0;
+        if is_locked && !self.is_open(member, detail, context)? {
+            let message = format!("member '{}' is encrypted: it was not looked at", shown(&member.name));
+            context.report(&self.piece, Finding::new(rules::ARCHIVE_ENCRYPTED, message).offset(member.start));
+            return Ok(None);
+        }
+        if is_locked {
+            let (name, flags) = (shown(&member.name), detail.flags);
+            let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), and is not");
+            context.report(&self.piece, Finding::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
+        }
+        if detail.method == 0 {
+            let packed = self.packed(member);
+            if packed.len() <= ALWAYS_CHECKED || context.options.level >= crate::options::Level::Content {
+                let mut sum = flate2::Crc::new();
+                read_all(&packed, context, |bytes| sum.update(bytes))?;
+                self.compare_crc(member, detail, sum.sum(), context);
+            }
+            return Ok(Some(Box::new(packed)));
+        }
+        let Some((spooled, sum)) = self.unpacked(member, detail, context)? else { return Ok(None) };
+        self.compare_crc(member, detail, sum, context);
+        Ok(Some(Box::new(spooled)))
+    }
+}
+
+impl Zip<'_> {
+    /// Whether a member that is marked as encrypted is not: its bytes have the checksum of what is in them, or can be unpacked.
+    fn is_open(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<bool> {
+        let mut sum = flate2::Crc::new();
+        let packed = self.packed(member);
+        if detail.method == 0 {
+            read_all(&packed, context, |bytes| sum.update(bytes))?;
+            return Ok(
+                sum.sum() == detail.crc || (detail.crc == 0 && super::loadable(&packed, &member.name)?.is_some())
+            );
+        }
+        let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(false) };
+        let mut reader = Reader::new(&packed, 0);
+        let end = unpack(packing, &mut reader, member.packed, context, |_| Ok(()))?;
+        Ok(end == End::Whole)
+    }
+}
+
+fn read_all(bytes: &dyn Bytes, context: &Context<'_>, mut each: impl FnMut(&[u8])) -> Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        context.go_on()?;
+        let piece = bytes.part(at, PIECE)?;
+        at += piece.len() as u64;
+        each(&piece);
+    }
+    Ok(())
+}

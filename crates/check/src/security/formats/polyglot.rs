@@ -1,0 +1,191 @@
+//! Files of two formats at once, and what hides in files of weights that hold no code by their format.
+
+use std::fmt;
+
+use max_weights::Result;
+use max_weights::format::SNIFF_BYTES;
+use max_weights::rules;
+use serde::Deserializer as _;
+use serde::de::{MapAccess, Visitor};
+
+use crate::bytes::{Bytes, Slice};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::Kind;
+use crate::report::Depth;
+use crate::security::archive::{loadable, scan_inside, zip};
+use crate::security::pickle;
+
+/// The longest header of safetensors that is read here: the limit of the format.
+const MAX_HEADER: u64 = 100_000_000;
+/// Tensors of bytes, and holes, whose beginnings are looked at; a file with more of them has a checkpoint's own checks.
+const MAX_LOOKED_AT: usize = 10_000;
+/// What stands in metadata only where somebody put code: no key or value of a trainer has it.
+const CODE: [&str; 14] = [
+    "__import__(",
+    "os.system(",
+    "os.popen(",
+    "subprocess.",
+    "eval(",
+    "exec(",
+    "pty.spawn(",
+    "runpy.",
+    "__globals__",
+    "__subclasses__",
+    "__builtins__",
+    "__reduce__",
+    "<script",
+    "pickle.loads(",
+];
+
+/// Whether a file that begins like something else ends like a zip archive, so that some programs take it for that. This is a finding.
+pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<bool> {
+    let exactly = match kind {
+        // What these have inside is looked at, and may be a zip archive that ends near their end.
+        kind if kind.is_archive() || kind.is_compressed() => return Ok(false),
+        Kind::Empty | Kind::LfsPointer => return Ok(false),
+        Kind::Safetensors | Kind::Gguf | Kind::Unknown => false,
+        // These may hold any bytes, and more of their own follows.
+        _ => true,
+    };
+    if !zip::ends_in_zip(piece.bytes, exactly)? {
+        return Ok(false);
+    }
+    // A program that unpacks itself, or one of Python's zip applications: the archive says what stands before it.
+    if !matches!(kind, Kind::Executable | Kind::Unknown | Kind::Text | Kind::Python) {
+        let message = format!(
+            "this is {} for who reads it from the front, and a zip archive for who reads it from the end",
+            kind.with_article()
+        );
+        context.report(piece, Finding::new(rules::CONTAINER_POLYGLOT, message).offset(0));
+    }
+    if matches!(kind, Kind::Safetensors | Kind::Gguf) {
+        check(piece, kind, context)?;
+    }
+    Ok(true)
+}
+
+/// Looks for what hides in a file of weights.
+pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    if kind == Kind::Safetensors {
+        safetensors(piece, context)?;
+    }
+    context.looked(Depth::Structure);
+    Ok(())
+}
+
+/// Metadata, tensors of bytes, holes and the end of a safetensors file. That the header is as it should be is for others to say.
+fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let bytes = piece.bytes;
+    let len = bytes.first(8)?.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+    if len > MAX_HEADER.min(bytes.len().saturating_sub(8)) {
+        return Ok(());
+    }
+    let header = bytes.part(8, len as usize)?;
+    let data = 8 + len;
+    let mut found = Found::default();
+    // A header that breaks is for others to say; what came before it counts.
+    let _ = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
+    for pairs in &found.metadata {
+        metadata(piece, pairs, context);
+    }
+    let mut spans = found.spans;
+    context.go_on()?;
+    spans.sort_unstable();
+    let (mut at, mut looked) = (0, 0);
+    for (start, end, is_bytes) in spans {
+        let hole = (start > at).then_some((at, start));
+        for (from, to) in hole.into_iter().chain(is_bytes.then_some((start, end))) {
+            looked += 1;
+            if looked <= MAX_LOOKED_AT {
+                hidden(piece, data.saturating_add(from), data.saturating_add(to), context)?;
+            }
+        }
+        at = at.max(end);
+    }
+    hidden(piece, data.saturating_add(at), bytes.len(), context)
+}
+
+/// What is looked at of a header.
+#[derive(Default)]
+struct Found {
+    spans: Vec<(u64, u64, bool)>,
+    metadata: Vec<serde_json::Value>,
+}
+
+#[derive(serde::Deserialize)]
+struct Tensor<'a> {
+    #[serde(borrow)]
+    dtype: std::borrow::Cow<'a, str>,
+    data_offsets: (u64, u64),
+}
+
+impl<'de> Visitor<'de> for &mut Found {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the header of a safetensors file")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<(), M::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                self.metadata.push(map.next_value()?);
+            } else {
+                let tensor: Tensor<'_> = map.next_value()?;
+                let (start, end) = tensor.data_offsets;
+                self.spans.push((start, end, matches!(&*tensor.dtype, "U8" | "I8" | "BOOL")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pickle or an archive at the beginning of bytes that should be none.
+fn hidden(piece: &Piece<'_>, start: u64, end: u64, context: &mut Context<'_>) -> Result<()> {
+    context.go_on()?;
+    let part = Slice::new(piece.bytes, start, end.saturating_sub(start));
+    let first = (&part as &dyn Bytes).first(SNIFF_BYTES)?;
+    let is_pickle = is_binary_pickle(&first) || pickle::may_be_pickle(&first);
+    let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
+    let Some(kind) = kind else { return Ok(()) };
+    let message = format!("{} lies where only numbers should", kind.with_article());
+    context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(start));
+    scan_inside(piece, &part, &format!("bytes {start} to {end}"), context)
+}
+
+/// Whether these are the first bytes of a pickle of protocol 2 or later. Its magic is two bytes, with which numbers may begin by chance: names
+/// have to follow.
+fn is_binary_pickle(first: &[u8]) -> bool {
+    const NAME: usize = 5;
+    const NAMES: usize = 10;
+    if !matches!(first, [0x80, 2..=5, ..]) {
+        return false;
+    }
+    let start = first.get(..128).unwrap_or(first);
+    let names = start.split(|byte| !matches!(byte, b'\n' | 0x20..0x7f)).filter(|name| name.len() >= NAME);
+    names.map(<[u8]>::len).sum::<usize>() >= NAMES
+}
+
+/// Kinds with a magic that is long enough to be no number by chance.
+fn is_certain(kind: Kind) -> bool {
+    matches!(kind, Kind::Zip | Kind::SevenZip | Kind::TorchLegacy | Kind::Numpy | Kind::Hdf5 | Kind::Xz)
+}
+
+/// Code in the keys and values of the metadata.
+fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Context<'_>) {
+    let serde_json::Value::Object(pairs) = metadata else { return };
+    for (key, value) in pairs {
+        let Some(text) = value.as_str() else { continue };
+        if let Some(code) = CODE.iter().find(|code| text.contains(**code)) {
+            let key = max_weights::text::shown(key);
+            let at = text.find(code).unwrap_or(0);
+            let around: String = text.get(at..).unwrap_or_default().chars().take(120).collect();
+            let message = format!("the value of '{key}' in the metadata holds code: {code}…");
+            context.report(
+                piece,
+                Finding::new(rules::CONTAINER_METADATA, message).offset(8).evidence(max_weights::text::shown(&around)),
+            );
+        }
+    }
+}

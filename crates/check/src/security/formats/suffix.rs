@@ -1,0 +1,144 @@
+//! What the name of a file says, held against its bytes.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::{shown, size};
+
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::kind::{Kind, has_suffix};
+
+/// Suffixes of weights, whatever their format is.
+const WEIGHTS: [&str; 22] = [
+    "safetensors",
+    "gguf",
+    "ggml",
+    "bin",
+    "pt",
+    "pth",
+    "ckpt",
+    "pkl",
+    "pickle",
+    "joblib",
+    "npy",
+    "npz",
+    "h5",
+    "hdf5",
+    "keras",
+    "onnx",
+    "tflite",
+    "model",
+    "nemo",
+    "mar",
+    "msgpack",
+    "pb",
+];
+/// Suffixes of formats that hold no code, with the kinds that such files may be.
+const PLAIN: [(&[&str], &[Kind]); 8] = [
+    (&["safetensors"], &[Kind::Safetensors]),
+    (&["gguf", "ggml"], &[Kind::Gguf, Kind::OldGgml]),
+    (&["onnx"], &[Kind::Onnx]),
+    (&["tflite"], &[Kind::TfLite]),
+    (&["npy"], &[Kind::Numpy]),
+    (&["npz"], &[Kind::Zip]),
+    (&["h5", "hdf5", "keras"], &[Kind::Hdf5, Kind::Zip]),
+    (
+        &[
+            "json", "jsonl", "txt", "md", "csv", "yaml", "yml", "toml", "cfg", "ini", "jpg", "jpeg", "png", "gif",
+            "wav", "mp3",
+        ],
+        &[],
+    ),
+];
+/// Files that may be empty: what they say is that they are there.
+const MAY_BE_EMPTY: [&str; 12] =
+    ["py", "pyi", "txt", "md", "gitkeep", "gitignore", "gitattributes", "lock", "typed", "csv", "log", "done"];
+/// Texts longer than this are no Python path files.
+const MAX_PATH_FILE: usize = 1 << 20;
+
+/// Looks at a file by its name.
+pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+    let is_file = piece.member.is_none();
+    let names_weights = has_suffix(piece.name, &WEIGHTS);
+    let report =
+        |rule, message: String, context: &mut Context<'_>| context.report(piece, Finding::new(rule, message).offset(0));
+    match kind {
+        Kind::Empty if is_file && !has_suffix(piece.name, &MAY_BE_EMPTY) => {
+            report(rules::FORMAT_EMPTY, "the file is empty".into(), context);
+        }
+        Kind::LfsPointer => {
+            let pointer = piece.bytes.first(1024)?;
+            let stands_for = pointer_size(&pointer).map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+            let message = format!("this is the pointer of git-LFS, not the file{stands_for} that it stands for");
+            report(rules::FORMAT_LFS_POINTER, message, context);
+        }
+        Kind::WebPage if names_weights => {
+            report(rules::FORMAT_WEB_PAGE, "this is a web page in place of weights".into(), context);
+        }
+        Kind::Zeros if names_weights && is_file => {
+            report(rules::FORMAT_ZEROS, "the file begins with zeros only".into(), context);
+        }
+        Kind::Json
+            if has_suffix(
+                piece.name,
+                &["safetensors", "gguf", "pt", "pth", "ckpt", "bin", "onnx", "npz", "npy", "h5"],
+            ) =>
+        {
+            report(rules::FORMAT_JSON, "this is a JSON text in place of weights".into(), context);
+        }
+        Kind::Text | Kind::Python if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
+        Kind::Text | Kind::Unknown
+            if has_suffix(
+                piece.name,
+                &["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"],
+            ) =>
+        {
+            let what = if kind == Kind::Text { "a text" } else { "nothing that is known" };
+            report(rules::FORMAT_UNKNOWN, format!("this is {what} under the name of weights"), context);
+        }
+        Kind::Executable if names_weights => {
+            let message =
+                format!("'{}' is a program of an operating system, and has the name of weights", shown(piece.name));
+            report(rules::CONTAINER_EXECUTABLE, message, context);
+        }
+        _ => mismatch(piece, kind, context),
+    }
+    Ok(())
+}
+
+/// Something that can run code under the name of a format that cannot.
+pub(crate) fn mismatch(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) {
+    let is_code = matches!(kind, Kind::Hdf5 | Kind::Executable) || kind.is_pickle();
+    let runs_code = is_code || kind.is_archive() || (kind.is_compressed() && kind != Kind::Lzma);
+    let said = PLAIN.iter().find(|(suffixes, _)| has_suffix(piece.name, suffixes));
+    if let Some((_, kinds)) = said.filter(|(_, kinds)| runs_code && !kinds.contains(&kind)) {
+        let suffix = piece.name.rsplit('.').next().unwrap_or_default();
+        let expected = kinds.first().map_or("data without code", |kind| kind.name());
+        let message =
+            format!("the name ends in .{}, as for {expected}, and this is {}", shown(suffix), kind.with_article());
+        context.report(piece, Finding::new(rules::CONTAINER_SUFFIX, message).offset(0));
+    }
+}
+
+/// A `.pth` file of Python's: paths, and lines that are run.
+fn path_file(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let text = piece.bytes.first(MAX_PATH_FILE)?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find(|line| line.starts_with("import ") || line.starts_with("import\t"));
+    let finding = match line {
+        Some(line) => {
+            let message =
+                "Python runs a line of this file whenever it starts, if the file lies in a folder of packages";
+            Finding::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line))
+        }
+        None => Finding::new(rules::FORMAT_UNKNOWN, "this is a text under the name of weights").offset(0),
+    };
+    context.report(piece, finding);
+    Ok(())
+}
+
+/// The size of the real file, from the line `size N` of a git-LFS pointer.
+fn pointer_size(text: &[u8]) -> Option<u64> {
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"size "))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
