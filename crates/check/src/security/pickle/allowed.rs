@@ -133,7 +133,9 @@ pub(super) fn has_state(module: &str, name: &str) -> bool {
         "frozenset",
         "_frombuffer",
     ];
-    !calls_only.contains(&name) && !(module == "torch" && name.starts_with(|first: char| first.is_ascii_lowercase()))
+    // Attributes of torch in small letters are dtypes, layouts and the like.
+    let is_value = module == "torch" && name.starts_with(|first: char| first.is_ascii_lowercase());
+    !is_value && !calls_only.contains(&name)
 }
 
 /// What a call of an allowed class or function takes from the instructions that fill containers.

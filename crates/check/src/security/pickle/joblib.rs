@@ -29,6 +29,8 @@ impl Machine<'_, '_> {
         if !is_wrapper || self.is_inner {
             return Ok(());
         }
+        // What follows stands outside of the frames.
+        self.check_frame();
         let (Some(shape), Some(dtype)) = (self.entry(state, "shape")?, self.entry(state, "dtype")?) else {
             return broken("an array of joblib's has no shape or no dtype");
         };

@@ -235,7 +235,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// A frame ends between two instructions; one that ends within one is read differently from a file and from memory.
-    fn check_frame(&mut self) {
+    pub(super) fn check_frame(&mut self) {
         let Some(end) = self.frame_end.filter(|end| self.next >= *end) else { return };
         self.frame_end = None;
         if self.next > end && self.at < end {
@@ -659,9 +659,7 @@ fn is_literal(opcode: u8) -> bool {
 
 /// UTF-8 in which halves of surrogate pairs may stand, as Python reads it.
 fn is_lenient_utf8(bytes: &[u8]) -> bool {
-    bytes
-        .utf8_chunks()
-        .all(|chunk| chunk.invalid().is_empty() || matches!(chunk.invalid(), [0xed] | [0xa0..=0xbf] | [0x80..=0xbf]))
+    bytes.utf8_chunks().all(|chunk| chunk.invalid().is_empty() || matches!(chunk.invalid(), [0xed | 0x80..=0xbf]))
 }
 
 /// A number that a message has room for.
