@@ -44,7 +44,7 @@ rules! {
     CODE_MALICIOUS_GLOBAL "MW-EX-109" "code.malicious-global" Malicious:
         "loading the pickle imports or calls what runs code or programs, or reaches files or the network";
         PAYLOAD;
-        DO_NOT_LOAD;
+        "do not load it, before torch 2.6 not even with weights_only (CVE-2025-32434); fetch the weights from a source that you trust";
     CODE_MISUSED_GLOBAL "MW-EX-110" "code.misused-global" Malicious:
         "a harmless class or function is given what no program gives it, by which it does something else";
         HIDDEN;
@@ -93,7 +93,7 @@ rules! {
         "loading the pickle imports or calls something that is on no list";
         OBJECT;
         TRUST;
-    CODE_UNREFERENCED_MEMBER "MW-EX-122" "code.unreferenced-member" Warning:
+    CODE_UNREFERENCED_MEMBER "MW-EX-122" "code.unreferenced-member" Error:
         "a member of a PyTorch archive belongs to no tensor, and is none that PyTorch writes";
         "something was added to the archive after it was saved";
         "find out what put it there; torch.load does not read it, and another program may";

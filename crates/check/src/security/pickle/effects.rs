@@ -103,6 +103,19 @@ impl Machine<'_, '_> {
                     self.check_factory(factory)?;
                 }
             }
+            // Numbers are written as numbers, and objects by their classes.
+            ("builtins", "int" | "float" | "complex" | "bool")
+                if items.first().is_some_and(|item| matches!(item.kind(), Kind::Text | Kind::Bytes)) =>
+            {
+                self.misuse("a number is made of a text, which hides what it is", arguments)?;
+            }
+            ("copyreg", "_reconstructor") if items.first().is_none_or(|class| class.kind() != Kind::Global) => {
+                self.misuse("an object is made of what is no class", arguments)?;
+            }
+            ("torch.storage", "_load_from_bytes") if items.first().is_none_or(|bytes| bytes.kind() == Kind::Text) => {
+                let message = "torch.storage._load_from_bytes is given what are no bytes";
+                self.misuse(message, arguments)?;
+            }
             ("_codecs", "encode") => {
                 let encoding = match items.get(1) {
                     Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
@@ -344,7 +357,10 @@ impl Machine<'_, '_> {
                 let class =
                     self.global_of(*class).and_then(|(module, name, _)| StorageType::from_global(&module, &name));
                 let bytes = class.zip(elements).and_then(|(class, elements)| elements.checked_mul(class.bytes()));
-                self.keep_storage(key, bytes);
+                if key.contains(['/', '\\', '\0']) || key.contains("..") {
+                    self.strange_reference(id)?;
+                }
+                self.keep_storage(key, elements, bytes);
                 self.arena.forget(id);
                 Ok(self.arena.push(Kind::Object, Node::call(Value::NONE, Value::NONE)))
             }
@@ -359,9 +375,9 @@ impl Machine<'_, '_> {
         }
     }
 
-    fn keep_storage(&mut self, key: String, bytes: Option<u64>) {
+    fn keep_storage(&mut self, key: String, elements: Option<u64>, bytes: Option<u64>) {
         let shown = max_weights::text::shown(&key);
-        if !self.found.storage(key, bytes) {
+        if !self.found.storage(key, elements, bytes) {
             self.report(rules::CODE_STORAGE, format!("storage '{shown}' is said to have two different sizes"));
         }
     }
@@ -395,7 +411,7 @@ impl Machine<'_, '_> {
             return Ok(Value::UNKNOWN);
         };
         let bytes = StorageType::from_global("torch", class).and_then(|class| elements.checked_mul(class.bytes()));
-        self.keep_storage(key.to_owned(), bytes);
+        self.keep_storage(key.to_owned(), Some(elements), bytes);
         Ok(self.arena.push(Kind::Object, Node::call(Value::NONE, Value::NONE)))
     }
 

@@ -86,7 +86,7 @@ impl Found {
     }
 
     /// Keeps a storage; false if it is said to be of another size before.
-    pub(super) fn storage(&mut self, key: String, bytes: Option<u64>) -> bool {
+    pub(super) fn storage(&mut self, key: String, elements: Option<u64>, bytes: Option<u64>) -> bool {
         if let Some(seen) = self.keys.get(&key).and_then(|place| self.storages.get(*place)) {
             return seen.bytes == bytes;
         }
@@ -95,7 +95,7 @@ impl Found {
             return true;
         }
         self.keys.insert(key.clone(), self.storages.len());
-        self.storages.push(StorageSeen { key, bytes });
+        self.storages.push(StorageSeen { key, elements, bytes });
         true
     }
 

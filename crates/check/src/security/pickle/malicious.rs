@@ -15,10 +15,10 @@ const MODULES: &str = "
     pip ensurepip venv virtualenv distutils setuptools _distutils_hack wheel easy_install conda
     _pyrepl _osx_support _aix_support _sysconfigdata sysconfig _bootsubprocess _bootlocale
     test unittest nose tkinter turtle turtledemo curses readline rlcompleter cmd
-    marshal pickle _pickle cPickle pickletools shelve dbm dill cloudpickle jsonpickle joblib.externals copyreg copy_reg
+    marshal pickle _pickle cPickle pickle5 pickletools shelve dbm dill cloudpickle jsonpickle joblib.externals copyreg copy_reg
     sqlite3 _sqlite3 getpass platform atexit builtins __builtin__ __builtins__ plistlib netrc
     logging.config logging.handlers xml.sax xml.etree.ElementTree zipfile tarfile gzip bz2 lzma
-    hydra omegaconf.resolvers django werkzeug flask celery jinja2 mako tornado twisted IPython ipykernel pexpect ptyprocess sh plumbum
+    hydra omegaconf.resolvers zope.dottedname email._policybase django werkzeug flask celery jinja2 mako tornado twisted IPython ipykernel pexpect ptyprocess sh plumbum
     peewee psutil cython Cython numba.core llvmlite pyximport
     numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.lib.utils
     numpy.compat numpy.load numpy.memmap numpy.fromfile numpy.save
@@ -92,7 +92,8 @@ const ATTRIBUTES: &str = "system popen execv execve spawnl spawnv fork eval exec
     __globals__ __builtins__ __subclasses__ __getattribute__ __getattr__ __reduce__ __reduce_ex__ __loader__ __spec__ __code__ __dict__
     __class__ __base__ __bases__ __mro__ __init__ __call__ __setattr__ __delattr__ __setstate__ __init_subclass__ __func__ __self__ __wrapped__
     __closure__ __defaults__ __set_name__ __del__ __module__ __file__ __path__ __enter__ __exit__ mro func_globals gi_frame f_globals f_builtins
-    tb_frame load_library getattr setattr globals locals vars breakpoint check_output check_call Popen";
+    tb_frame load_library getattr setattr globals locals vars breakpoint check_output check_call Popen
+    import_string import_object import_item import_class import_attr import_from_string _import_class locate resolve_name load_object symbol_by_name";
 
 /// Keys of a state by which an object becomes another one, or calls what stands there.
 const SPECIAL_KEYS: &str = "__setstate__ __class__ __builtins__ __code__ __globals__ __getattribute__ __getattr__ __reduce__ __reduce_ex__ __import__

@@ -51,6 +51,8 @@ pub struct Seen {
 pub struct StorageSeen {
     /// The key: the name of the member in `data/`.
     pub key: String,
+    /// Its elements; none where they are not known.
+    pub elements: Option<u64>,
     /// Its bytes, as its type and its number of elements say; none where they are not known.
     pub bytes: Option<u64>,
 }

@@ -34,6 +34,7 @@ impl Loader {
                 "pickle"
                 | "_pickle"
                 | "cPickle"
+                | "pickle5"
                 | "dill"
                 | "dill._dill"
                 | "cloudpickle"

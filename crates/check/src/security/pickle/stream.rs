@@ -283,7 +283,13 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
     let inner = piece.inside(bytes, &name, &way);
     let first = bytes.first(max_weights::format::SNIFF_BYTES)?;
     match Kind::of(&first, bytes.len(), &name) {
-        Kind::Pickle | Kind::Unknown | Kind::Text => scan(&inner, Expected::Any, context).map(drop),
+        Kind::Pickle | Kind::Unknown | Kind::Text => {
+            if scan(&inner, Expected::Any, context)?.consumed == 0 {
+                let message = "bytes that are loaded as a pickle are none";
+                context.report(piece, Finding::new(rules::CODE_BROKEN, message).offset(nested.at));
+            }
+            Ok(())
+        }
         Kind::TorchLegacy => security::torch::scan_legacy(&inner, context),
         kind => security::scan(&inner, kind, context),
     }

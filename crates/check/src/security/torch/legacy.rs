@@ -7,7 +7,7 @@ use max_weights::{Result, text};
 
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::security::pickle::{self, Expected, Root};
+use crate::security::pickle::{self, Expected, Root, StorageSeen};
 
 /// What the first pickle is.
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
@@ -50,17 +50,19 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             keys = texts;
         }
     }
-    let sizes: HashMap<&str, Option<u64>> =
-        storages.iter().map(|storage| (storage.key.as_str(), storage.bytes)).collect();
+    let seen: HashMap<&str, &StorageSeen> = storages.iter().map(|storage| (storage.key.as_str(), storage)).collect();
     for key in &keys {
-        let bytes = sizes.get(key.as_str()).copied().flatten();
+        context.go_on()?;
+        let storage = seen.get(key.as_str());
+        let bytes = storage.and_then(|storage| storage.bytes);
         let end =
             bytes.and_then(|bytes| at.checked_add(COUNT)?.checked_add(bytes)).filter(|end| *end <= piece.bytes.len());
-        let Some(end) = end else {
+        let count = piece.bytes.part(at, COUNT as usize)?.try_into().map(u64::from_le_bytes).ok();
+        let Some(end) = end.filter(|_| count == storage.and_then(|storage| storage.elements)) else {
             let message =
                 format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
             context.report(piece, Finding::new(rules::CODE_STORAGE, message).offset(at));
-            return pickle::rest(piece, at, false, Expected::TorchLegacy, context);
+            return pickle::rest(piece, at, true, Expected::TorchLegacy, context);
         };
         at = end;
     }
