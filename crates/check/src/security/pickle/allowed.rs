@@ -156,7 +156,7 @@ pub(super) fn fills(module: &str, name: &str) -> Fills {
         ("collections", "OrderedDict" | "Counter" | "defaultdict") | ("builtins", "dict") => Fills::Dict,
         ("collections", "deque") | ("builtins", "list") => Fills::List,
         ("builtins", "set") => Fills::Set,
-        ("copyreg", "_reconstructor") => Fills::Any,
+        ("copyreg", "_reconstructor") | ("torch.jit._pickle", "restore_type_tag") => Fills::Any,
         _ => Fills::Nothing,
     }
 }

@@ -345,6 +345,8 @@ impl Machine<'_, '_> {
             (Some("storage"), [_, class, key, _, elements, ..]) => {
                 let key = match key.kind() {
                     Kind::Text => self.reader.text(key.payload())?,
+                    // As torch.package writes them.
+                    Kind::Int => self.reader.integer(key.payload())?.map(|key| key.to_string()),
                     _ => None,
                 };
                 let elements = match elements.kind() {

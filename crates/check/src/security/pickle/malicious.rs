@@ -5,7 +5,7 @@
 const MODULES: &str = "
     os posix nt ntpath posixpath subprocess _posixsubprocess commands popen2 sys _winapi winreg _winreg msvcrt
     importlib _frozen_importlib _frozen_importlib_external _imp imp runpy pkgutil pydoc zipimport pkg_resources site sitecustomize usercustomize
-    ctypes _ctypes cffi _cffi_backend mmap gc inspect ast dis
+    ctypes _ctypes cffi _cffi_backend mmap gc ast dis
     socket _socket ssl _ssl socketserver select selectors _interpreters _xxsubinterpreters _xxinterpchannels interpreters concurrent
     shutil tempfile fileinput glob linecache io _io _pyio codeop code pty tty pipes crypt signal resource
     idlelib lib2to3 blib2to3 doctest timeit profile cProfile trace pdb bdb pstats tracemalloc faulthandler

@@ -47,7 +47,8 @@ const LIBRARIES: &str = "sklearn joblib xgboost lightgbm catboost scipy pandas s
 const OBJECTS: &[(&str, &str)] = &[
     (
         "builtins",
-        "getattr type Exception ValueError TypeError RuntimeError KeyError enumerate property staticmethod classmethod reversed zip NotImplementedError Ellipsis NotImplemented super iter memoryview",
+        "getattr type Exception ValueError TypeError RuntimeError KeyError enumerate property staticmethod classmethod reversed zip print len abs sum min max sorted any all round repr hash divmod pow ord chr
+        callable isinstance issubclass NotImplementedError Ellipsis NotImplemented super iter memoryview",
     ),
     ("copyreg", "__newobj__ __newobj_ex__ _reduce_ex"),
     ("functools", "partial"),

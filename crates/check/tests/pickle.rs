@@ -1,0 +1,236 @@
+//! What loading a pickle would do is found, whatever way it takes; what plain weights need is not held against them.
+#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod support;
+
+use max_weights::rules::Answer;
+use support::{protocol_2, scan, tensor, text};
+
+const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
+
+fn system() -> Vec<u8> {
+    [SYSTEM, b"."].concat()
+}
+
+#[test]
+fn a_call_is_shown_as_the_python_that_it_would_run_with_its_place() {
+    let scanned = scan(&system());
+    assert_eq!((scanned.ids(), scanned.answer()), (vec!["code.malicious-global"], Answer::Malicious));
+    assert_eq!(scanned.evidence("code.malicious-global"), "os.system('true')");
+    assert_eq!(scanned.findings[0].offset, Some(SYSTEM.len() as u64 - 1));
+    assert_eq!(scanned.global("os", "system"), Some("dangerous"));
+    // Arguments of calls, and what is long.
+    let nested = scan(&protocol_2(b"c__builtin__\neval\n(c__builtin__\ncompile\n(S'1'\nJ\xff\xff\xff\x7f\x8a\x20aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaatRtR"));
+    assert_eq!(
+        nested.findings[1].evidence.as_deref(),
+        Some("builtins.eval(builtins.compile('1', 2147483647, <an integer of 32 bytes>))")
+    );
+}
+
+#[test]
+fn every_instruction_that_calls_is_followed() {
+    for pickle in [
+        &b"(S'true'\nios\nsystem\n."[..],
+        b"(cos\nsystem\nS'true'\no.",
+        b"cos\nsystem\n(S'true'\nt\x81.",
+        b"\x80\x04cos\nsystem\n(S'true'\nt}\x92.",
+        b"(cos\nsystem\nS'true'\no0N.",
+        b"((cos\nsystem\nS'true'\no1N.",
+    ] {
+        let scanned = scan(pickle);
+        assert_eq!(
+            scanned.evidence("code.malicious-global"),
+            match pickle.first() {
+                Some(0x80) => "os.system('true', **{})",
+                _ => "os.system('true')",
+            }
+        );
+    }
+}
+
+#[test]
+fn names_are_those_that_the_machine_would_have() {
+    let global = |parts: &[&[u8]]| [b"\x80\x04", &parts.concat()[..], b"\x93\x8c\x04true\x85R."].concat();
+    let posix = text("posix");
+    let name = text("system");
+    for (why, pickle) in [
+        ("memo", global(&[&posix, b"q\x00", b"0", &text("safe"), b"\x940h\x00", &name])),
+        ("memo that was used twice", global(&[&text("math"), b"q\x000", &posix, b"q\x000h\x00", &name])),
+        ("mark and pop", global(&[b"(", &posix, b"q\x051h\x05", &name])),
+        ("long index", global(&[&posix, b"r\xff\xff\xff\x0f0j\xff\xff\xff\x0f", &name])),
+        ("dup", global(&[&name, b"q\x01", &posix, b"2h\x01"])),
+        ("escape", global(&[b"Vposi\\u0078\n", &name])),
+        ("long text", global(&[b"\x8d\x05\0\0\0\0\0\0\0posix", &name])),
+    ] {
+        assert_eq!(scan(&pickle).evidence("code.malicious-global"), "posix.system('true')", "{why}");
+    }
+    let computed = global(&[b"cbuiltins\nstr\n", &posix, b"\x85R", &name]);
+    assert!(scan(&computed).has("code.unresolvable"));
+    let long = global(&[b"X\x00\x10\0\0", &[b'a'; 4096], &name]);
+    assert!(scan(&long).has("code.unresolvable"));
+}
+
+#[test]
+fn the_three_answers_are_kept_apart() {
+    for (global, id, answer) in [
+        ("torch._utils\n_rebuild_tensor_v2\n", "", Answer::Nothing),
+        ("sklearn.svm._classes\nSVC\n", "code.library-global", Answer::NeedsTrust),
+        ("functools\npartial\n", "code.library-global", Answer::NeedsTrust),
+        ("numpy.random._pickle\n__randomstate_ctor\n", "code.library-global", Answer::NeedsTrust),
+        ("mymodel\nNet\n", "code.unknown-global", Answer::NeedsTrust),
+        ("antigravity\ngeohash\n", "code.malicious-global", Answer::Malicious),
+        ("torch\nos.system\n", "code.malicious-global", Answer::Malicious),
+        ("commands\ngetoutput\n", "code.malicious-global", Answer::Malicious),
+        ("pkgutil\nresolve_name\n", "code.malicious-global", Answer::Malicious),
+    ] {
+        let scanned = scan(&protocol_2(format!("c{global}").as_bytes()));
+        assert_eq!(scanned.answer(), answer, "{global}");
+        assert_eq!(scanned.ids(), if id.is_empty() { vec![] } else { vec![id] }, "{global}");
+    }
+    assert_eq!(scan(b"\x80\x02}q\x00X\x01\0\0\0a").answer(), Answer::Broken);
+}
+
+#[test]
+fn what_calls_do_to_what_is_harmless_counts() {
+    for (why, body, id) in [
+        ("a factory that is no type", &b"\x80\x02ccollections\ndefaultdict\nctorch._utils\n_rebuild_tensor\n\x85R."[..], "code.misused-global"),
+        ("an encoding that disguises", b"\x80\x02c_codecs\nencode\nX\x01\0\0\0aX\x06\0\0\0base64\x86R.", "code.misused-global"),
+        ("a class is changed", b"\x80\x02ccollections\nOrderedDict\n}X\x01\0\0\0aK\x01sb.", "code.patched"),
+        ("an object changes its class", b"\x80\x02ccollections\nOrderedDict\n)R}X\x0c\0\0\0__setstate__Nsb.", "code.patched"),
+        ("the slots as well", b"\x80\x02ccollections\nOrderedDict\n)RN}X\x09\0\0\0__class__Ns\x86b.", "code.patched"),
+        ("a state of a dtype", b"\x80\x02ctorch\nfloat32\n)R}b.", "code.wrong-target"),
+        ("a key of a list", b"\x80\x02]K\x00K\x01s.", "code.wrong-target"),
+        ("a key of a tensor", b"\x80\x02ctorch._utils\n_rebuild_tensor\n)RK\x00K\x01s.", "code.wrong-target"),
+        ("a value added to a dict", b"\x80\x02}K\x01a.", "code.wrong-target"),
+        ("an element of a list", b"\x80\x04](K\x01\x90.", "code.wrong-target"),
+        ("a registry", b"\x80\x02\x82\x01.", "code.extension"),
+        ("a reference elsewhere", b"\x80\x02X\x04\0\0\0evilQ.", "code.persistent-id"),
+        ("a reference by text", b"Pevil\n.", "code.persistent-id"),
+        ("a key that is a path", b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x04\0\0\0../aX\x03\0\0\0cpuK\x01tQ.", "code.persistent-id"),
+        ("an attribute of everything", b"\x80\x02c__builtin__\ngetattr\ncmine\nA\nX\x0b\0\0\0__globals__\x86R.", "code.unresolvable"),
+        ("a call of what was returned", b"\x80\x02ccollections\nCounter\n)R)R.", "code.unresolvable"),
+        ("bytes that are not known", b"\x80\x03ctorch.storage\n_load_from_bytes\n(cmine\nf\n)RtR.", "code.unresolvable"),
+        ("a size that changes", b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0aX\x03\0\0\0cpuK\x01tQ0(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0aX\x03\0\0\0cpuK\x02tQ.", "code.storage"),
+    ] {
+        assert!(scan(body).has(id), "{why}: {:?}", scan(body).ids());
+    }
+    let partial = scan(b"\x80\x02cfunctools\npartial\ncmine\nf\n\x85R)R.");
+    assert!(partial.has("code.computed-call"));
+    assert_eq!(partial.answer(), Answer::NeedsTrust);
+    assert_eq!(partial.evidence("code.computed-call"), "functools.partial(mine.f)()");
+}
+
+#[test]
+fn what_plain_weights_have_is_no_finding() {
+    let state = [
+        &b"}q\x00(X\x06\0\0\0weight"[..],
+        &tensor("0", 4),
+        b"X\x01\0\0\0uccollections\ndefaultdict\nc__builtin__\nlist\n\x85RX\x01\0\0\0oc_codecs\nencode\nX\x01\0\0\0aX\x06\0\0\0latin1\x86Ru",
+    ]
+    .concat();
+    let scanned = scan(&protocol_2(&state));
+    assert_eq!(scanned.ids(), Vec::<&str>::new());
+    assert_eq!(scanned.file.globals.len(), 6);
+    let storage = &scanned.seen.storages[0];
+    assert_eq!((storage.key.as_str(), storage.elements, storage.bytes), ("0", Some(4), Some(16)));
+}
+
+#[test]
+fn pickles_in_pickles_are_looked_into() {
+    let inner = protocol_2(SYSTEM);
+    let bytes = [&[b'C', inner.len() as u8], &inner[..]].concat();
+    let loads = |loader: &str| [b"\x80\x04c", loader.as_bytes(), &bytes, b"\x85R."].concat();
+    for loader in ["pickle\nloads\n", "_pickle\nloads\n", "torch.storage\n_load_from_bytes\n"] {
+        let scanned = scan(&loads(loader));
+        assert!(
+            scanned.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")
+                && finding.member.as_deref().is_some_and(|member| member.starts_with("bytes at"))),
+            "{loader}"
+        );
+    }
+    // Behind a disguise.
+    let base64 =
+        b"\x80\x04cpickle\nloads\ncbase64\nb64decode\nX\x24\0\0\0gAJjb3MKc3lzdGVtCihTJ3RydWUnCnRSLg==\x85R\x85R.";
+    let scanned = scan(base64);
+    assert!(scanned.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")));
+    // Nothing loads them.
+    let quiet = scan(&[b"\x80\x04", &bytes[..], b"."].concat());
+    assert_eq!((quiet.ids(), quiet.answer()), (vec!["code.nested-pickle"], Answer::Nothing));
+}
+
+#[test]
+fn what_stands_before_a_break_and_behind_it_is_reported() {
+    for (why, pickle) in [
+        ("an instruction that is none", [SYSTEM, b"\xff\xff"].concat()),
+        ("an end within an instruction", [SYSTEM, b"X\xff\0\0\0a"].concat()),
+        ("nothing on the stack", [SYSTEM, b"0000"].concat()),
+        ("no last instruction", SYSTEM.to_vec()),
+        ("the break comes first", [b"\x80\x02\xff\xff\xff", SYSTEM, b"."].concat()),
+        (
+            "the break hides a name",
+            [b"\x80\x04\xff", &text("os")[..], &text("system"), b"\x93\x8c\x04true\x85R."].concat(),
+        ),
+    ] {
+        let scanned = scan(&pickle);
+        assert!(scanned.has("code.malicious-global") && scanned.has("code.broken"), "{why}: {:?}", scanned.ids());
+    }
+}
+
+#[test]
+fn what_stands_behind_the_end_is_looked_at() {
+    let first = protocol_2(b"N");
+    for (why, rest) in [
+        ("right there", system()),
+        ("after zeros", [&[0; 4], &system()[..]].concat()),
+        ("after anything", [&[0xaa; 9000], &protocol_2(SYSTEM)[..]].concat()),
+        ("as the sixth", [&protocol_2(b"N").repeat(5)[..], &system()].concat()),
+        ("of protocol 4 without its beginning", [b"\0\0", &text("os")[..], &text("system"), b"\x93."].concat()),
+    ] {
+        let scanned = scan(&[&first[..], &rest].concat());
+        assert_eq!(scanned.answer(), Answer::Malicious, "{why}: {:?}", scanned.ids());
+        assert!(scanned.has("code.trailing-data") || scanned.has("code.stream"), "{why}");
+    }
+    let stream = scan(&first.repeat(3));
+    assert_eq!((stream.ids(), stream.answer()), (vec!["code.stream"], Answer::Nothing));
+    let junk = scan(&[&first[..], b"\0\0\0\0"].concat());
+    assert_eq!((junk.ids(), junk.answer()), (vec!["code.trailing-data"], Answer::Broken));
+}
+
+#[test]
+fn what_readers_do_not_agree_on_is_a_finding_and_the_rest_is_read() {
+    for (why, before) in [
+        ("a number to base 16", &b"I0x10\n0"[..]),
+        ("a long one", b"L0x10L\n0"),
+        ("a number with a zero byte", b"I1\0\n0"),
+        ("an index that is huge", b"NrXXXX0"),
+        ("an index with spaces", b"Np 1 \n0"),
+        ("a protocol that is none", b"\x80\x06"),
+        ("a frame beyond the end", b"\x95\xff\xff\0\0\0\0\0\0"),
+        ("a frame in a frame", b"\x95\x20\0\0\0\0\0\0\0\x95\x10\0\0\0\0\0\0\0"),
+        ("a value that is left over", b"N"),
+        ("a text that is not UTF-8", b"X\x01\0\0\0\xff0"),
+        ("a float in letters", b"F1_0\n0"),
+    ] {
+        let scanned = scan(&[before, &system()].concat());
+        assert!(scanned.has("code.divergence"), "{why}: {:?}", scanned.ids());
+        assert!(scanned.has("code.malicious-global"), "{why}: {:?}", scanned.ids());
+    }
+    for old in [&b"S'\xff'\n."[..], b"\x80\x02U\x01\xff."] {
+        assert_eq!(scan(old).ids(), ["code.old-text"]);
+    }
+}
+
+#[test]
+fn a_frame_that_ends_within_an_instruction_hides_nothing() {
+    // From a file, the rest of the bytes is read as instructions.
+    let hidden = [SYSTEM, b"."].concat();
+    let bytes = [b"\x80\x04\x95\x05\0\0\0\0\0\0\0B", &(hidden.len() as u32).to_le_bytes()[..], &hidden, b"."].concat();
+    let scanned = scan(&bytes);
+    assert!(scanned.has("code.frame"), "{:?}", scanned.ids());
+    assert_eq!(scanned.evidence("code.malicious-global"), "os.system('true')");
+}
+
+#[test]
+fn buffers_that_are_not_in_the_file_are_not_taken_for_harmless() {
+    assert_eq!(scan(b"\x80\x05\x97\x98.").ids(), ["code.incomplete"]);
+}
