@@ -78,14 +78,13 @@ fn legacy(replaced: Option<(usize, &[u8])>, rest: &[u8]) -> Vec<u8> {
         protocol_2(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"),
         protocol_2(b"M\xe9\x03"),
         protocol_2(b"}X\x0d\0\0\0little_endian\x88s"),
-        protocol_2(&tensor("0", 4)).windows(4).fold(Vec::new(), |made, _| made),
-        protocol_2(b"]X\x01\0\0\0" as &[u8]).to_vec(),
+        Vec::new(),
+        protocol_2(b"]X\x01\0\0\x000a"),
     ];
     let view = tensor("0", 4);
     // The references of these files have a sixth member.
     let at = view.windows(2).position(|two| two == b"tQ").expect("a reference");
     pickles[3] = protocol_2(&[&view[..at], b"N", &view[at..]].concat());
-    pickles[4] = protocol_2(b"]X\x01\0\0\x000a");
     if let Some((number, pickle)) = replaced {
         pickles[number] = pickle.to_vec();
     }

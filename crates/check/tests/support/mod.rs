@@ -1,5 +1,5 @@
 //! What the tests of pickles share: a scan of bytes in memory, and what it found.
-#![allow(dead_code, clippy::expect_used, clippy::panic)] // each test takes a part; a test fails by panicking
+#![allow(dead_code, unreachable_pub, clippy::expect_used, clippy::panic)] // each test takes a part; a test fails by panicking
 
 use std::path::Path;
 

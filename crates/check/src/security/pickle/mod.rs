@@ -13,6 +13,7 @@ mod machine;
 mod malicious;
 mod names;
 mod nested;
+mod plain;
 mod reader;
 mod source;
 mod stream;

@@ -4,7 +4,7 @@ use max_weights::Result;
 
 use crate::bytes::Bytes;
 
-/// So many bytes are at hand. What is longer is skipped, and known by its place.
+/// So many bytes are at hand, once it is worth it. What is longer is skipped, and known by its place.
 const WINDOW: usize = 64 << 10;
 /// At most so many bytes can be had at once.
 pub(super) const MOST: usize = 4 << 10;
@@ -54,7 +54,9 @@ impl<'a> Reader<'a> {
         }
         let mut from = (at - self.start) as usize;
         if from + wanted > self.window.len() {
-            let there = (WINDOW as u64).min(self.len.saturating_sub(at)) as usize;
+            // Most of what only looks like a pickle ends soon.
+            let size = (2 * self.window.len()).clamp(MOST, WINDOW);
+            let there = (size as u64).min(self.len.saturating_sub(at)) as usize;
             self.window.resize(there, 0);
             self.start = at;
             self.bytes.read_at(at, &mut self.window)?;
@@ -73,7 +75,7 @@ impl<'a> Reader<'a> {
         let mut place = at;
         loop {
             let part = self.some(place, MOST)?;
-            if let Some(end) = part.iter().position(|byte| *byte == b'\n') {
+            if let Some(end) = memchr::memchr(b'\n', part) {
                 return Ok(Some(place - at + end as u64));
             }
             if part.is_empty() {

@@ -21,6 +21,8 @@ const CHUNK: usize = 64 << 10;
 const MAX_NAME: usize = 256;
 /// Bytes of what may be a pickle that are tried in vain, in addition to those of the file.
 const TRIES: u64 = 16 << 20;
+/// A try counts for so many at least.
+const LEAST: u64 = 4 << 10;
 /// The class of what torch's distributed checkpoints say of themselves.
 const METADATA: (&str, &str) = ("torch.distributed.checkpoint.metadata", "Metadata");
 /// So many values of the list of storages are known.
@@ -139,7 +141,7 @@ pub(super) fn rest(
             (start, true)
         };
         let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
-        left = left.saturating_sub(tried.next.saturating_sub(start).max(tried.instructions));
+        left = left.saturating_sub(tried.next.saturating_sub(start).max(tried.instructions).max(LEAST));
         let is_whole = matches!(tried.end, End::Stop);
         let counts = tried.names_something()
             || !loose && is_whole && tried.instructions > 1
@@ -315,7 +317,7 @@ fn hidden(bytes: &dyn Bytes, from: u64, context: &Context<'_>) -> Result<Option<
 
 /// Whether a pickle, or a name in one, may begin with these bytes.
 fn begins(bytes: &[u8]) -> bool {
-    let then_global = |rest: &[u8]| rest.iter().take(3 * MAX_NAME).any(|byte| *byte == 0x93);
+    let then_global = |rest: &[u8]| memchr::memchr(0x93, rest.get(..3 * MAX_NAME).unwrap_or(rest)).is_some();
     match bytes {
         [0x80, 0..=5, 0x95, rest @ ..] => rest.get(6..8) == Some(&[0, 0]),
         [0x80, 0..=5, next, ..] => matches!(

@@ -30,8 +30,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let is_plain = match (number, &one.root) {
             (0, Root::Integer(value)) => *value == MAGIC,
             (1, Root::Integer(value)) => *value == PROTOCOL,
-            (2, Root::Other) | (OBJECT, _) => true,
-            (4, Root::Texts(_)) => true,
+            (2, Root::Other) | (OBJECT, _) | (4, Root::Texts(_)) => true,
             _ => false,
         };
         if one.is_whole && (!is_plain || number != OBJECT && one.calls) {
