@@ -166,10 +166,10 @@ rules! {
         "the ONNX file is not as its format demands";
         CUT;
         FETCH_AGAIN;
-    ONNX_DOMAIN "MW-EX-272" "onnx.domain" Note:
+    ONNX_DOMAIN "MW-EX-272" "onnx.domain" NeedsTrust:
         "the ONNX model needs operators that a library of its own brings";
         "it was exported with custom operators";
-        "get the library from whom you trust; the model itself runs no code";
+        "load it only with a library of these operators that you trust: without it the model does not run";
     ONNX_LINK "MW-EX-273" "onnx.link" NeedsTrust:
         "the data beside an ONNX model are a link to another file";
         "a link can lead the loader to any file of the machine";

@@ -14,7 +14,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
-use formats::{numpy, polyglot, suffix};
+use formats::{hdf5, numpy, onnx, polyglot, suffix, tensorflow};
 use pickle::Expected;
 
 /// Looks into a file, or into a member of an archive; what it is, is told by its bytes.
@@ -44,11 +44,18 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             context.looked(Depth::Structure);
         }
         Kind::Numpy => numpy::scan(piece, context)?,
+        Kind::Hdf5 => hdf5::scan(piece, context)?,
+        Kind::Onnx => onnx::scan(piece, context)?,
         Kind::Safetensors | Kind::Gguf => polyglot::check(piece, kind, context)?,
         Kind::Media | Kind::Empty | Kind::Zeros | Kind::LfsPointer => {}
         _ => {
+            if kind == Kind::Json {
+                formats::json(piece, context)?;
+            }
             let first = piece.bytes.first(SNIFF_BYTES)?;
-            if pickle::may_be_pickle(&first) {
+            if tensorflow::is_graph(&first, piece.name) {
+                tensorflow::scan(piece, context)?;
+            } else if pickle::may_be_pickle(&first) {
                 suffix::mismatch(piece, Kind::Pickle, context);
                 pickle::scan(piece, Expected::Any, context)?;
                 context.looked(Depth::Structure);

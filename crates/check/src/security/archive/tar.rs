@@ -41,8 +41,8 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     if let (None, Some(kind)) = (piece.member, formats::of_tar_members(&names)) {
         context.file.kind = kind.into();
     }
-    let mut accounted = vec![false; tar.members.len()];
-    formats::check_members(piece, &tar, &mut accounted, context)?;
+    let accounted = vec![false; tar.members.len()];
+    formats::check_members(piece, &tar, context);
     scan_members(piece, &tar, &accounted, context)?;
     context.looked(Depth::Structure);
     Ok(())

@@ -1,9 +1,16 @@
 //! Formats that hold no pickles by themselves: what in them is code, reaches other files, or is something else than it seems.
 
+pub(crate) mod hdf5;
+mod keras;
 mod literal;
+mod names;
 pub(crate) mod numpy;
+pub(crate) mod onnx;
 pub(crate) mod polyglot;
+mod protobuf;
+mod skops;
 pub(crate) mod suffix;
+pub(crate) mod tensorflow;
 
 use max_weights::Result;
 use max_weights::rules;
@@ -58,21 +65,41 @@ fn ends_in(name: &str, end: &str) -> bool {
 }
 
 /// What the members of an archive mean together, beyond what each of them is.
-pub(crate) fn check_members(
-    piece: &Piece<'_>,
-    archive: &dyn Archive,
-    accounted: &mut [bool],
-    context: &mut Context<'_>,
-) -> Result<()> {
-    context.go_on()?;
+pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) {
     let members = archive.members();
-    let _ = accounted;
     let is_served = members.iter().any(|member| ends_in(&member.name, "MAR-INF/MANIFEST.json"));
     if is_served {
         for member in members.iter().filter(|member| has_suffix(&member.name, &["py", "so", "sh"])) {
             let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
             context.report(piece, Finding::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
         }
+    }
+}
+
+/// Looks at a JSON text that a loader makes objects by: a configuration of Keras, or the schema of a skops file.
+pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    if piece.bytes.len() > keras::MAX_CONFIG as u64 {
+        return Ok(());
+    }
+    let text = piece.bytes.first(keras::MAX_CONFIG)?;
+    let has = |word: &[u8]| memchr::memmem::find(&text, word).is_some();
+    let (is_keras, is_skops) = (has(b"\"class_name\""), has(b"\"__loader__\"") || has(b"\"__module__\""));
+    if !is_keras && !is_skops {
+        return Ok(());
+    }
+    let value = match serde_json::from_slice(&text) {
+        Ok(value) => value,
+        Err(error) => {
+            let message = format!("the configuration cannot be read: {}", shown(&error.to_string()));
+            context.report(piece, Finding::new(rules::KERAS_CONFIG, message));
+            return Ok(());
+        }
+    };
+    if is_keras {
+        keras::walk(piece, &value, 0, context)?;
+    }
+    if is_skops {
+        skops::walk(piece, &value, context)?;
     }
     Ok(())
 }

@@ -1,0 +1,194 @@
+//! Keras' configurations, in archives and in HDF5: layers that hold code, and names that the loader imports and calls.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::rules::Rule;
+use max_weights::text::shown;
+use serde_json::{Map, Value};
+
+use super::names::{dangerous_in, from_base64, is_dangerous};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::security::archive::{leads_out, scan_inside};
+
+/// The longest configuration that is read.
+pub(super) const MAX_CONFIG: usize = 64 << 20;
+/// Objects in objects; serde_json itself stops at 128.
+const MAX_DEPTH: usize = 128;
+/// Parts of Keras whose classes and functions are what a model is made of.
+const PARTS: [&str; 20] = [
+    "layers",
+    "models",
+    "initializers",
+    "optimizers",
+    "losses",
+    "metrics",
+    "regularizers",
+    "constraints",
+    "activations",
+    "dtype_policies",
+    "random",
+    "ops",
+    "engine",
+    "applications",
+    "quantizers",
+    "distillation",
+    "mixed_precision",
+    "legacy",
+    "backend.common.keras_tensor",
+    "utils.generic_utils",
+];
+/// Layers that read a vocabulary from a file if the configuration names one.
+const LOOKUPS: [&str; 4] = ["StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup"];
+
+/// Whether a JSON text is a configuration of Keras, by its first keys.
+pub(super) fn is_config(text: &[u8]) -> bool {
+    let start = text.get(..4096).unwrap_or(text);
+    let has = |word: &[u8]| memchr::memmem::find(start, word).is_some();
+    has(b"\"class_name\"") && (has(b"\"config\"") || has(b"\"module\""))
+}
+
+/// Looks at all objects of a configuration.
+pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut Context<'_>) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Ok(());
+    }
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                walk(piece, value, depth + 1, context)?;
+            }
+        }
+        Value::Object(object) => {
+            context.go_on()?;
+            if let Some(class) = object.get("class_name").and_then(Value::as_str) {
+                named(piece, class, object, context)?;
+            }
+            for (key, value) in object {
+                if key == "enable_unsafe_deserialization" {
+                    unsafe_deserialization(piece, context);
+                }
+                walk(piece, value, depth + 1, context)?;
+            }
+        }
+        Value::String(text) if text.contains("enable_unsafe_deserialization") => unsafe_deserialization(piece, context),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
+    let message = "the configuration switches off the protection of Keras (enable_unsafe_deserialization)";
+    context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));
+}
+
+/// An object that names what the loader makes of it.
+fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &mut Context<'_>) -> Result<()> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    let config = object.get("config");
+    let module = text("module").unwrap_or_default();
+    let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
+        let evidence = format!("{}.{}", shown(module), shown(class));
+        context.report(piece, Finding::new(rule, message).evidence(evidence));
+    };
+    match class {
+        // An object in place of the code says itself what it is.
+        "Lambda" if config.and_then(|config| config.get("function")).is_some_and(Value::is_object) => {}
+        "Lambda" | "__lambda__" => lambda(piece, config, context),
+        "TorchModuleWrapper" => {
+            report(
+                rules::KERAS_CUSTOM,
+                "a TorchModuleWrapper unpickles a PyTorch module when the model is loaded".into(),
+                context,
+            );
+            if let Some(module) = config.and_then(|config| config.get("module")).and_then(find_text) {
+                scan_inside(piece, &from_base64(module), "TorchModuleWrapper", context)?;
+            }
+        }
+        "TFSMLayer" => {
+            let path = config.and_then(|config| config.get("filepath")).and_then(Value::as_str).unwrap_or_default();
+            report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", shown(path)), context);
+        }
+        lookup if LOOKUPS.contains(&lookup) => {
+            if let Some(path) = config.and_then(|config| config.get("vocabulary")).and_then(Value::as_str) {
+                let is_outside = leads_out(path) || path.contains("://") || path.starts_with('~');
+                let rule = if is_outside { rules::KERAS_MALICIOUS } else { rules::KERAS_CUSTOM };
+                report(rule, format!("the layer {lookup} reads the file '{}' when it is loaded", shown(path)), context);
+            }
+        }
+        _ => {}
+    }
+    // A function is named by its configuration.
+    let is_function = class == "function";
+    let name = if is_function {
+        config.and_then(Value::as_str).or(text("registered_name")).unwrap_or_default()
+    } else {
+        class
+    };
+    let what = format!("'{}.{}'", shown(module), shown(name));
+    if is_dangerous(module, name) && !module.is_empty() {
+        report(
+            rules::KERAS_MALICIOUS,
+            format!("the loader imports {what}, which runs commands or reaches files"),
+            context,
+        );
+    } else if let Some(part) = part_of_keras(module) {
+        let is_plain = part.is_empty()
+            || PARTS
+                .iter()
+                .any(|known| part.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
+        if !is_plain && is_function {
+            report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is no part of a model"), context);
+        } else if !is_plain {
+            report(rules::KERAS_CUSTOM, format!("{what} is no layer of Keras"), context);
+        }
+    } else if !module.is_empty() && module != "builtins" {
+        report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not Keras'"), context);
+    } else if let Some(custom) =
+        text("registered_name").filter(|custom| custom.contains('>') && !custom.starts_with("keras"))
+    {
+        report(rules::KERAS_CUSTOM, format!("'{}' is a class or function of the author's", shown(custom)), context);
+    }
+    Ok(())
+}
+
+/// The module within Keras; none if it is another package's.
+fn part_of_keras(module: &str) -> Option<&str> {
+    let rest = ["tensorflow.python.keras", "tensorflow.keras", "tf_keras", "keras"]
+        .iter()
+        .find_map(|root| module.strip_prefix(root))?;
+    if rest.is_empty() {
+        return Some("");
+    }
+    let part = rest.strip_prefix('.')?;
+    let part = part.strip_prefix("api.").unwrap_or(part);
+    Some(part.strip_prefix("src.").unwrap_or(part))
+}
+
+/// A function in bytes of Python's compiler, in base64.
+fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) {
+    let code = config
+        .and_then(|config| config.get("function").or_else(|| config.get("code")).or(Some(config)))
+        .and_then(find_text);
+    let bytes = code.map(from_base64).unwrap_or_default();
+    if let Some(name) = dangerous_in(&bytes) {
+        let message = format!("a Lambda layer holds compiled Python code that uses '{name}'");
+        context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));
+    } else {
+        let message = "a Lambda layer holds compiled Python code, which loading the model may run";
+        context.report(piece, Finding::new(rules::KERAS_CODE, message));
+    }
+}
+
+/// The longest text in a value: the code among names and defaults.
+fn find_text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Array(values) => values.iter().filter_map(Value::as_str).max_by_key(|text| text.len()),
+        Value::Object(object) => {
+            let inner = object.get("config").and_then(|config| config.get("code").or_else(|| config.get("value")));
+            inner.or_else(|| object.get("code")).or_else(|| object.get("value")).and_then(Value::as_str)
+        }
+        _ => None,
+    }
+}

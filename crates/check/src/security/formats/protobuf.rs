@@ -1,0 +1,100 @@
+//! The wire format of protobuf, a field after the other: what is long is left where it is.
+
+use max_weights::Result;
+
+use crate::bytes::Bytes;
+
+/// Bytes that are read at a time.
+const WINDOW: usize = 16 << 10;
+/// The bytes of the longest number.
+const MAX_NUMBER: usize = 10;
+
+/// A field of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A number, or the bits of one.
+    Number(u64),
+    /// Bytes, a text or a message: from where to where they reach.
+    Bytes(u64, u64),
+}
+
+/// The fields of a message.
+pub(super) struct Fields<'a> {
+    bytes: &'a dyn Bytes,
+    at: u64,
+    end: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+/// What is no message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Where it breaks.
+    pub(super) at: u64,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(bytes: &'a dyn Bytes, start: u64, end: u64) -> Self {
+        Self { bytes, at: start, end: end.min(bytes.len()), window: Vec::new(), window_at: 0 }
+    }
+
+    /// The next field and its number; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<std::result::Result<(u64, Value), Broken>>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let broken = Broken { at: self.at };
+        Ok(Some(self.field()?.ok_or(broken)))
+    }
+
+    fn field(&mut self) -> Result<Option<(u64, Value)>> {
+        let Some(tag) = self.number()? else { return Ok(None) };
+        let value = match tag & 7 {
+            0 => self.number()?.map(Value::Number),
+            1 => self.skip(8).map(|_| Value::Number(0)),
+            2 => match self.number()? {
+                Some(len) => self.skip(len).map(|start| Value::Bytes(start, self.at)),
+                None => None,
+            },
+            5 => self.skip(4).map(|_| Value::Number(0)),
+            _ => None,
+        };
+        Ok(value.filter(|_| tag >> 3 > 0).map(|value| (tag >> 3, value)))
+    }
+
+    /// Goes on behind so many bytes, all of which are there; tells where they begin.
+    fn skip(&mut self, len: u64) -> Option<u64> {
+        let start = self.at;
+        self.at = start.checked_add(len).filter(|end| *end <= self.end)?;
+        Some(start)
+    }
+
+    fn number(&mut self) -> Result<Option<u64>> {
+        let mut value = 0;
+        for shift in (0..MAX_NUMBER).map(|place| place * 7) {
+            let Some(byte) = self.byte()? else { return Ok(None) };
+            value |= u64::from(byte & 0x7f).checked_shl(shift as u32).unwrap_or(0);
+            if byte < 0x80 {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    fn byte(&mut self) -> Result<Option<u8>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let in_window =
+            |at: u64| at.checked_sub(self.window_at).and_then(|place| self.window.get(place as usize)).copied();
+        let mut byte = in_window(self.at);
+        if byte.is_none() {
+            self.window = self.bytes.part(self.at, WINDOW)?;
+            self.window_at = self.at;
+            byte = self.window.first().copied();
+        }
+        self.at += 1;
+        Ok(byte)
+    }
+}

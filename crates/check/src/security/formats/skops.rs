@@ -1,0 +1,90 @@
+//! skops' files: a zip archive whose schema names the classes and functions that loading it makes and calls.
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::rules::Rule;
+use max_weights::text::shown;
+use serde_json::{Map, Value};
+
+use super::names::is_dangerous;
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+
+/// Packages whose classes and functions estimators are made of.
+const PACKAGES: [&str; 8] = ["sklearn", "numpy", "scipy", "collections", "datetime", "lightgbm", "xgboost", "catboost"];
+/// Types of Python itself that only hold values.
+const TYPES: [&str; 17] = [
+    "list",
+    "dict",
+    "tuple",
+    "set",
+    "frozenset",
+    "str",
+    "int",
+    "float",
+    "bool",
+    "complex",
+    "bytes",
+    "bytearray",
+    "slice",
+    "NoneType",
+    "type",
+    "range",
+    "object",
+];
+/// Functions of NumPy and others that call, load or run what they are given.
+const CALLING: [&str; 12] = [
+    "f2py",
+    "testing",
+    "distutils",
+    "load",
+    "loadtxt",
+    "fromfile",
+    "memmap",
+    "genfromtxt",
+    "save",
+    "vectorize",
+    "frompyfunc",
+    "ctypeslib",
+];
+
+/// Looks at all nodes of a schema.
+pub(super) fn walk(piece: &Piece<'_>, value: &Value, context: &mut Context<'_>) -> Result<()> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| walk(piece, value, context)),
+        Value::Object(object) => {
+            context.go_on()?;
+            if object.contains_key("__module__") || object.contains_key("__loader__") {
+                node(piece, object, context);
+            }
+            object.values().try_for_each(|value| walk(piece, value, context))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn node(piece: &Piece<'_>, object: &Map<String, Value>, context: &mut Context<'_>) {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (module, class, loader) = (text("__module__"), text("__class__"), text("__loader__"));
+    let name = format!("{module}.{class}");
+    let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
+        context.report(piece, Finding::new(rule, message).evidence(shown(&name)));
+    };
+    let first = module.split('.').next().unwrap_or_default();
+    let is_value = matches!(first, "builtins" | "") && (TYPES.contains(&class) || class.is_empty());
+    let is_known = PACKAGES.contains(&first) && !name.split('.').any(|part| CALLING.contains(&part));
+    let is_operator = first == "operator" || first == "_operator";
+    if is_dangerous(module, class) || module.contains("__") || class.contains("__") {
+        report(rules::SKOPS_MALICIOUS, format!("loading makes or calls '{}'", shown(&name)), context);
+    } else if loader == "OperatorFuncNode" && !is_operator {
+        let message = format!("a node is loaded as a function of operator and names '{}'", shown(&name));
+        report(rules::SKOPS_MALICIOUS, message, context);
+    } else if loader == "MethodNode" || loader == "OperatorFuncNode" || is_operator {
+        let function =
+            object.get("content").and_then(|content| content.get("func")).and_then(Value::as_str).unwrap_or(class);
+        let rule = if function.contains("__") { rules::SKOPS_MALICIOUS } else { rules::SKOPS_TYPE };
+        report(rule, format!("loading takes the method or operator '{}'", shown(function)), context);
+    } else if !is_value && !is_known {
+        report(rules::SKOPS_TYPE, format!("loading makes or calls '{}'", shown(&name)), context);
+    }
+}
