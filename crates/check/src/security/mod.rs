@@ -20,6 +20,12 @@ use pickle::Expected;
 /// Looks into a file, or into a member of an archive; what it is, is told by its bytes.
 pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
+    // Archives ask before they open their members; this also ends what leads to itself in another way.
+    if piece.depth > context.options.nesting {
+        let message = format!("this lies in {} archives, and was not looked at", piece.depth);
+        context.report(piece, Finding::new(rules::ARCHIVE_DEEP, message));
+        return Ok(());
+    }
     suffix::check(piece, kind, context)?;
     if context.options.level == Level::Header {
         return Ok(());

@@ -48,7 +48,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
             let end = unpack(packing, &mut reader, bytes.len() - start, context, |bytes| spooled.push(bytes))?;
             match end {
                 // Two bytes are a weak sign: nothing could be unpacked, and it is something else.
-                End::Damaged(_) if spooled.is_empty() && matches!(kind, Kind::Zlib | Kind::Lzma) => {
+                End::Damaged(_) if spooled.is_empty() && kind == Kind::Zlib => {
                     return other(piece, context);
                 }
                 End::Damaged(why) => {

@@ -8,6 +8,7 @@ use super::{Archive, Member, check_link, is_zero, leads_out, loadable, scan_insi
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
+use crate::kind::Kind;
 use crate::report::Depth;
 use crate::security::formats;
 
@@ -59,7 +60,7 @@ struct Before {
 fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
     let bytes = piece.bytes;
     let mut tar = Tar { bytes, members: Vec::new() };
-    let (mut at, mut before) = (0, Before::default());
+    let (mut at, mut before, mut is_whole) = (0, Before::default(), true);
     loop {
         context.go_on()?;
         let block = bytes.part(at, BLOCK as usize)?;
@@ -69,6 +70,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
         let Some(header) = Header::of(&block) else {
             let message = format!("the tar archive has no header of a member at byte {at}");
             context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(at));
+            is_whole = false;
             break;
         };
         if tar.members.len() >= MAX_MEMBERS {
@@ -111,28 +113,32 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
             return Ok(tar);
         }
     }
-    behind(piece, at, context)?;
+    behind(piece, at, is_whole, context)?;
     Ok(tar)
 }
 
 /// What follows the zeros at the end.
-fn behind(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<()> {
+fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>) -> Result<()> {
     let mut start = at;
     while start < piece.bytes.len() && is_zero(&Slice::new(piece.bytes, start, BLOCK), context)? {
         start += BLOCK;
     }
     let rest = Slice::new(piece.bytes, start, u64::MAX);
-    if rest.is_empty() {
+    // Where nothing is an archive, that was said, and there is nothing behind it.
+    if rest.is_empty() || start == 0 {
         return Ok(());
     }
     let what = "the bytes behind the end of the archive";
-    if let Some(kind) = loadable(&rest, what)? {
+    // A tar archive would be the rest of this one, which broke off.
+    if let Some(kind) = loadable(&rest, what)?.filter(|kind| *kind != Kind::Tar) {
         let message = format!("{what} are {}", kind.with_article());
         context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
         return scan_inside(piece, &rest, what, context);
     }
-    let message = format!("{} bytes follow the end of the archive", rest.len());
-    context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+    if is_whole {
+        let message = format!("{} bytes follow the end of the archive", rest.len());
+        context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
+    }
     Ok(())
 }
 

@@ -22,11 +22,11 @@ const MAX_DEPTH: usize = 32;
 
 /// Looks at all arrays that lie in a file one behind the other.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let mut at = 0;
+    let (mut at, mut is_known) = (0, true);
     for _ in 0..MAX_ARRAYS {
         context.go_on()?;
         let Some(end) = array(piece, at, context)? else { break };
-        at = end;
+        (at, is_known) = end;
         if piece.bytes.part(at, MAGIC.len())? != MAGIC {
             break;
         }
@@ -38,7 +38,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             let message = format!("{what} are {}", kind.with_article());
             context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(at));
             scan_inside(piece, &rest, what, context)?;
-        } else {
+        } else if is_known {
             let message = format!("{} bytes follow the end of the array", rest.len());
             context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(at));
         }
@@ -47,8 +47,8 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the array there; tells where it ends, if that is known and something may follow.
-fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option<u64>> {
+/// Looks at the array there; tells where it ends, and whether that is known, if something may follow.
+fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option<(u64, bool)>> {
     let bytes = piece.bytes;
     let refuse = |why: &str, context: &mut Context<'_>| {
         let finding = Finding::new(rules::NUMPY_HEADER, format!("the header of the array {why}")).offset(at);
@@ -61,7 +61,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         _ => {
             refuse("has no version that is known", context);
             // Whatever NumPy makes of it, a pickle may follow.
-            return Ok(Some(at + 8));
+            return Ok(Some((at + 8, false)));
         }
     };
     let data = at.saturating_add(prefix).saturating_add(len.into());
@@ -75,7 +75,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         let message =
             "the header of the array is not the plain dict of descr, fortran_order and shape that NumPy writes";
         context.report(piece, Finding::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
-        return Ok(Some(data));
+        return Ok(Some((data, false)));
     };
     match header.bytes {
         _ if header.has_objects => {
@@ -96,11 +96,11 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
                 context.report(piece, Finding::new(rules::NUMPY_SIZE, message).offset(data));
                 return Ok(None);
             }
-            Ok(Some(data + needed))
+            Ok(Some((data + needed, true)))
         }
         None => {
             refuse("has a type of values that is not known, or a size beyond all numbers", context);
-            Ok(Some(data))
+            Ok(Some((data, false)))
         }
     }
 }

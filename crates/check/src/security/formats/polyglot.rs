@@ -158,8 +158,10 @@ fn hidden(piece: &Piece<'_>, start: u64, end: u64, context: &mut Context<'_>) ->
 /// have to follow.
 fn is_binary_pickle(first: &[u8]) -> bool {
     const NAME: usize = 5;
-    const NAMES: usize = 10;
-    if !matches!(first, [0x80, 2..=5, ..]) {
+    const NAMES: usize = 8;
+    /// Instructions with which pickles go on: a frame, a text, a container, a number, a name.
+    const NEXT: &[u8] = b"\x95\x8cX}](cNKMJV)U\x88\x89G";
+    if !matches!(first, [0x80, 2..=5, next, ..] if NEXT.contains(next)) {
         return false;
     }
     let start = first.get(..128).unwrap_or(first);

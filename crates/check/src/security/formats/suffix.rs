@@ -50,9 +50,8 @@ const PLAIN: [(&[&str], &[Kind]); 8] = [
         &[],
     ),
 ];
-/// Files that may be empty: what they say is that they are there.
-const MAY_BE_EMPTY: [&str; 12] =
-    ["py", "pyi", "txt", "md", "gitkeep", "gitignore", "gitattributes", "lock", "typed", "csv", "log", "done"];
+/// Other suffixes of files that are broken if they are empty.
+const NEVER_EMPTY: [&str; 4] = ["json", "yaml", "yml", "jinja"];
 /// Texts longer than this are no Python path files.
 const MAX_PATH_FILE: usize = 1 << 20;
 
@@ -63,7 +62,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
     let report =
         |rule, message: String, context: &mut Context<'_>| context.report(piece, Finding::new(rule, message).offset(0));
     match kind {
-        Kind::Empty if is_file && !has_suffix(piece.name, &MAY_BE_EMPTY) => {
+        Kind::Empty if is_file && (names_weights || has_suffix(piece.name, &NEVER_EMPTY)) => {
             report(rules::FORMAT_EMPTY, "the file is empty".into(), context);
         }
         Kind::LfsPointer => {
@@ -125,15 +124,13 @@ fn path_file(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let text = piece.bytes.first(MAX_PATH_FILE)?;
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find(|line| line.starts_with("import ") || line.starts_with("import\t"));
-    let finding = match line {
-        Some(line) => {
-            let message =
-                "Python runs a line of this file whenever it starts, if the file lies in a folder of packages";
-            Finding::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line))
-        }
-        None => Finding::new(rules::FORMAT_UNKNOWN, "this is a text under the name of weights").offset(0),
-    };
-    context.report(piece, finding);
+    if let Some(line) = line {
+        let message = "Python runs a line of this file whenever it starts, if the file lies in a folder of packages";
+        context.report(piece, Finding::new(rules::CONTAINER_PATH_FILE, message).evidence(shown(line)));
+    } else if !text.lines().all(|line| line.is_empty() || line.starts_with(['/', '.', '#'])) {
+        context
+            .report(piece, Finding::new(rules::FORMAT_UNKNOWN, "this is a text under the name of weights").offset(0));
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ mod layout;
 mod local;
 mod open;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use max_weights::Result;
 use max_weights::rules;
@@ -63,61 +63,60 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
     let bytes = piece.bytes;
     let ends = directory::ends(bytes)?;
     let mut zip = Zip::new(*piece);
-    let mut records: Vec<Record> = Vec::new();
-    let mut read_at: Vec<u64> = Vec::new();
+    // Which members are known; asked only where there is more than one directory.
+    let mut known: HashSet<(u64, String)> = HashSet::new();
+    let mut main: Option<&End> = None;
     for end in &ends {
-        let found = directory::read(bytes, end, context)?;
-        if let Some(why) = end.contradiction.as_ref().filter(|_| read_at.is_empty()) {
-            context.report(piece, Finding::new(rules::ARCHIVE_ZIP64, why.clone()).offset(end.at));
+        // A member that is an archive has an end of its own, and is looked at as a member.
+        if zip.regions.iter().any(|(start, after)| (*start..*after).contains(&end.at)) {
+            continue;
         }
-        if read_at.is_empty() {
-            check_end(piece, end, &found, context);
-        } else if is_other(&found.records, &records) {
+        if !zip.ends.contains(&(end.at, end.after())) {
+            zip.ends.push((end.at, end.after()));
+        }
+        let found = directory::read(bytes, end, context)?;
+        let is_new = |record: &Record| !known.contains(&(record.header, record.name.clone()));
+        let more: Vec<Record> =
+            if main.is_some() { found.records.into_iter().filter(is_new).collect() } else { found.records };
+        if let Some(main) = main {
+            if more.is_empty() {
+                continue;
+            }
             let message = format!(
-                "a second directory with {} members begins at byte {}, beside that at byte {}",
-                found.records.len(),
+                "a second directory at byte {} has {} members that the one at byte {} has not",
                 end.directory,
-                read_at.first().copied().unwrap_or_default()
+                more.len(),
+                main.directory
             );
             context.report(piece, Finding::new(rules::ARCHIVE_TWO_ENDS, message).offset(end.at));
-        }
-        if !read_at.contains(&end.directory) {
-            zip.regions.push((end.directory, found.end.max(end.directory)));
-            read_at.push(end.directory);
-        }
-        zip.ends.push((end.at, end.after()));
-        if records.is_empty() {
-            records = found.records;
         } else {
-            let known: std::collections::HashSet<(u64, String)> =
-                records.iter().map(|record| (record.header, record.name.clone())).collect();
-            let more =
-                found.records.into_iter().filter(|record| !known.contains(&(record.header, record.name.clone())));
-            records.extend(more);
+            main = Some(end);
+            if let Some(why) = &end.contradiction {
+                context.report(piece, Finding::new(rules::ARCHIVE_ZIP64, why.clone()).offset(end.at));
+            }
+            check_end(piece, end, more.len() as u64, found.too_many, context);
+        }
+        zip.regions.push((end.directory, found.end.max(end.directory)));
+        for (number, record) in more.into_iter().enumerate() {
+            if number.is_multiple_of(256) {
+                context.go_on()?;
+            }
+            if ends.len() > 1 {
+                known.insert((record.header, record.name.clone()));
+            }
+            add(&mut zip, record, context)?;
         }
     }
-    if ends.is_empty() {
+    if main.is_none() {
         let message = "no directory leads to the members of the archive: its end is missing or broken";
         context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(bytes.len()));
         return without_directory(zip, context);
     }
-    for (number, record) in records.into_iter().enumerate() {
-        if number.is_multiple_of(256) {
-            context.go_on()?;
-        }
-        add(&mut zip, record, context)?;
-    }
     Ok(zip)
 }
 
-/// Whether a directory has members that another has not, at the same places.
-fn is_other(found: &[Record], known: &[Record]) -> bool {
-    found.len() != known.len() || found.iter().zip(known).any(|(a, b)| a != b)
-}
-
-fn check_end(piece: &Piece<'_>, end: &End, found: &directory::Directory, context: &mut Context<'_>) {
-    let count = found.records.len() as u64;
-    if found.too_many {
+fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: &mut Context<'_>) {
+    if too_many {
         let message =
             format!("there are {} members, and at most {} are looked at", end.entries, directory::MAX_MEMBERS);
         context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(end.directory));

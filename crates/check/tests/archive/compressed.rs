@@ -1,0 +1,138 @@
+//! Compressed files, tar archives, and archives that are only recognised.
+
+use std::io::Write as _;
+
+use max_weights::rules::Answer;
+use max_weights_check::Options;
+
+use super::build::{PICKLE, check_with, found, member, rules, tar, zip};
+
+const NONE: [&str; 0] = [];
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// `None` pickled by protocol 4, as Python's lzma, zstandard and lz4 packages compress it.
+const XZ: &[u8] = b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4F\x02\0!\x01\x16\0\0\0t/\xe5\xa3\x01\0\x03\x80\x04N.\0(S\xe3\0]\xfc=\xa4\0\x01\x1c\x04o,\x9c\xc1\x1f\xb6\xf3}\x01\0\0\0\0\x04YZ";
+const LZMA: &[u8] = b"]\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff\0@\x01\x05t\xd1:\x0f\xff\xff\xfc?\0\0";
+const ZSTD: &[u8] = b"(\xb5/\xfd$\x04!\0\0\x80\x04N.t\xaeKH";
+const LZ4: &[u8] = b"\x04\x22M\x18h@\x04\0\0\0\0\0\0\0\xcd\x04\0\0\x80\x80\x04N.\0\0\0\0";
+
+#[test]
+fn a_compressed_pickle_is_unpacked_and_looked_at() {
+    for (kind, bytes) in [
+        ("gzip", gzip(PICKLE)),
+        ("zlib", zlib(PICKLE)),
+        ("bzip2", bzip2(PICKLE)),
+        ("xz", XZ.to_vec()),
+        ("LZMA", LZMA.to_vec()),
+        ("zstd", ZSTD.to_vec()),
+        ("LZ4", LZ4.to_vec()),
+    ] {
+        let report = check_with("a.joblib", &bytes, &Options::default());
+        assert_eq!((rules(&report), report.files[0].kind.clone()), (vec![], format!("pickle ({kind})")), "{kind}");
+        // The last bytes of these two are no more than a mark of the end.
+        let cut = &bytes[..bytes.len() - if matches!(kind, "LZMA" | "LZ4") { 8 } else { 2 }];
+        assert!(found("a.pkl", cut).contains(&"archive.damaged"), "{kind}: a stream that was cut is not whole");
+    }
+}
+
+#[test]
+fn streams_one_behind_the_other_are_one_file() {
+    let (start, end) = PICKLE.split_at(2);
+    for bytes in [[gzip(start), gzip(end)].concat(), [bzip2(start), bzip2(end)].concat()] {
+        let report = check_with("a.pkl.gz", &bytes, &Options::default());
+        assert_eq!(rules(&report), NONE);
+        assert!(report.files[0].kind.starts_with("pickle"), "{}", report.files[0].kind);
+    }
+}
+
+#[test]
+fn what_follows_compressed_data_is_looked_at() {
+    assert_eq!(found("a.gz", &[gzip(b"text"), PICKLE.to_vec()].concat()), ["archive.hidden"]);
+    assert_eq!(found("a.gz", &[gzip(b"text"), b"\xc3 more".to_vec()].concat()), ["archive.stray"]);
+    assert_eq!(found("a.gz", &[gzip(b"text"), vec![0; 100]].concat()), NONE);
+}
+
+#[test]
+fn a_file_compressed_over_and_over_is_unpacked_up_to_a_limit() {
+    let mut bytes = PICKLE.to_vec();
+    for _ in 0..6 {
+        bytes = gzip(&bytes);
+    }
+    assert_eq!(found("a.gz", &bytes), NONE);
+    for _ in 0..6 {
+        bytes = gzip(&bytes);
+    }
+    assert_eq!(found("a.gz", &bytes), ["archive.deep"]);
+}
+
+#[test]
+fn a_stream_that_would_fill_the_disk_is_a_bomb() {
+    let few = Options { unpacked_bytes: 1 << 16, ..Options::default() };
+    let report = check_with("a.gz", &gzip(&vec![0; 1 << 20]), &few);
+    assert_eq!((rules(&report), report.answer()), (vec!["archive.bomb"], Answer::Broken));
+}
+
+#[test]
+fn bytes_that_only_begin_like_zlib_are_nothing_that_is_known() {
+    let report = check_with("a.dat", b"\x78\x9c\xff\xff\xff\xff\xff\xff", &Options::default());
+    assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "unknown"));
+}
+
+#[test]
+fn members_of_tar_archives_are_looked_at() {
+    let inner = zip(&[member("../evil", b"x")]);
+    let bytes = tar(&[("a.txt", b'0', "", b"text"), ("model.pt", b'0', "", &inner)]);
+    let report = check_with("m.nemo", &bytes, &Options::default());
+    assert_eq!((rules(&report), report.files[0].members), (vec!["archive.path"], 3));
+    assert_eq!(report.findings[0].member.as_deref(), Some("model.pt"));
+    assert_eq!(found("m.tar.gz", &gzip(&bytes)), ["archive.path"]);
+    assert_eq!(found("m.tar", &tar(&[("a.txt", b'0', "", b"text")])), NONE);
+}
+
+#[test]
+fn names_and_links_of_tar_archives_may_not_lead_out() {
+    assert_eq!(found("m.tar", &tar(&[("../a", b'0', "", b"x")])), ["archive.path"]);
+    assert_eq!(found("m.tar", &tar(&[("x", b'L', "", b"../../long\0"), ("short", b'0', "", b"x")])), ["archive.path"]);
+    assert_eq!(
+        found("m.tar", &tar(&[("x", b'x', "", b"14 path=../ab\n"), ("short", b'0', "", b"x")])),
+        ["archive.path"]
+    );
+    for (target, rule) in [("/etc/passwd", vec!["archive.link"]), ("../../x", vec!["archive.link"]), ("b", vec![])] {
+        assert_eq!(found("m.tar", &tar(&[("a/link", b'2', target, b"")])), rule, "{target}");
+    }
+}
+
+#[test]
+fn a_tar_archive_that_breaks_off_is_not_whole() {
+    let bytes = tar(&[("a.txt", b'0', "", &[b'x'; 2000]), ("b.txt", b'0', "", b"y")]);
+    assert_eq!(found("m.tar", &bytes[..1024]), ["archive.damaged"]);
+    let mut broken = bytes.clone();
+    broken[512 + 2048] = b'!';
+    assert_eq!(found("m.tar", &broken), ["archive.damaged"]);
+    assert_eq!(found("m.tar", &[bytes, PICKLE.to_vec()].concat()), ["archive.hidden"]);
+}
+
+#[test]
+fn archives_that_are_not_read_are_not_said_to_be_clean() {
+    for (name, bytes) in [("a.bin", b"7z\xbc\xaf\x27\x1c\0\x04".as_slice()), ("a.pt", b"Rar!\x1a\x07\x01\0")] {
+        let report = check_with(name, bytes, &Options::default());
+        assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Answer::Broken));
+    }
+}

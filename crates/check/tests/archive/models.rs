@@ -1,0 +1,214 @@
+//! Keras, HDF5, ONNX, TensorFlow and skops: code in configurations, and ways to other files.
+
+use max_weights::rules::Answer;
+use max_weights_check::Options;
+
+use super::build::{check_paths, check_with, found, member, rules, zip};
+
+const NONE: [&str; 0] = [];
+
+/// The object that Keras makes a layer of.
+fn object(module: &str, class: &str, config: &str) -> String {
+    format!("{{\"module\":\"{module}\",\"class_name\":\"{class}\",\"config\":{config},\"registered_name\":null}}")
+}
+
+fn keras(layer: &str) -> Vec<u8> {
+    let config = object("keras", "Sequential", &format!("{{\"name\":\"s\",\"layers\":[{layer}]}}"));
+    zip(&[member("metadata.json", b"{}"), member("config.json", config.as_bytes())])
+}
+
+/// `eval` in bytes that could be Python's, in base64.
+const EVAL: &str = "ZXZhbCgp";
+
+#[test]
+fn a_keras_model_of_keras_layers_breaks_no_rule() {
+    let initializer = object("keras.initializers", "GlorotUniform", "{\"seed\":null}");
+    let dense = object("keras.layers", "Dense", &format!("{{\"units\":3,\"kernel_initializer\":{initializer}}}"));
+    let lookup = object("keras.layers", "StringLookup", "{\"vocabulary\":null}");
+    let add = object("keras.src.ops.numpy", "Add", "{}");
+    let relu = object("keras.activations", "function", "\"relu\"");
+    assert_eq!(found("m.keras", &keras(&[dense, lookup, add, relu].join(","))), NONE);
+}
+
+#[test]
+fn code_and_custom_classes_in_a_keras_model_need_trust() {
+    let code = |text: &str| format!("{{\"function\":[\"{text}\",null,null]}}");
+    for (layer, rule) in [
+        (object("keras.layers", "Lambda", &code("eCsx")), "keras.code"),
+        (object("my_layers", "Mine", "{}"), "keras.custom"),
+        (object("keras.layers", "TFSMLayer", "{\"filepath\":\"/x\"}"), "keras.custom"),
+        (object("keras.layers", "TorchModuleWrapper", "{\"module\":\"gAQu\"}"), "keras.custom"),
+    ] {
+        let report = check_with("m.keras", &keras(&layer), &Options::default());
+        assert_eq!((rules(&report), report.answer()), (vec![rule], Answer::NeedsTrust), "{layer}");
+    }
+}
+
+#[test]
+fn commands_and_files_in_a_keras_model_are_malicious() {
+    let named = |module: &str, name: &str| object(module, "function", &format!("\"{name}\""));
+    for layer in [
+        object("keras.layers", "Lambda", &format!("{{\"function\":[\"{EVAL}\",null,null]}}")),
+        object(
+            "keras.layers",
+            "Lambda",
+            &format!("{{\"function\":{}}}", object("builtins", "__lambda__", &format!("{{\"code\":\"{EVAL}\"}}"))),
+        ),
+        named("os", "system"),
+        named("builtins", "eval"),
+        named("keras.utils", "get_file"),
+        object("subprocess", "Popen", "{}"),
+        object("keras.layers", "StringLookup", "{\"vocabulary\":\"/etc/passwd\"}"),
+        named("keras.config", "enable_unsafe_deserialization"),
+    ] {
+        let report = check_with("m.keras", &keras(&layer), &Options::default());
+        assert_eq!((rules(&report), report.answer()), (vec!["keras.malicious"], Answer::Malicious), "{layer}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_broken() {
+    let bytes = zip(&[member("config.json", b"{\"class_name\": \"Lambda\", ")]);
+    assert_eq!(found("m.keras", &bytes), ["keras.config"]);
+}
+
+#[test]
+fn a_configuration_in_hdf5_is_found_wherever_it_stands() {
+    let file =
+        |config: &str| [b"\x89HDF\r\n\x1a\n".as_slice(), &vec![0xff; 1 << 20], config.as_bytes(), &[0; 64]].concat();
+    let lambda = format!(
+        "{{\"class_name\": \"Sequential\", \"config\": [{{\"class_name\": \"Lambda\", \"config\": {{\"function\": [\"{EVAL}\"]}}}}]}}"
+    );
+    let dense = "{\"class_name\": \"Sequential\", \"config\": [{\"class_name\": \"Dense\", \"config\": {}}]}";
+    let report = check_with("m.h5", &file(dense), &Options::default());
+    assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "Keras (HDF5)"));
+    assert_eq!(found("m.h5", &file(&lambda)), ["keras.malicious"]);
+    assert_eq!(found("m.h5", &file(&lambda[..60])), ["keras.config"]);
+}
+
+#[test]
+fn links_of_hdf5_to_other_files_are_malicious() {
+    let mut link = b"\x01\x08\x40\x01x".to_vec();
+    let info = b"\0/etc/passwd\0/data\0";
+    link.extend((info.len() as u16).to_le_bytes());
+    link.extend(info);
+    let start = b"\x89HDF\r\n\x1a\n".as_slice();
+    assert_eq!(found("m.h5", &[start, &[0; 100], &link, &[0; 100]].concat()), ["hdf5.external"]);
+    link[1] = 0;
+    assert_eq!(found("m.h5", &[start, &[0; 100], &link, &[0; 100]].concat()), NONE);
+
+    // A list of external files: the heap of names stands at byte 64, its texts at 128.
+    let mut file = start.to_vec();
+    file.resize(64, 0);
+    file.extend(b"HEAP\0\0\0\0");
+    file.extend([0; 16]);
+    file.extend(128u64.to_le_bytes());
+    file.resize(128, 0);
+    file.extend(b"\0\0\0\0\0\0\0\0/etc/passwd\0");
+    file.resize(160, 0);
+    let mut list = b"\x01\0\0\0\x01\0\x01\0".to_vec();
+    list.extend(64u64.to_le_bytes());
+    list.extend(8u64.to_le_bytes());
+    let report = check_with("m.h5", &[file.clone(), list.clone(), vec![0; 64]].concat(), &Options::default());
+    assert_eq!(rules(&report), ["hdf5.external"]);
+    assert!(report.findings[0].message.contains("/etc/passwd"), "{report:?}");
+    list[8] = 63;
+    assert_eq!(found("m.h5", &[file, list, vec![0; 64]].concat()), NONE);
+}
+
+/// A field of protobuf that is bytes, a text or a message.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2];
+    let mut len = bytes.len();
+    while len >= 0x80 {
+        field.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    field.push(len as u8);
+    field.extend(bytes);
+    field
+}
+
+/// A model with one tensor in a file beside it, and an operator of a domain.
+fn onnx(location: &str, domain: &str) -> Vec<u8> {
+    let pair = [field(1, b"location"), field(2, location.as_bytes())].concat();
+    let tensor = [field(8, b"w"), field(13, &pair)].concat();
+    let node = [field(4, b"Relu"), field(7, domain.as_bytes())].concat();
+    let graph = [field(1, &node), field(5, &tensor)].concat();
+    [b"\x08\x08".as_slice(), &field(2, b"pytorch"), &field(7, &graph), &field(8, b"\x10\x11")].concat()
+}
+
+#[test]
+fn an_onnx_model_is_known_by_its_bytes_and_its_paths_stay_in_its_folder() {
+    let report = check_with("model", &onnx("model.data", ""), &Options::default());
+    assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "ONNX"));
+    for location in ["../x", "/etc/passwd", "a/../../x", "https://host/x", "C:\\x"] {
+        let report = check_with("m.onnx", &onnx(location, ""), &Options::default());
+        assert_eq!((rules(&report), report.answer()), (vec!["onnx.path"], Answer::Malicious), "{location}");
+    }
+    assert_eq!(found("m.onnx", &onnx("m.data", "com.microsoft")), NONE);
+    assert_eq!(found("m.onnx", &onnx("m.data", "my.operators")), ["onnx.domain"]);
+    let whole = onnx("m.data", "");
+    assert_eq!(found("m.onnx", &whole[..whole.len() - 2]), ["onnx.damaged"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_place_of_the_data_of_an_onnx_model_need_trust() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let model = folder.path().join("m.onnx");
+    std::fs::write(&model, onnx("m.data", "")).unwrap();
+    let (data, target) = (folder.path().join("m.data"), other.path().join("target"));
+    std::fs::write(&target, b"x").unwrap();
+    let check = || rules(&check_paths(std::slice::from_ref(&model), &Options::default()));
+    assert_eq!(check(), NONE, "a file that is not there is for others to say");
+    std::os::unix::fs::symlink(&target, &data).unwrap();
+    assert_eq!(check(), ["onnx.link"]);
+    std::fs::remove_file(&data).unwrap();
+    std::fs::hard_link(&target, &data).unwrap();
+    assert_eq!(check(), ["onnx.link"]);
+    std::fs::remove_file(&target).unwrap();
+    assert_eq!(check(), NONE);
+
+    // As in the cache of a hub: both are links to blobs in one folder.
+    let (snapshot, blobs) = (folder.path().join("snapshot"), folder.path().join("blobs"));
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(blobs.join("1"), onnx("m.data", "")).unwrap();
+    std::fs::write(blobs.join("2"), b"x").unwrap();
+    std::os::unix::fs::symlink("../blobs/1", snapshot.join("m.onnx")).unwrap();
+    std::os::unix::fs::symlink("../blobs/2", snapshot.join("m.data")).unwrap();
+    assert_eq!(rules(&check_paths(&[snapshot.join("m.onnx")], &Options::default())), NONE);
+}
+
+#[test]
+fn operations_of_a_graph_that_reach_files_need_trust() {
+    let graph = |operation: &str| field(1, &[field(1, b"node"), field(2, operation.as_bytes())].concat());
+    assert_eq!(found("saved_model.pb", &graph("WriteFile")), ["tensorflow.operation"]);
+    assert_eq!(found("saved_model.pb", &graph("MatMul")), NONE);
+    assert_eq!(found("saved_model.pb", &graph("ReadFileLater")), NONE);
+}
+
+#[test]
+fn a_skops_file_is_judged_by_the_names_in_its_schema() {
+    let node = |module: &str, class: &str, loader: &str| {
+        let schema = format!(
+            "{{\"__module__\":\"{module}\",\"__class__\":\"{class}\",\"__loader__\":\"{loader}\",\"content\":{{}}}}"
+        );
+        zip(&[member("schema.json", schema.as_bytes())])
+    };
+    let fine = node("sklearn.linear_model._logistic", "LogisticRegression", "ObjectNode");
+    assert_eq!(found("m.skops", &fine), NONE);
+    assert_eq!(found("m.skops", &node("builtins", "dict", "DictNode")), NONE);
+    for (module, class, loader, rule) in [
+        ("os", "system", "FunctionNode", "skops.malicious"),
+        ("builtins", "eval", "TypeNode", "skops.malicious"),
+        ("builtins", "dict", "OperatorFuncNode", "skops.malicious"),
+        ("operator", "methodcaller", "OperatorFuncNode", "skops.type"),
+        ("sklearn.x", "X", "MethodNode", "skops.type"),
+        ("my_package", "Mine", "ObjectNode", "skops.type"),
+        ("numpy.f2py", "x", "FunctionNode", "skops.type"),
+    ] {
+        assert_eq!(found("m.skops", &node(module, class, loader)), [rule], "{module}.{class}");
+    }
+}
