@@ -20,8 +20,6 @@ const CENTRAL: usize = 46;
 const CENTRAL_SIGNATURE: &[u8] = b"PK\x01\x02";
 /// So many end records are followed in one file.
 const MAX_ENDS: usize = 8;
-/// So many members are looked at.
-pub(super) const MAX_MEMBERS: usize = 1_000_000;
 /// The longest name, as in the core.
 const MAX_NAME: usize = 4_096;
 
@@ -189,8 +187,8 @@ fn lead(
     Ok(found)
 }
 
-/// The members that a directory lists, up to something that is none.
-pub(super) fn read(bytes: &dyn Bytes, end: &End, context: &Context<'_>) -> Result<Directory> {
+/// The members that a directory lists, at most so many, up to something that is none.
+pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<'_>) -> Result<Directory> {
     let mut reader = Reader::new(bytes, end.directory);
     let mut found = Directory { records: Vec::new(), end: end.directory, too_many: false };
     let mut record = [0; CENTRAL];
@@ -199,7 +197,7 @@ pub(super) fn read(bytes: &dyn Bytes, end: &End, context: &Context<'_>) -> Resul
         if found.records.len().is_multiple_of(1024) {
             context.go_on()?;
         }
-        if found.records.len() >= MAX_MEMBERS {
+        if found.records.len() >= most {
             found.too_many = true;
             break;
         }

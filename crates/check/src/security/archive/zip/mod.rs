@@ -23,6 +23,9 @@ use crate::report::Depth;
 use crate::security::{formats, torch};
 use directory::{End, Record};
 
+/// So many members are looked at.
+const MAX_MEMBERS: usize = 1_000_000;
+
 /// Whether a zip archive ends where these bytes end, with members: whatever they begin with. `exactly`: nothing but its comment may follow it.
 pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
     let ends = directory::ends(bytes)?;
@@ -31,7 +34,7 @@ pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
 
 /// Looks into a zip archive, and at what stands before, between and behind its members.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let zip = read(piece, context)?;
+    let zip = read(piece, MAX_MEMBERS, context)?;
     name_members(piece, &zip, context);
     let names: Vec<&str> = zip.members().iter().map(|member| member.name.as_str()).collect();
     let kind = formats::of_members(&names);
@@ -58,8 +61,8 @@ fn last(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// Reads both views of the members.
-fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
+/// Reads both views of the members, at most so many of each.
+fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result<Zip<'p>> {
     let bytes = piece.bytes;
     let ends = directory::ends(bytes)?;
     let mut zip = Zip::new(*piece);
@@ -74,7 +77,7 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
         if !zip.ends.contains(&(end.at, end.after())) {
             zip.ends.push((end.at, end.after()));
         }
-        let found = directory::read(bytes, end, context)?;
+        let found = directory::read(bytes, end, most, context)?;
         let is_new = |record: &Record| !known.contains(&(record.header, record.name.clone()));
         let more: Vec<Record> =
             if main.is_some() { found.records.into_iter().filter(is_new).collect() } else { found.records };
@@ -110,15 +113,14 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
     if main.is_none() {
         let message = "no directory leads to the members of the archive: its end is missing or broken";
         context.report(piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(bytes.len()));
-        return without_directory(zip, context);
+        return without_directory(zip, most, context);
     }
     Ok(zip)
 }
 
 fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: &mut Context<'_>) {
     if too_many {
-        let message =
-            format!("there are {} members, and at most {} are looked at", end.entries, directory::MAX_MEMBERS);
+        let message = format!("there are {} members: only the first {count} are looked at", end.entries);
         context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(end.directory));
     } else if count != end.entries {
         let message =
@@ -172,9 +174,9 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
 }
 
 /// The members of an archive without a directory, by the headers that lie one behind the other.
-fn without_directory<'p>(mut zip: Zip<'p>, context: &mut Context<'_>) -> Result<Zip<'p>> {
+fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut Context<'_>) -> Result<Zip<'p>> {
     let (bytes, mut at) = (zip.piece.bytes, 0);
-    while zip.members().len() < directory::MAX_MEMBERS {
+    while zip.members().len() < most {
         context.go_on()?;
         let Some(local) = local::find(bytes, at)? else { break };
         let rest = bytes.len().saturating_sub(local.data);
@@ -223,4 +225,36 @@ fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
 /// What bytes are that should not be there: something that a loader or a system would take, or nothing known.
 fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
     super::loadable(bytes, name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used)] // a test fails by panicking
+
+    use std::path::Path;
+
+    use max_weights::uninterrupted;
+
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn members_beyond_the_limit_are_said_not_to_be_looked_at() {
+        // Two empty members, and a directory of both.
+        let local = |name: u8| [b"PK\x03\x04".as_slice(), &[0; 22], &[1, 0, 0, 0, name]].concat();
+        let central =
+            |name: u8, at: u8| [b"PK\x01\x02".as_slice(), &[0; 24], &[1], &[0; 13], &[at, 0, 0, 0, name]].concat();
+        let end = [b"PK\x05\x06\0\0\0\0\x02\0\x02\0".as_slice(), &94u32.to_le_bytes(), &62u32.to_le_bytes(), &[0; 2]]
+            .concat();
+        let bytes = [local(b'a'), local(b'b'), central(b'a', 0), central(b'b', 31), end].concat();
+        for (most, rules) in [(2, vec![]), (1, vec!["archive.many"])] {
+            let options = Options::default();
+            let mut context =
+                Context::new(Path::new("a.zip").into(), bytes.len() as u64, Kind::Zip, &options, &uninterrupted);
+            let zip = read(&Piece::file(&bytes, "a.zip"), most, &mut context).expect("an archive");
+            assert_eq!(zip.members().len(), most);
+            let (_, findings, _) = context.finish();
+            assert_eq!(findings.iter().map(|finding| finding.rule.id).collect::<Vec<_>>(), rules);
+        }
+    }
 }
