@@ -1,11 +1,236 @@
-//! What a repository makes its loaders run: remote code, templates, targets of configurations, programs.
+//! What a repository makes its loaders run: remote code, templates, targets of configurations, programs, and paths that lead elsewhere.
+//!
+//! `check` looks at all files of a folder together, as a program is judged by whether a configuration beside it makes loaders run it;
+//! `check_yaml` and `check_config` look at one text, for members of archives. Nothing is imported, rendered or called.
 
-use max_weights::Result;
+mod json;
+mod paths;
+mod preference;
+mod program;
+mod programs;
+mod remote_code;
+mod targets;
+mod template;
+mod templates;
+mod yaml;
 
-use crate::folder::{Folder, FolderContext};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use max_weights::rules;
+use max_weights::text::shown;
+use max_weights::{Result, uninterrupted};
+use serde_json::Value;
+
+use crate::bytes::Bytes;
+use crate::finding::Finding;
+use crate::folder::{Entry, Folder, FolderContext};
+use crate::kind::{Kind, has_suffix};
+use crate::options::Level;
+use program::Program;
+use remote_code::{Beside, Reference};
+pub use yaml::check_yaml;
+
+/// Longer configurations are not read. The longest that are written have the vocabulary of a tokenizer in them.
+const MAX_CONFIG_BYTES: u64 = 32 << 20;
+/// A longer index is not read.
+const MAX_INDEX_BYTES: u64 = 256 << 20;
+/// JSON files that hold data, often many megabytes, and that no loader takes code from.
+const DATA: [&str; 8] = [
+    "added_tokens.json",
+    "merges.json",
+    "special_tokens_map.json",
+    "tekken.json",
+    "tokenizer.json",
+    "trainer_state.json",
+    "vocab.json",
+    "all_results.json",
+];
 
 /// Looks at the configurations, templates and programs of a folder.
 pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
-    let _ = folder;
-    (context.interrupt)()
+    if context.options.level < Level::Structure {
+        return Ok(());
+    }
+    let interrupt = context.interrupt;
+    let mut programs = HashMap::new();
+    for entry in folder.files.iter().filter(|entry| is_program(entry)) {
+        interrupt()?;
+        let Some(bytes) = read(entry, program::MAX_BYTES as u64, context)? else { continue };
+        if let Some(program) = Program::read(&bytes, interrupt)? {
+            programs.insert(entry.name(), program);
+        } else {
+            let sentence = "the parser gives up on this program: it is nested or broken as no program is";
+            context.report(&entry.path, Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, sentence));
+        }
+    }
+    let here = Here { folder, programs: &programs };
+    let mut referenced: Vec<(String, String)> = Vec::new();
+    for entry in &folder.files {
+        interrupt()?;
+        let named = one_file(entry, &here, context)?;
+        let module = |reference: Reference| (reference.module, entry.name().to_owned());
+        referenced.extend(named.into_iter().map(module));
+    }
+    let run_by = run_by(referenced, &programs);
+    for entry in folder.files.iter().filter(|entry| is_program(entry)) {
+        interrupt()?;
+        let Some(program) = programs.get(entry.name()) else { continue };
+        let module = entry.name().trim_end_matches(".py");
+        let why = run_by.get(module).cloned().or_else(|| programs::run_by_name(entry.name()).map(str::to_owned));
+        programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
+    }
+    preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
+    paths::of_links(folder, &mut |entry, finding| context.report(&entry.path, finding));
+    Ok(())
+}
+
+/// Looks at one configuration in JSON, such as a member of an archive by this name.
+pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    config(name, bytes, &(), report);
+}
+
+/// Looks at one program in Python, such as a member of an archive, that its loader runs (`run_by` says which).
+pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    match Program::read(bytes, &uninterrupted)? {
+        Some(program) => programs::findings(&program, run_by, report),
+        None => report(Finding::new(rules::REPOSITORY_PROGRAM_UNREADABLE, "the parser gives up on this program")),
+    }
+    Ok(())
+}
+
+/// Looks at one chat template; `source` says where it stands.
+pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Finding)) {
+    template::check(template, source, None, report);
+}
+
+fn is_program(entry: &Entry) -> bool {
+    has_suffix(entry.name(), &["py", "pyw"]) && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty)
+}
+
+/// Looks at one file by itself, and returns the code that it names.
+fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
+    let (name, interrupt) = (entry.name(), context.interrupt);
+    let is_text = matches!(
+        entry.kind,
+        Kind::Json | Kind::Yaml | Kind::Jinja | Kind::Text | Kind::Python | Kind::WebPage | Kind::Unknown
+    );
+    let named = |suffixes: &[&str]| has_suffix(name, suffixes) && is_text;
+    if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
+        if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
+            // A broken index is a finding of the set's own check.
+            if let Ok(index) = serde_json::from_slice(&json::tolerated(bytes)) {
+                paths::of_index(&index, &mut |finding| context.report(&entry.path, finding));
+            }
+        }
+    } else if named(&["json"]) && !DATA.contains(&name) {
+        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+            let beside: &dyn Beside = here;
+            return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
+        }
+    } else if named(&["ipynb"]) {
+        if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(bytes).ok()) {
+            programs::notebook(&value, interrupt, &mut |finding| context.report(&entry.path, finding))?;
+        }
+    } else if named(&["yaml", "yml"]) {
+        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+            check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
+        }
+    } else if named(&["jinja", "jinja2", "j2"]) || (is_text && name.starts_with("chat_template")) {
+        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+            templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
+        }
+    } else if named(&["pth"]) {
+        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+            programs::path_file(&bytes, interrupt, &mut |finding| context.report(&entry.path, finding))?;
+        }
+    } else if named(&["txt"]) && name.to_ascii_lowercase().contains("requirements") {
+        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+            programs::requirements(&bytes, &mut |finding| context.report(&entry.path, finding));
+        }
+    } else if matches!(entry.kind, Kind::Safetensors | Kind::Gguf) {
+        templates::of_weights(entry, &mut |finding| context.report(&entry.path, finding))?;
+    }
+    Ok(Vec::new())
+}
+
+/// The bytes of a file; none if it is too long, or cannot be read, which is said.
+fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
+    if entry.bytes > most {
+        let sentence = format!("{} bytes are too many to look for code in them; {most} are looked at", entry.bytes);
+        context.report(&entry.path, Finding::new(rules::REPOSITORY_TOO_LONG, sentence));
+        return Ok(None);
+    }
+    let read = entry.open().and_then(|file| (&file as &dyn Bytes).first(most as usize));
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error @ max_weights::Error::Interrupted) => Err(error),
+        // That a file cannot be opened is said by the check of the file itself.
+        Err(_) => Ok(None),
+    }
+}
+
+fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Finding)) -> Vec<Reference> {
+    let value: Value = match json::read(bytes.clone()) {
+        Ok(value) => value,
+        Err(why) => {
+            let sentence = format!(
+                "the configuration is no JSON, so that what it makes loaders run is not known: {}",
+                shown(&why)
+            );
+            report(Finding::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));
+            return Vec::new();
+        }
+    };
+    templates::of_config(&value, report);
+    if name.starts_with("adapter_config") {
+        remote_code::base_model(&bytes, &value).into_iter().for_each(&mut *report);
+    }
+    remote_code::look(&bytes, &value, name, beside, report)
+}
+
+/// The programs of a folder, by what configurations call them.
+struct Here<'a> {
+    folder: &'a Folder,
+    programs: &'a HashMap<&'a str, Program>,
+}
+
+impl Beside for Here<'_> {
+    fn has_module(&self, module: &str) -> bool {
+        let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
+        let file = format!("{}.py", module.replace('.', "/"));
+        self.programs.contains_key(file.as_str()) || (plain && Path::new(&*self.folder.path).join(file).is_file())
+    }
+
+    fn module_of_class(&self, class: &str) -> Option<String> {
+        let mut names: Vec<&&str> = self.programs.keys().collect();
+        names.sort();
+        let defines = |name: &&&&str| self.programs.get(**name).is_some_and(|program| program.classes.contains(class));
+        names.iter().find(defines).map(|name| name.trim_end_matches(".py").to_owned())
+    }
+}
+
+/// By whom each module is run as a model is loaded: the configurations that name it, and the programs that import it.
+fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) -> HashMap<String, String> {
+    let mut run_by: HashMap<String, String> = HashMap::new();
+    let mut seen = HashSet::new();
+    let mut waiting: Vec<(String, String)> = referenced
+        .into_iter()
+        .map(|(module, config)| (module, format!("{} makes loaders run it", shown(&config))))
+        .collect();
+    while let Some((module, why)) = waiting.pop() {
+        // `folder.module` lies in a folder of its own, whose check says the same by its name.
+        let module = module.rsplit('.').next().unwrap_or(&module).to_owned();
+        if !seen.insert(module.clone()) {
+            continue;
+        }
+        let program = programs.get(format!("{module}.py").as_str());
+        let siblings = program.map(|program| program.siblings.as_slice()).unwrap_or_default();
+        waiting.extend(
+            siblings.iter().map(|name| (name.clone(), format!("{}.py imports it, which loaders run", shown(&module)))),
+        );
+        run_by.insert(module, why);
+    }
+    run_by
 }

@@ -1,0 +1,87 @@
+//! JSON as Python's `json` reads it: configurations have `NaN` and `Infinity`, numbers of any size and halves of surrogates, on which a strict
+//! reader gives up, so that one such value would hide all others. Numbers tell nothing here and are all read as 0.
+
+use serde_json::Value;
+
+/// Bytes in which the line of something is looked for.
+const MAX_SEARCHED: usize = 1 << 20;
+
+/// The value of a text; an error says where it is no JSON.
+pub(super) fn read(bytes: Vec<u8>) -> Result<Value, String> {
+    serde_json::from_slice(&tolerated(bytes)).map_err(|error| error.to_string())
+}
+
+/// The text with what only Python reads put in a form that every reader takes, of the same length.
+pub(super) fn tolerated(mut bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.splice(..3, *b"   ");
+    }
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at).copied() {
+        at = match byte {
+            b'"' => after_string(&mut bytes, at + 1),
+            b'-' | b'+' | b'.' | b'0'..=b'9' | b'N' | b'I' => after_number(&mut bytes, at),
+            _ => at + 1,
+        };
+    }
+    bytes
+}
+
+/// Makes a 0 of what begins here, if it is a number.
+fn after_number(bytes: &mut [u8], start: usize) -> usize {
+    let rest = bytes.get(start..).unwrap_or_default();
+    let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+    let Some(word) = bytes.get_mut(start..start + len) else { return start + 1 };
+    let name = word.strip_prefix(b"-").unwrap_or(word);
+    if name == b"NaN" || name == b"Infinity" || name.first().is_some_and(u8::is_ascii_digit) {
+        word.fill(b' ');
+        if let Some(first) = word.first_mut() {
+            *first = b'0';
+        }
+    }
+    start + len.max(1)
+}
+
+/// Goes to the end of a string, and replaces halves of surrogates, which no UTF-8 can hold.
+fn after_string(bytes: &mut [u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => {
+                let Some(unit) = unit(bytes, at) else {
+                    at += 2;
+                    continue;
+                };
+                let pair = (0xd800..0xdc00).contains(&unit)
+                    && self::unit(bytes, at + 6).is_some_and(|low| (0xdc00..0xe000).contains(&low));
+                if pair {
+                    at += 12;
+                    continue;
+                }
+                if (0xd800..0xe000).contains(&unit)
+                    && let Some(digits) = bytes.get_mut(at + 2..at + 6)
+                {
+                    digits.copy_from_slice(b"fffd");
+                }
+                at += 6;
+            }
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+/// The number of an escape `\uXXXX`.
+fn unit(bytes: &[u8], at: usize) -> Option<u32> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The line of the first place where this stands, if it does.
+pub(super) fn line_of(text: &[u8], wanted: &str) -> Option<(usize, u64)> {
+    // Far behind, the line is worth less than the search for it.
+    let text = text.get(..text.len().min(MAX_SEARCHED))?;
+    let at = text.windows(wanted.len().max(1)).position(|part| part == wanted.as_bytes())?;
+    Some((text.get(..at)?.split(|byte| *byte == b'\n').count(), at as u64))
+}

@@ -1,0 +1,144 @@
+//! Paths that lead out of the folder: in the index of a sharded checkpoint, and by links.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use max_weights::rules;
+use max_weights::text::{path as shown_path, shown};
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use crate::finding::Finding;
+use crate::folder::{Entry, Folder};
+
+/// Different files that an index may name.
+const MAX_FILES: usize = 100_000;
+/// Findings about one index.
+const MAX_FINDINGS: usize = 20;
+/// Names that a message lists.
+const NAMED: usize = 5;
+
+/// The files that an index names; the tensors themselves are not kept.
+#[derive(Deserialize)]
+pub(super) struct Index {
+    #[serde(default)]
+    weight_map: Files,
+}
+
+#[derive(Default)]
+struct Files(BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FilesVisitor)
+    }
+}
+
+struct FilesVisitor;
+
+impl<'de> Visitor<'de> for FilesVisitor {
+    type Value = Files;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors and files")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Files, A::Error> {
+        let mut files = BTreeSet::new();
+        while let Some((_, file)) = map.next_entry::<IgnoredAny, serde_json::Value>()? {
+            if let (serde_json::Value::String(file), true) = (file, files.len() < MAX_FILES) {
+                files.insert(file);
+            }
+        }
+        Ok(Files(files))
+    }
+}
+
+/// Looks at the files that an index names.
+pub(super) fn of_index(index: &Index, report: &mut dyn FnMut(Finding)) {
+    let mut left = MAX_FINDINGS;
+    for file in &index.weight_map.0 {
+        let found = leads_out(file).map(|why| (rules::REPOSITORY_INDEX_PATH, why)).or_else(|| {
+            file.contains('\\')
+                .then_some((rules::REPOSITORY_INDEX_BACKSLASH, "has backslashes, which are folders on Windows only"))
+        });
+        if let (Some((rule, why)), true) = (found, left > 0) {
+            left -= 1;
+            report(
+                Finding::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
+            );
+        }
+    }
+}
+
+/// Why a path of an index leads out of its folder, on any system.
+fn leads_out(file: &str) -> Option<&'static str> {
+    let bytes = file.as_bytes();
+    let drive = matches!(bytes, [letter, b':', ..] if letter.is_ascii_alphabetic());
+    if file.starts_with(['/', '\\', '~']) || drive || file.contains("://") {
+        return Some("is no path below the folder");
+    }
+    if file
+        .split(['/', '\\'])
+        .any(|part| part == ".." || part.trim_end_matches([' ', '.']).is_empty() && part.starts_with(".."))
+    {
+        return Some("leads to a folder above");
+    }
+    file.contains('\0').then_some("has a byte of 0, at which some programs end the path")
+}
+
+/// Looks at links of files to elsewhere.
+pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Finding)) {
+    let mut twins = Vec::new();
+    for entry in &folder.files {
+        let Ok(meta) = fs::symlink_metadata(&entry.path) else { continue };
+        if meta.is_symlink() {
+            if let Some(target) = outside(entry) {
+                let sentence = format!("the file is a link to {}, outside the folder", shown_path(&target));
+                report(entry, Finding::new(rules::REPOSITORY_LINK_OUTSIDE, sentence).evidence(shown_path(&target)));
+            }
+        } else if has_twin(&meta) {
+            twins.push(entry);
+        }
+    }
+    if let Some(first) = twins.first() {
+        let names: Vec<String> = twins.iter().take(NAMED).map(|entry| shown(entry.name())).collect();
+        let more = if twins.len() > NAMED { format!(" and {} more", twins.len() - NAMED) } else { String::new() };
+        let sentence = format!(
+            "the same bytes have another name elsewhere, by which they can be changed: {}{more}",
+            names.join(", ")
+        );
+        report(first, Finding::new(rules::REPOSITORY_HARD_LINK, sentence));
+    }
+}
+
+#[cfg(unix)]
+fn has_twin(meta: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(meta) > 1
+}
+
+#[cfg(not(unix))]
+fn has_twin(_: &fs::Metadata) -> bool {
+    false
+}
+
+/// Where a link leads, if that is outside of what was given, and not the store of the hub's cache.
+fn outside(entry: &Entry) -> Option<PathBuf> {
+    let target = fs::canonicalize(&entry.path).ok()?;
+    // What was given is as far above the file as its path below that has parts.
+    let above = entry.below.split('/').count();
+    let root = entry.path.ancestors().nth(above)?;
+    let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let root = fs::canonicalize(root).ok()?;
+    if target.starts_with(&root) {
+        return None;
+    }
+    // models--org--name/snapshots/revision/file -> models--org--name/blobs/hash
+    let blobs = target.parent()?;
+    let is_cache = blobs.file_name().is_some_and(|name| name == "blobs")
+        && root.starts_with(blobs.parent()?)
+        && root.components().any(|part| part == Component::Normal("snapshots".as_ref()));
+    (!is_cache).then_some(target)
+}

@@ -1,0 +1,279 @@
+//! Configurations that make loaders run code: `auto_map` and its relatives, of Transformers, Diffusers, PEFT and sentence-transformers.
+
+use std::path::Path;
+
+use max_weights::rules;
+use max_weights::text::shown;
+use serde_json::{Map, Value};
+
+use super::{json, targets};
+use crate::finding::Finding;
+
+/// The key by which a configuration asks its loader to run code without asking its user.
+pub(super) const TRUST_KEY: &str = "trust_remote_code";
+/// Classes that a message names.
+const NAMED: usize = 6;
+/// Findings about the targets of one configuration.
+const MAX_TARGETS: usize = 50;
+
+/// Where code that a configuration names comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// The other repository; none: this one.
+    pub(super) repository: Option<String>,
+    /// The module, with dots: `modeling_x`.
+    pub(super) module: String,
+    /// The class in it.
+    pub(super) class: String,
+    /// The key that names it: `auto_map.AutoModel`.
+    pub(super) key: String,
+}
+
+/// What stands beside a configuration.
+pub(super) trait Beside {
+    /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
+    fn has_module(&self, module: &str) -> bool;
+    /// The module beside it that defines a class of this name.
+    fn module_of_class(&self, class: &str) -> Option<String>;
+}
+
+/// Nothing is known of what stands beside it.
+impl Beside for () {
+    fn has_module(&self, _: &str) -> bool {
+        false
+    }
+
+    fn module_of_class(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Looks through a configuration for what makes loaders run code, and returns the code that it names.
+pub(super) fn look(
+    text: &[u8],
+    value: &Value,
+    name: &str,
+    beside: &dyn Beside,
+    report: &mut dyn FnMut(Finding),
+) -> Vec<Reference> {
+    let mut references = Vec::new();
+    let mut left = MAX_TARGETS;
+    objects(value, &mut |object| {
+        of_object(object, beside, &mut references);
+        for (key, target) in targets::of_object(object) {
+            if left > 0 {
+                left -= 1;
+                let line = json::line_of(text, &quoted(&target)).map(|(line, _)| line);
+                report(targets::finding(&key, &target, line));
+            }
+        }
+        if object.get(TRUST_KEY).is_some_and(|value| *value == Value::Bool(true) || value.as_str() == Some("true")) {
+            report(trusts(json::line_of(text, TRUST_KEY).map(|(line, _)| line)));
+        }
+    });
+    if name == "model_index.json" {
+        of_model_index(value, beside, &mut references);
+    }
+    if name == "modules.json" {
+        of_modules(text, value, beside, &mut references, report);
+    }
+    for finding in findings(text, &references, beside) {
+        report(finding);
+    }
+    references
+}
+
+/// The finding about a configuration that trusts code by itself.
+pub(super) fn trusts(line: Option<usize>) -> Finding {
+    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    let sentence =
+        format!("{place}the configuration sets {TRUST_KEY}, by which loaders run a repository's code without asking");
+    Finding::new(rules::REPOSITORY_TRUST_KEY, sentence).evidence(format!("{TRUST_KEY}: true"))
+}
+
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+/// All objects in a value, each before what is in it. Its depth is bounded by the reader's.
+pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>)) {
+    match value {
+        Value::Object(object) => {
+            visit(object);
+            object.values().for_each(|value| objects(value, visit));
+        }
+        Value::Array(list) => list.iter().for_each(|value| objects(value, visit)),
+        _ => {}
+    }
+}
+
+fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut Vec<Reference>) {
+    match object.get("auto_map") {
+        Some(Value::Object(map)) => {
+            for (auto, classes) in map {
+                add(&format!("auto_map.{auto}"), classes, references);
+            }
+        }
+        Some(other) => add("auto_map", other, references),
+        None => {}
+    }
+    if let Some(Value::Object(pipelines)) = object.get("custom_pipelines") {
+        for (task, pipeline) in pipelines {
+            pipeline
+                .get("impl")
+                .into_iter()
+                .for_each(|class| add(&format!("custom_pipelines.{task}"), class, references));
+        }
+    }
+    if let Some(pipeline) = object.get("custom_pipeline").and_then(Value::as_str) {
+        // Diffusers takes the name of a repository, or of one of its community's programs, where no program is here.
+        let here = pipeline.trim_end_matches(".py");
+        let repository = (!beside.has_module(here)).then(|| pipeline.to_owned());
+        let module = if repository.is_some() { "pipeline" } else { here };
+        let (module, class) = (module.to_owned(), String::new());
+        references.push(Reference { repository, module, class, key: "custom_pipeline".to_owned() });
+    }
+    // A class of an unknown name with a program beside that defines it.
+    for key in ["tokenizer_class", "processor_class", "image_processor_type", "feature_extractor_type", "_class_name"] {
+        let Some(Value::String(class)) = object.get(key) else { continue };
+        if let Some(module) = beside.module_of_class(class) {
+            references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
+        }
+    }
+}
+
+/// The classes of one entry of `auto_map`: a text, or a list of a slow and a fast one.
+fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
+    let texts: Vec<&str> = match classes {
+        Value::String(text) => vec![text],
+        Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+        Value::Object(map) => map.values().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    for text in texts {
+        let (repository, path) = match text.split_once("--") {
+            Some((repository, path)) => (Some(repository.to_owned()), path),
+            None => (None, text),
+        };
+        let (module, class) = path.rsplit_once('.').unwrap_or((path, ""));
+        let reference =
+            Reference { repository, module: module.to_owned(), class: class.to_owned(), key: key.to_owned() };
+        if !references.contains(&reference) {
+            references.push(reference);
+        }
+    }
+}
+
+/// Diffusers: `"unet": ["my_blocks", "MyUNet"]`, where `my_blocks.py` lies in the folder or in `unet/`.
+fn of_model_index(value: &Value, beside: &dyn Beside, references: &mut Vec<Reference>) {
+    let Value::Object(object) = value else { return };
+    for (key, entry) in object {
+        let Some([Value::String(library), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else {
+            continue;
+        };
+        for module in [library.clone(), format!("{key}.{library}")] {
+            if beside.has_module(&module) {
+                let (class, key) = (class.clone(), key.clone());
+                references.push(Reference { repository: None, module, class, key });
+                break;
+            }
+        }
+    }
+}
+
+/// Sentence-transformers: the types of `modules.json` are imported.
+fn of_modules(
+    text: &[u8],
+    value: &Value,
+    beside: &dyn Beside,
+    references: &mut Vec<Reference>,
+    report: &mut dyn FnMut(Finding),
+) {
+    let modules = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    for module in modules {
+        let Some(name) = module.get("type").and_then(Value::as_str) else { continue };
+        if name.starts_with("sentence_transformers.") && !targets::is_dangerous(name) {
+            continue;
+        }
+        let (file, class) = name.rsplit_once('.').unwrap_or((name, ""));
+        if beside.has_module(file) {
+            let (module, class, key) = (file.to_owned(), class.to_owned(), "type".to_owned());
+            references.push(Reference { repository: None, module, class, key });
+        } else {
+            report(targets::finding("type", name, json::line_of(text, &quoted(name)).map(|(line, _)| line)));
+        }
+    }
+}
+
+/// The findings about the code that a configuration names: one for what is here, and one for each other repository.
+fn findings(text: &[u8], references: &[Reference], beside: &dyn Beside) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
+    repositories.sort();
+    repositories.dedup();
+    for repository in repositories.into_iter().take(MAX_TARGETS) {
+        let of: Vec<&Reference> = references.iter().filter(|reference| reference.repository == *repository).collect();
+        let Some(first) = of.first() else { continue };
+        let key = first.key.split('.').next().unwrap_or_default();
+        let (line, offset) = json::line_of(text, &format!("\"{key}\"")).unzip();
+        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let mut named: Vec<String> = of.iter().map(|reference| described(reference, beside)).collect();
+        named.dedup();
+        let more = named.len().saturating_sub(NAMED);
+        named.truncate(NAMED);
+        let (list, more) = (named.join(", "), if more > 0 { format!(", and {more} more") } else { String::new() });
+        let (rule, sentence) = match repository {
+            None => (
+                rules::REPOSITORY_REMOTE_CODE,
+                format!("{place}{} makes loaders run code that lies here: {list}{more}", shown(key)),
+            ),
+            Some(other) => (
+                rules::REPOSITORY_REMOTE_CODE_ELSEWHERE,
+                format!(
+                    "{place}{} makes loaders fetch and run code of another repository, {}, which may change at any time: {list}{more}",
+                    shown(key),
+                    shown(other)
+                ),
+            ),
+        };
+        let mut finding = Finding::new(rule, sentence);
+        finding.offset = offset;
+        findings.push(finding.evidence(evidence(first)));
+    }
+    findings
+}
+
+fn evidence(reference: &Reference) -> String {
+    let repository =
+        reference.repository.as_ref().map(|repository| format!("{}--", shown(repository))).unwrap_or_default();
+    format!("{}: {repository}{}.{}", shown(&reference.key), shown(&reference.module), shown(&reference.class))
+}
+
+fn described(reference: &Reference, beside: &dyn Beside) -> String {
+    let file = format!("{}.py", reference.module.replace('.', "/"));
+    let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
+    let missing = if missing { " (which is not here)" } else { "" };
+    match reference.class.as_str() {
+        "" => format!("{}{missing}", shown(&file)),
+        class => format!("{} of {}{missing}", shown(class), shown(&file)),
+    }
+}
+
+/// PEFT: a base model that is a path of the machine where the adapter was made, or an address.
+pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Finding> {
+    let base = value.get("base_model_name_or_path")?.as_str()?;
+    let windows = base.get(1..3).is_some_and(|colon| colon == ":\\" || colon == ":/");
+    let is_path = Path::new(base).is_absolute()
+        || windows
+        || base.starts_with(['.', '~', '/'])
+        || base.contains("..")
+        || base.contains('\\');
+    let is_address = base.contains("://");
+    if !is_path && !is_address {
+        return None;
+    }
+    let what = if is_address { "an address" } else { "a path of one machine" };
+    let line = json::line_of(text, "base_model_name_or_path").map_or(1, |(line, _)| line);
+    let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
+    Some(Finding::new(rules::REPOSITORY_ADAPTER_BASE, sentence).evidence(shown(base)))
+}

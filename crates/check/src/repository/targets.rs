@@ -1,0 +1,189 @@
+//! Names of classes and functions in configurations, which Hydra, OmegaConf, Lightning and others import and call: `_target_: os.system`.
+
+use max_weights::rules;
+use max_weights::text::shown;
+use serde_json::Value;
+
+use crate::finding::Finding;
+
+/// Modules of which nothing belongs into the configuration of a model: they run programs and code, or reach files and the network.
+const DANGEROUS_MODULES: [&str; 52] = [
+    "__builtin__",
+    "_io",
+    "_posixsubprocess",
+    "asyncio",
+    "atexit",
+    "bdb",
+    "builtins",
+    "cProfile",
+    "cloudpickle",
+    "code",
+    "codeop",
+    "commands",
+    "ctypes",
+    "dill",
+    "distutils",
+    "doctest",
+    "ensurepip",
+    "ftplib",
+    "functools",
+    "http",
+    "idlelib",
+    "imp",
+    "importlib",
+    "io",
+    "jsonpickle",
+    "marshal",
+    "multiprocessing",
+    "nt",
+    "os",
+    "pdb",
+    "pickle",
+    "pip",
+    "pkgutil",
+    "platform",
+    "posix",
+    "pty",
+    "pydoc",
+    "requests",
+    "runpy",
+    "shutil",
+    "site",
+    "smtplib",
+    "socket",
+    "ssl",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "timeit",
+    "trace",
+    "types",
+    "urllib",
+    "webbrowser",
+];
+/// Names by themselves, without a module, that are dangerous.
+const DANGEROUS_NAMES: [&str; 12] = [
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "open",
+    "getattr",
+    "setattr",
+    "globals",
+    "execfile",
+    "input",
+    "breakpoint",
+    "vars",
+];
+/// Functions of libraries that run what they are given.
+const DANGEROUS_FUNCTIONS: [&str; 24] = [
+    "hydra.utils.get_method",
+    "hydra.utils.get_object",
+    "hydra.utils.call",
+    "hydra.utils.instantiate",
+    "hydra._internal.utils._locate",
+    "joblib.load",
+    "numpy.load",
+    "numpy.fromfile",
+    "pandas.read_pickle",
+    "pandas.eval",
+    "torch.load",
+    "torch.hub.load",
+    "torch.jit.load",
+    "torch.ops.load_library",
+    "torch.classes.load_library",
+    "torch.utils.cpp_extension.load",
+    "torch.utils.cpp_extension.load_inline",
+    "torch.utils.model_zoo.load_url",
+    "torch.hub.load_state_dict_from_url",
+    "torch.hub.download_url_to_file",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "operator.methodcaller",
+    "logging.config.dictConfig",
+];
+
+/// Whether calling what this names can run any code or program: `os.system`, `builtins.eval`, `numpy.f2py.crackfortran.os.system`.
+pub(super) fn is_dangerous(name: &str) -> bool {
+    let name = name.trim();
+    let parts: Vec<&str> = name.split(['.', ':']).collect();
+    let Some((first, rest)) = parts.split_first() else { return false };
+    // A module of the standard library that is reached through another one is there for no good reason.
+    let through = rest.iter().any(|part| ["os", "_os", "sys", "subprocess", "builtins"].contains(part));
+    (rest.is_empty() && DANGEROUS_NAMES.contains(first))
+        || (!rest.is_empty() && DANGEROUS_MODULES.contains(first) && !is_plain(name))
+        || DANGEROUS_FUNCTIONS.contains(&name)
+        || (through && !name.contains("torch.optim"))
+        || parts.iter().any(|part| part.starts_with("__") && part.ends_with("__") && part.len() > 4)
+}
+
+/// Classes of those modules that hold data.
+fn is_plain(name: &str) -> bool {
+    [
+        "functools.partial",
+        "builtins.list",
+        "builtins.dict",
+        "builtins.tuple",
+        "builtins.set",
+        "builtins.int",
+        "builtins.float",
+        "builtins.str",
+        "builtins.bool",
+        "types.SimpleNamespace",
+        "os.path.join",
+    ]
+    .contains(&name)
+}
+
+/// Keys whose value is imported and called wherever they stand.
+const KEYS: [&str; 5] = ["_target_", "_component_", "py/object", "py/reduce", "py/function"];
+/// Keys that name a class only where another one stands beside them.
+const PAIRED: [(&str, &str); 3] = [("class_path", "init_args"), ("target", "params"), ("type", "kwargs")];
+
+/// Whether the value of this key is a name that is imported, given what other keys stand beside it.
+pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
+    KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
+}
+
+/// Keys of sentence-transformers whose value is the path of a function, `torch.nn.modules.linear.Identity`.
+const FUNCTION_KEYS: [&str; 4] =
+    ["activation_function", "sbert_ce_default_activation_function", "activation_fn", "parent_library"];
+/// Where those functions and libraries come from as a rule.
+const USUAL: [&str; 6] = ["torch.nn.", "transformers.", "sentence_transformers.", "peft.", "diffusers.", "timm."];
+
+/// The names in one object of JSON that its loaders import and call.
+pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (key, value) in object {
+        let Value::String(name) = value else { continue };
+        let others = object.keys().map(String::as_str);
+        let function = FUNCTION_KEYS.contains(&key.as_str())
+            && name.contains('.')
+            && !USUAL.iter().any(|usual| name.starts_with(usual));
+        // What is dangerous is told whether or not the other key is there.
+        let may = PAIRED.iter().any(|(first, _)| first == key) && name.contains('.') && is_dangerous(name);
+        if names_target(key, others) && (KEYS.contains(&key.as_str()) || name.contains('.')) || function || may {
+            found.push((key.clone(), name.clone()));
+        }
+    }
+    found
+}
+
+/// The finding about a name that is imported and called.
+pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Finding {
+    let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    let (key, shown_name) = (shown(key), shown(name));
+    let finding = if is_dangerous(name) {
+        let sentence = format!("{place}'{key}' makes whoever instantiates this configuration call {shown_name}");
+        Finding::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)
+    } else if name.contains("${") {
+        let sentence = format!("{place}'{key}' is put together when the configuration is read: {shown_name}");
+        Finding::new(rules::REPOSITORY_TARGET, sentence)
+    } else {
+        let sentence =
+            format!("{place}'{key}' makes whoever instantiates this configuration import and call {shown_name}");
+        Finding::new(rules::REPOSITORY_TARGET, sentence)
+    };
+    finding.evidence(format!("{key}: {shown_name}"))
+}

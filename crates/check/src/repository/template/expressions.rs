@@ -1,0 +1,359 @@
+//! The tree of a template: every attribute that it takes of anything, with the names that it puts together.
+
+use std::collections::{HashMap, HashSet};
+
+use max_weights::rules::{self, Rule};
+use max_weights::text::shown;
+use minijinja::machinery::Span;
+use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Stmt};
+
+use super::{Seen, names};
+
+/// Texts that are put together get no longer than this.
+const MAX_TEXT: usize = 4096;
+
+/// Looks through a template.
+pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) {
+    let mut look = Look { seen, texts: HashMap::new(), bound: HashSet::new() };
+    // What a name stands for may be said behind the place of its use, in a loop.
+    look.names(std::slice::from_ref(template));
+    look.statements(std::slice::from_ref(template));
+}
+
+struct Look<'s, 'a> {
+    seen: &'s mut Vec<Seen>,
+    /// What `{% set %}` gives a text that is known.
+    texts: HashMap<&'a str, String>,
+    /// Names that the template gives a value.
+    bound: HashSet<&'a str>,
+}
+
+impl<'a> Look<'_, 'a> {
+    fn report(&mut self, rule: &'static Rule, span: Span, sentence: impl Into<String>) {
+        let (start, end) = (span.start_offset as usize, span.end_offset as usize);
+        self.seen.push(Seen { rule, sentence: sentence.into(), line: usize::from(span.start_line).max(1), start, end });
+    }
+
+    fn escape(&mut self, span: Span, sentence: impl Into<String>) {
+        self.report(rules::REPOSITORY_TEMPLATE_ESCAPE, span, sentence);
+    }
+
+    /// Collects what names are given values.
+    fn names(&mut self, body: &[Stmt<'a>]) {
+        for statement in body {
+            match statement {
+                Stmt::Set(set) => {
+                    self.bind(&set.target);
+                    if let (Expr::Var(name), Some(text)) = (&set.target, self.text(&set.expr)) {
+                        self.texts.insert(name.id, text);
+                    }
+                }
+                Stmt::SetBlock(set) => {
+                    self.bind(&set.target);
+                    // `{% set x %}__class__{% endset %}`
+                    if let (Expr::Var(name), [Stmt::EmitRaw(raw)]) = (&set.target, set.body.as_slice()) {
+                        self.texts.insert(name.id, raw.raw.to_owned());
+                    }
+                }
+                Stmt::ForLoop(each) => self.bind(&each.target),
+                Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, value)| {
+                    self.bind(target);
+                    if let (Expr::Var(name), Some(text)) = (target, self.text(value)) {
+                        self.texts.insert(name.id, text);
+                    }
+                }),
+                Stmt::Macro(made) => made.args.iter().for_each(|argument| self.bind(argument)),
+                Stmt::CallBlock(call) => call.macro_decl.args.iter().for_each(|argument| self.bind(argument)),
+                _ => {}
+            }
+            for body in bodies(statement) {
+                self.names(body);
+            }
+        }
+    }
+
+    fn bind(&mut self, target: &Expr<'a>) {
+        match target {
+            Expr::Var(name) => {
+                self.bound.insert(name.id);
+            }
+            Expr::List(list) => list.items.iter().for_each(|item| self.bind(item)),
+            Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.bind(item)),
+            _ => {}
+        }
+    }
+
+    fn statements(&mut self, body: &[Stmt<'a>]) {
+        for statement in body {
+            match statement {
+                Stmt::EmitExpr(emit) => self.expression(&emit.expr),
+                Stmt::ForLoop(each) => {
+                    self.expression(&each.iter);
+                    each.filter_expr.iter().for_each(|filter| self.expression(filter));
+                }
+                Stmt::IfCond(condition) => self.expression(&condition.expr),
+                Stmt::WithBlock(with) => with.assignments.iter().for_each(|(_, value)| self.expression(value)),
+                Stmt::Set(set) => {
+                    self.expression(&set.target);
+                    self.expression(&set.expr);
+                }
+                Stmt::SetBlock(set) => set.filter.iter().for_each(|filter| self.expression(filter)),
+                Stmt::AutoEscape(escape) => self.expression(&escape.enabled),
+                Stmt::FilterBlock(filter) => self.expression(&filter.filter),
+                Stmt::Macro(made) => made.defaults.iter().for_each(|default| self.expression(default)),
+                Stmt::CallBlock(call) => {
+                    self.expression(&call.call.expr);
+                    self.arguments(&call.call.args, call.call.span());
+                    call.macro_decl.defaults.iter().for_each(|default| self.expression(default));
+                }
+                Stmt::Do(call) => {
+                    self.expression(&call.call.expr);
+                    self.arguments(&call.call.args, call.call.span());
+                }
+                Stmt::Import(import) => self.loads(import.span(), "import", &import.expr),
+                Stmt::FromImport(import) => self.loads(import.span(), "import", &import.expr),
+                Stmt::Extends(extends) => self.loads(extends.span(), "extend", &extends.name),
+                Stmt::Include(include) => self.loads(include.span(), "include", &include.name),
+                Stmt::Template(_) | Stmt::EmitRaw(_) | Stmt::Block(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
+            }
+            for body in bodies(statement) {
+                self.statements(body);
+            }
+        }
+    }
+
+    fn loads(&mut self, span: Span, does: &str, name: &Expr<'a>) {
+        let name = self.text(name).map_or_else(|| "another template".to_owned(), |name| format!("'{}'", shown(&name)));
+        self.report(rules::REPOSITORY_TEMPLATE_INCLUDE, span, format!("it would {does} {name}"));
+    }
+
+    fn expression(&mut self, expression: &Expr<'a>) {
+        if let Some(inside) = self.put_together(expression) {
+            self.escape(expression.span(), format!("'{inside}' is put together of parts"));
+        }
+        match expression {
+            Expr::Var(_) => {}
+            Expr::Const(constant) => {
+                if let Some(inside) = constant.value.as_str().and_then(names::inside_in) {
+                    self.escape(constant.span(), format!("the text '{inside}' names an inside of Python"));
+                }
+                if let Some(inside) = constant.value.as_str().and_then(names::inside_of_format) {
+                    self.escape(constant.span(), format!("a text to be filled in reaches for {inside}"));
+                }
+            }
+            Expr::Slice(slice) => {
+                self.expression(&slice.expr);
+                [&slice.start, &slice.stop, &slice.step].into_iter().flatten().for_each(|part| self.expression(part));
+            }
+            Expr::UnaryOp(operation) => self.expression(&operation.expr),
+            Expr::BinOp(operation) => {
+                self.expression(&operation.left);
+                self.expression(&operation.right);
+            }
+            Expr::Compare(compare) => {
+                self.expression(&compare.expr);
+                compare.ops.iter().for_each(|operation| self.expression(&operation.expr));
+            }
+            Expr::IfExpr(choice) => {
+                self.expression(&choice.test_expr);
+                self.expression(&choice.true_expr);
+                choice.false_expr.iter().for_each(|other| self.expression(other));
+            }
+            Expr::Filter(filter) => {
+                self.filter(filter.name, filter.expr.as_ref(), &filter.args, filter.span());
+                filter.expr.iter().for_each(|of| self.expression(of));
+                self.arguments(&filter.args, filter.span());
+            }
+            Expr::Test(test) => {
+                self.expression(&test.expr);
+                self.arguments(&test.args, test.span());
+            }
+            Expr::GetAttr(get) => {
+                self.attribute(&get.expr, get.name, get.span());
+                self.expression(&get.expr);
+            }
+            Expr::GetItem(get) => {
+                match self.text(&get.subscript_expr) {
+                    Some(name) => self.attribute(&get.expr, &name, get.span()),
+                    None => self.attribute(&get.expr, "", get.span()),
+                }
+                self.expression(&get.expr);
+                self.expression(&get.subscript_expr);
+            }
+            Expr::Call(call) => {
+                self.expression(&call.expr);
+                self.arguments(&call.args, call.span());
+            }
+            Expr::List(list) => list.items.iter().for_each(|item| self.expression(item)),
+            Expr::Tuple(tuple) => tuple.items.iter().for_each(|item| self.expression(item)),
+            Expr::Map(map) => map.keys.iter().chain(&map.values).for_each(|item| self.expression(item)),
+        }
+    }
+
+    fn arguments(&mut self, arguments: &[CallArg<'a>], span: Span) {
+        for argument in arguments {
+            match argument {
+                CallArg::Pos(value) | CallArg::PosSplat(value) | CallArg::KwargSplat(value) => self.expression(value),
+                CallArg::Kwarg(name, value) => {
+                    // `dict(__class__=x)|first` makes a text of a name.
+                    if names::is_inside(name) {
+                        self.escape(span, format!("the argument '{}' names an inside of Python", shown(name)));
+                    }
+                    self.expression(value);
+                }
+            }
+        }
+    }
+
+    /// An attribute or item of this name (empty: not known) is taken of a value.
+    fn attribute(&mut self, of: &Expr<'a>, name: &str, span: Span) {
+        if names::is_inside(name) {
+            return self.escape(span, format!("it reaches for {}, an inside of Python", shown(name)));
+        }
+        let Expr::Var(base) = of else { return };
+        if self.bound.contains(base.id) {
+            return;
+        }
+        if names::OWN.contains(&base.id) {
+            self.escape(span, format!("it looks into {}, which Jinja gives every template", base.id));
+        } else if names::WEB.contains(&base.id) {
+            let sentence = format!("it looks into {}, which web frameworks give their templates", base.id);
+            self.report(rules::REPOSITORY_TEMPLATE_GLOBAL, span, sentence);
+        }
+    }
+
+    fn filter(&mut self, name: &str, of: Option<&Expr<'a>>, arguments: &[CallArg<'a>], span: Span) {
+        let by_name = |wanted: &str| {
+            arguments.iter().find_map(|argument| match argument {
+                CallArg::Kwarg(name, value) if *name == wanted => Some(value),
+                _ => None,
+            })
+        };
+        let by_place = |number: usize| match arguments.get(number) {
+            Some(CallArg::Pos(value)) => Some(value),
+            _ => None,
+        };
+        let attribute = match name {
+            "attr" => by_place(0).or_else(|| by_name("name")),
+            "map" if by_place(0).and_then(|filter| self.text(filter)).as_deref() == Some("attr") => by_place(1),
+            "map" | "sum" | "sort" | "groupby" | "unique" | "min" | "max" | "join" => by_name("attribute"),
+            "selectattr" | "rejectattr" => by_place(0),
+            _ => None,
+        };
+        let Some(attribute) = attribute else {
+            if name == "attr" || name == "map" && matches!(by_place(0), Some(filter) if self.text(filter).is_none()) {
+                self.escape(span, format!("the filter '{name}' takes an attribute whose name cannot be known"));
+            }
+            return;
+        };
+        match (self.text(attribute), of) {
+            (None, _) => self.escape(span, format!("the filter '{name}' takes an attribute whose name is computed")),
+            (Some(path), of) => {
+                for part in path.split('.') {
+                    match of {
+                        Some(of) => self.attribute(of, part, span),
+                        None if names::is_inside(part) => {
+                            self.escape(span, format!("it reaches for {}, an inside of Python", shown(part)));
+                        }
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The inside of Python whose name this makes of parts.
+    fn put_together(&self, expression: &Expr<'a>) -> Option<&'static str> {
+        let makes = matches!(expression, Expr::BinOp(_) | Expr::Filter(_) | Expr::Slice(_) | Expr::Call(_));
+        names::inside_in(&makes.then(|| self.text(expression)).flatten()?)
+    }
+
+    /// The text that this is, as far as it can be known without rendering.
+    fn text(&self, expression: &Expr<'a>) -> Option<String> {
+        let text = match expression {
+            Expr::Const(constant) => match constant.value.as_str() {
+                Some(text) => text.to_owned(),
+                None => constant.value.to_string(),
+            },
+            Expr::Var(name) => self.texts.get(name.id)?.clone(),
+            Expr::BinOp(operation) => match operation.op {
+                BinOpKind::Add | BinOpKind::Concat => self.text(&operation.left)? + &self.text(&operation.right)?,
+                BinOpKind::Rem => filled(&self.text(&operation.left)?, &self.texts_of(&operation.right)?),
+                _ => return None,
+            },
+            Expr::Slice(slice) => {
+                let backwards = slice.step.as_ref().and_then(|step| self.text(step)).as_deref() == Some("-1");
+                let all = slice.start.is_none() && slice.stop.is_none();
+                (backwards && all).then(|| self.text(&slice.expr)).flatten()?.chars().rev().collect()
+            }
+            Expr::UnaryOp(operation) => format!("-{}", self.text(&operation.expr)?),
+            Expr::Filter(filter) => self.filtered(filter.name, filter.expr.as_ref()?, &filter.args)?,
+            Expr::Call(call) => match &call.expr {
+                Expr::GetAttr(method) => match (method.name, call.args.as_slice()) {
+                    ("join", [CallArg::Pos(list)]) => self.texts_of(list)?.join(&self.text(&method.expr)?),
+                    (name, arguments) => self.filtered(name, &method.expr, arguments)?,
+                },
+                _ => return None,
+            },
+            _ => return None,
+        };
+        (text.len() <= MAX_TEXT).then_some(text)
+    }
+
+    fn filtered(&self, name: &str, of: &Expr<'a>, arguments: &[CallArg<'a>]) -> Option<String> {
+        let values: Option<Vec<String>> = arguments
+            .iter()
+            .map(|argument| match argument {
+                CallArg::Pos(value) => self.text(value),
+                _ => None,
+            })
+            .collect();
+        let values = values?;
+        Some(match (name, values.as_slice()) {
+            ("join", separator) => self.texts_of(of)?.join(separator.first().map_or("", String::as_str)),
+            ("lower", []) => self.text(of)?.to_lowercase(),
+            ("upper", []) => self.text(of)?.to_uppercase(),
+            ("trim" | "strip" | "string" | "safe" | "escape" | "e", []) => self.text(of)?.trim().to_owned(),
+            ("reverse", []) => self.text(of)?.chars().rev().collect(),
+            ("replace", [old, new]) if !old.is_empty() && new.len() <= MAX_TEXT => self.text(of)?.replace(old, new),
+            ("format", values) => filled(&self.text(of)?, values),
+            _ => return None,
+        })
+    }
+
+    fn texts_of(&self, list: &Expr<'a>) -> Option<Vec<String>> {
+        match list {
+            Expr::List(list) => list.items.iter().map(|item| self.text(item)).collect(),
+            Expr::Tuple(tuple) => tuple.items.iter().map(|item| self.text(item)).collect(),
+            other => Some(vec![self.text(other)?]),
+        }
+    }
+}
+
+/// A text with `%s` and `{}` replaced by these, in their order.
+fn filled(pattern: &str, values: &[String]) -> String {
+    let mut text = pattern.to_owned();
+    for value in values {
+        let place = ["%s", "{}"].into_iter().filter_map(|mark| text.find(mark).map(|at| (at, mark.len()))).min();
+        let Some((at, len)) = place.filter(|_| text.len() <= MAX_TEXT) else { break };
+        text.replace_range(at..at + len, value);
+    }
+    text
+}
+
+/// The statements in a statement.
+fn bodies<'b, 'a>(statement: &'b Stmt<'a>) -> Vec<&'b [Stmt<'a>]> {
+    match statement {
+        Stmt::Template(template) => vec![&template.children],
+        Stmt::ForLoop(each) => vec![&each.body, &each.else_body],
+        Stmt::IfCond(condition) => vec![&condition.true_body, &condition.false_body],
+        Stmt::WithBlock(with) => vec![&with.body],
+        Stmt::SetBlock(set) => vec![&set.body],
+        Stmt::AutoEscape(escape) => vec![&escape.body],
+        Stmt::FilterBlock(filter) => vec![&filter.body],
+        Stmt::Block(block) => vec![&block.body],
+        Stmt::Macro(made) => vec![&made.body],
+        Stmt::CallBlock(call) => vec![&call.macro_decl.body],
+        _ => Vec::new(),
+    }
+}

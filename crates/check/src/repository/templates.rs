@@ -1,0 +1,94 @@
+//! Where chat templates stand: in configurations, in files of their own, and in the metadata of weights.
+
+use std::sync::Arc;
+
+use max_weights::{Backend, Checkpoint, Error, OpenOptions, Result};
+use serde_json::Value;
+
+use super::{json, remote_code, template};
+use crate::finding::Finding;
+use crate::folder::Entry;
+
+/// The key of templates in metadata: `tokenizer.chat_template`, `tokenizer.chat_template.tool_use`, `chat_template`.
+const KEY: &str = "chat_template";
+
+/// The templates in a configuration: a text, a list of names and texts, or an object of them.
+pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Finding)) {
+    remote_code::objects(value, &mut |object| {
+        for (key, value) in object.iter().filter(|(key, _)| key.ends_with(KEY) || *key == "chat_templates") {
+            of_value(key, value, report);
+        }
+    });
+}
+
+fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Finding)) {
+    match value {
+        Value::String(text) => template::check(text, key, None, report),
+        Value::Array(list) => {
+            for entry in list {
+                let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+                let source = format!("{key} '{}'", max_weights::text::shown(name));
+                match entry {
+                    Value::String(text) => template::check(text, key, None, report),
+                    entry => entry
+                        .get("template")
+                        .and_then(Value::as_str)
+                        .into_iter()
+                        .for_each(|text| template::check(text, &source, None, report)),
+                }
+            }
+        }
+        Value::Object(map) => {
+            for (name, text) in map {
+                let source = format!("{key} '{}'", max_weights::text::shown(name));
+                text.as_str().into_iter().for_each(|text| template::check(text, &source, None, report));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A file that is one template.
+pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => template::check(text, "the template", Some(0), report),
+        Err(_) => template::check(&String::from_utf8_lossy(bytes), "the template", None, report),
+    }
+}
+
+/// The templates, and the configurations, in the metadata of a file of weights. What is wrong with the file itself is said by its own check.
+pub(super) fn of_weights(entry: &Entry, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    // One file by itself, whether or not the other shards are there.
+    let options = OpenOptions::default().backend(Backend::Read).strict(false);
+    let opened = entry.open().and_then(|file| Checkpoint::open_sources(vec![Arc::new(file)], &options));
+    let checkpoint = match opened {
+        Ok(checkpoint) => checkpoint,
+        Err(error @ Error::Interrupted) => return Err(error),
+        Err(_) => return Ok(()),
+    };
+    let catalog = checkpoint.catalog();
+    if let Some(gguf) = catalog.gguf() {
+        for (key, value) in gguf.metadata.iter().filter(|(key, _)| key.contains(KEY)) {
+            value
+                .as_str()
+                .into_iter()
+                .for_each(|text| template::check(text, &max_weights::text::shown(key), None, report));
+        }
+    }
+    for (key, text) in catalog.metadata() {
+        let shown = max_weights::text::shown(key);
+        if key.contains(KEY) {
+            template::check(text, &shown, None, report);
+        } else if text.contains("auto_map") || text.contains("_target_") || text.contains(KEY) {
+            let Ok(value) = json::read(text.as_bytes().to_vec()) else { continue };
+            let mut of_key = |mut finding: Finding| {
+                finding.message = format!("metadata '{shown}': {}", finding.message);
+                finding.offset = None;
+                report(finding);
+            };
+            remote_code::look(text.as_bytes(), &value, "", &(), &mut of_key);
+            of_config(&value, &mut of_key);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! YAML: the names that Hydra, OmegaConf, NeMo and Lightning call, and the tags of PyYAML that make objects.
+//!
+//! The events of the parser are looked at one by one, and aliases are never expanded: what one stands for was looked at where it stands.
+
+use std::collections::HashMap;
+
+use max_weights::rules;
+use max_weights::text::shown;
+use saphyr_parser::{Event, Parser, Tag};
+
+use super::{remote_code, targets};
+use crate::finding::Finding;
+
+/// Mappings and lists in one another. PyYAML gives up before a thousand.
+const MAX_NESTING: usize = 1000;
+/// Findings about one file.
+const MAX_FINDINGS: usize = 50;
+
+/// Classes that training programs write by PyYAML's tags, and that do no more than hold a value.
+const PLAIN_OBJECTS: [&str; 9] = [
+    "argparse.Namespace",
+    "collections.OrderedDict",
+    "collections.defaultdict",
+    "datetime.",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "numpy.dtype",
+    "pathlib.",
+    "torch.device",
+];
+/// Tags of PyYAML for values that YAML has no own word for.
+const PLAIN_TAGS: [&str; 11] =
+    ["tuple", "str", "unicode", "none", "bool", "int", "long", "float", "list", "dict", "complex"];
+
+/// A mapping or a list that is open.
+struct Open {
+    is_mapping: bool,
+    /// The key whose value comes next; none where a key comes next.
+    key: Option<String>,
+    /// Keys with texts, for names that are told by what stands beside them.
+    texts: Vec<(String, String, usize)>,
+}
+
+/// Looks through the documents of a YAML file, and hands on what is found.
+pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let (mut open, mut anchors): (Vec<Open>, HashMap<usize, String>) = (Vec::new(), HashMap::new());
+    let mut left = MAX_FINDINGS;
+    let mut report = |finding: Finding| {
+        if left > 0 {
+            left -= 1;
+            report(finding);
+        }
+    };
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) => {
+                unreadable(text, &error.to_string(), &mut report);
+                break;
+            }
+        };
+        let line = span.start.line();
+        match event {
+            Event::StreamEnd => break,
+            Event::Scalar(value, _, anchor, tag) => {
+                if let Some(tag) = tag {
+                    of_tag(&tag, Some(&value), line, &mut report);
+                }
+                if anchor > 0 {
+                    anchors.insert(anchor, value.to_string());
+                }
+                place(&mut open, Some(value.into_owned()), line);
+            }
+            Event::Alias(anchor) => place(&mut open, anchors.get(&anchor).cloned(), line),
+            Event::SequenceStart(_, tag) | Event::MappingStart(_, tag) if open.len() >= MAX_NESTING => {
+                drop(tag);
+                unreadable(text, "its values are nested too deep", &mut report);
+                break;
+            }
+            Event::SequenceStart(_, tag) => {
+                if let Some(tag) = tag {
+                    of_tag(&tag, None, line, &mut report);
+                }
+                open.push(Open { is_mapping: false, key: None, texts: Vec::new() });
+            }
+            Event::MappingStart(_, tag) => {
+                if let Some(tag) = tag {
+                    of_tag(&tag, None, line, &mut report);
+                }
+                open.push(Open { is_mapping: true, key: None, texts: Vec::new() });
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(ended) = open.pop() {
+                    of_mapping(&ended, &mut report);
+                }
+                place(&mut open, None, line);
+            }
+            _ => {}
+        }
+    }
+    // What broke off has mappings that are still open.
+    for open in &open {
+        of_mapping(open, &mut report);
+    }
+}
+
+/// Puts a value into what is open: a key, or the value of one.
+fn place(open: &mut [Open], value: Option<String>, line: usize) {
+    let Some(open) = open.last_mut().filter(|open| open.is_mapping) else { return };
+    match open.key.take() {
+        None => open.key = Some(value.unwrap_or_default()),
+        Some(key) => open.texts.extend(value.map(|value| (key, value, line))),
+    }
+}
+
+fn of_mapping(open: &Open, report: &mut dyn FnMut(Finding)) {
+    for (key, value, line) in &open.texts {
+        let others = open.texts.iter().map(|(key, _, _)| key.as_str());
+        if key == remote_code::TRUST_KEY && matches!(value.as_str(), "true" | "True" | "TRUE" | "yes" | "on") {
+            report(remote_code::trusts(Some(*line)));
+        }
+        let dotted = value.contains('.') && !value.contains('/');
+        let hydra = key.starts_with('_') || key.starts_with("py/");
+        let may = ["class_path", "target"].contains(&key.as_str()) && dotted && targets::is_dangerous(value);
+        if !value.is_empty() && (targets::names_target(key, others) && (hydra || dotted) || may) {
+            report(targets::finding(key, value, Some(*line)));
+        }
+    }
+}
+
+/// PyYAML's tags: `!!python/object/apply:os.system`.
+fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Finding)) {
+    let whole = format!("{}{}", tag.handle, tag.suffix);
+    let Some((_, python)) = whole.split_once("python/") else { return };
+    let python = percent_decoded(python);
+    let (kind, name) = python.split_once(':').unwrap_or((&python, ""));
+    if PLAIN_TAGS.contains(&kind) || kind == "bytes" || kind == "bytearray" {
+        return;
+    }
+    let name = if name.is_empty() { value.unwrap_or_default() } else { name };
+    let evidence = format!("!!python/{}", shown(&python));
+    let plain =
+        PLAIN_OBJECTS.iter().any(|plain| if plain.ends_with('.') { name.starts_with(plain) } else { name == *plain });
+    let calls = kind.starts_with("object/");
+    let (rule, does) = if (calls && !plain) || targets::is_dangerous(name) {
+        (rules::REPOSITORY_YAML_CALL, "makes PyYAML's unsafe loader call")
+    } else {
+        (rules::REPOSITORY_YAML_OBJECT, "makes PyYAML's unsafe loader import")
+    };
+    report(Finding::new(rule, format!("line {line}: the tag {does} {}", shown(name))).evidence(evidence));
+}
+
+/// A tag may be written with `%6f` for a letter.
+fn percent_decoded(text: &str) -> String {
+    let (mut decoded, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%');
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// The parser gives up, where PyYAML may not: the words themselves are looked for.
+fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Finding)) {
+    for (number, line) in text.lines().enumerate() {
+        if let Some((_, tag)) = line.split_once("!!python/") {
+            let suffix = tag.split_whitespace().next().unwrap_or_default();
+            let tag = Tag { handle: "!!".to_owned(), suffix: format!("python/{suffix}") };
+            of_tag(&tag, None, number + 1, report);
+        }
+        if let Some((_, target)) = line.split_once("_target_") {
+            let name = target.trim_start_matches(['"', '\'', ' ', ':']).split(['"', '\'', ' ', ',', '}']).next();
+            if let Some(name) = name.filter(|name| !name.is_empty()) {
+                report(targets::finding("_target_", name, Some(number + 1)));
+            }
+        }
+    }
+    report(Finding::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
+}
