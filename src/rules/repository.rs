@@ -88,35 +88,39 @@ rules! {
         "a chat template reaches from its values into the insides of Python";
         BY_HAND;
         DELETE;
-    REPOSITORY_TEMPLATE_GLOBAL "MW-EX-321" "repository.template-global" NeedsTrust:
+    REPOSITORY_TEMPLATE_EXHAUSTS "MW-EX-321" "repository.template-exhausts" Malicious:
+        "a chat template makes a range, a text or a number without end";
+        "it was made to have whoever renders it run out of time or memory";
+        DELETE;
+    REPOSITORY_TEMPLATE_GLOBAL "MW-EX-322" "repository.template-global" NeedsTrust:
         "a chat template looks into an object that web frameworks give their templates";
         "the template was made for a server, or to read the server's secrets";
         "replace the template by the one of the base model";
-    REPOSITORY_TEMPLATE_INCLUDE "MW-EX-322" "repository.template-include" NeedsTrust:
+    REPOSITORY_TEMPLATE_INCLUDE "MW-EX-323" "repository.template-include" NeedsTrust:
         "a chat template loads another template";
         "chat templates are rendered by themselves; one that loads another one was made for something else";
         "replace the template by the one of the base model";
-    REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-323" "repository.template-unreadable" Note:
+    REPOSITORY_TEMPLATE_UNREADABLE "MW-EX-324" "repository.template-unreadable" Note:
         "a chat template cannot be parsed, and only its words were looked at";
         "it uses what its own program adds to Jinja, or is broken";
         "look at it yourself before you render it";
-    REPOSITORY_TOO_LONG "MW-EX-324" "repository.too-long" Warning:
+    REPOSITORY_TOO_LONG "MW-EX-325" "repository.too-long" Warning:
         "a configuration or program is too long to be looked into for what it runs";
         "data was put into it, or it was made so long that nobody looks into it";
         "split the data off, or look at it yourself";
-    REPOSITORY_TRUST_KEY "MW-EX-325" "repository.trust-key" NeedsTrust:
+    REPOSITORY_TRUST_KEY "MW-EX-326" "repository.trust-key" NeedsTrust:
         "a configuration sets trust_remote_code, by which loaders run a repository's code without asking";
         "options of the program that trained the model were saved with it, or somebody wants code to be run";
         "take the key out, and give the option where the model is loaded if you trust its code";
-    REPOSITORY_YAML_CALL "MW-EX-326" "repository.yaml-call" Malicious:
+    REPOSITORY_YAML_CALL "MW-EX-327" "repository.yaml-call" Malicious:
         "a tag of a YAML file makes PyYAML's unsafe loader call a function";
         BY_HAND;
         DELETE;
-    REPOSITORY_YAML_OBJECT "MW-EX-327" "repository.yaml-object" NeedsTrust:
+    REPOSITORY_YAML_OBJECT "MW-EX-328" "repository.yaml-object" NeedsTrust:
         "a tag of a YAML file makes PyYAML's unsafe loader import a class";
         "a program saved its options with yaml.dump instead of yaml.safe_dump";
         "load it with yaml.safe_load, or write the file again without the tag";
-    REPOSITORY_YAML_UNREADABLE "MW-EX-328" "repository.yaml-unreadable" Note:
+    REPOSITORY_YAML_UNREADABLE "MW-EX-329" "repository.yaml-unreadable" Note:
         "a YAML file cannot be parsed, and only its words were looked at";
         "it is a template for YAML, or is broken";
         "look at it yourself before you load it";

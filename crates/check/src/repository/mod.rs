@@ -77,7 +77,8 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         interrupt()?;
         let Some(program) = programs.get(entry.name()) else { continue };
         let module = entry.name().trim_end_matches(".py");
-        let why = run_by.get(module).cloned().or_else(|| programs::run_by_name(entry.name()).map(str::to_owned));
+        let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
+        let why = run_by.get(module).cloned().or_else(by_name);
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
@@ -137,7 +138,9 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["jinja", "jinja2", "j2"]) || (is_text && name.starts_with("chat_template")) {
+    } else if named(&["jinja", "jinja2", "j2"])
+        || (is_text && (name == "chat_template" || name.starts_with("chat_template.")))
+    {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
         }

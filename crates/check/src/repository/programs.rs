@@ -1,6 +1,8 @@
 //! What is said of programs: those that loaders run by themselves, those that a configuration names, notebooks, and files that make Python run
 //! something as it starts.
 
+use std::path::Path;
+
 use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
@@ -38,7 +40,11 @@ const BY_START: [&str; 7] = [
 ];
 
 /// Why loaders run a program of this name, if its name says so.
-pub(super) fn run_by_name(name: &str) -> Option<&'static str> {
+pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
+    let folder = path.parent().and_then(Path::file_name);
+    if name == "generate.py" && folder.is_some_and(|folder| folder == "custom_generate") {
+        return Some("generate() of Transformers runs it");
+    }
     let by_name = BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
     by_name.or_else(|| {
         BY_START.iter().any(|start| name.starts_with(start)).then_some("its name is that of code for Transformers")
@@ -150,6 +156,10 @@ pub(super) fn notebook(value: &Value, interrupt: Interrupt<'_>, report: &mut dyn
     // A person runs a notebook cell by cell: what it fetches is no surprise, and magic words are no Python.
     program.calls.iter_mut().filter(|call| call.danger < Danger::Execute).for_each(|call| call.at_import = false);
     program.broken = None;
+    if let Some(command) = shell.iter().find(|command| !is_usual(command)) {
+        let sentence = "the notebook has a command for the shell, which runs with its cell";
+        report(Finding::new(rules::REPOSITORY_CALL, sentence).evidence(shown(command)));
+    }
     let shell = match shell.first() {
         Some(first) => format!("; {} commands for the shell, the first is {}", shell.len(), shown(first)),
         None => String::new(),
@@ -166,6 +176,17 @@ pub(super) fn notebook(value: &Value, interrupt: Interrupt<'_>, report: &mut dyn
         report(finding);
     });
     Ok(())
+}
+
+/// Commands that notebooks begin with, and that do no more than install, list or fetch.
+const USUAL: [&str; 12] =
+    ["pip", "pip3", "conda", "uv", "nvidia-smi", "ls", "cd", "pwd", "mkdir", "git", "huggingface-cli", "hf"];
+
+/// Whether a command of a notebook is one of the usual ones, and not several.
+fn is_usual(command: &str) -> bool {
+    let command = command.trim_start_matches('!').trim();
+    let word = command.split_whitespace().next().unwrap_or_default();
+    USUAL.contains(&word) && !command.contains(['|', ';', '&', '`', '$', '>'])
 }
 
 /// A file named `.pth` that is text: Python runs each of its lines that begins with `import`, if it lies where packages lie.

@@ -168,11 +168,13 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
 fn of_model_index(value: &Value, beside: &dyn Beside, references: &mut Vec<Reference>) {
     let Value::Object(object) = value else { return };
     for (key, entry) in object {
+        // The class of the pipeline itself has a module where it is none of Diffusers' own.
+        let is_pipeline = key == "_class_name";
         let Some([Value::String(library), Value::String(class)]) = entry.as_array().map(Vec::as_slice) else {
             continue;
         };
         for module in [library.clone(), format!("{key}.{library}")] {
-            if beside.has_module(&module) {
+            if beside.has_module(&module) || is_pipeline {
                 let (class, key) = (class.clone(), key.clone());
                 references.push(Reference { repository: None, module, class, key });
                 break;

@@ -121,7 +121,6 @@ pub(super) fn is_dangerous(name: &str) -> bool {
 /// Classes of those modules that hold data.
 fn is_plain(name: &str) -> bool {
     [
-        "functools.partial",
         "builtins.list",
         "builtins.dict",
         "builtins.tuple",

@@ -11,6 +11,10 @@ use super::{Seen, names};
 
 /// Texts that are put together get no longer than this.
 const MAX_TEXT: usize = 4096;
+/// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
+const MAX_MADE: f64 = 1_000_000.0;
+/// Parts of a number in one another.
+const MAX_DEPTH: usize = 40;
 
 /// Looks through a template.
 pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) {
@@ -130,6 +134,10 @@ impl<'a> Look<'_, 'a> {
     fn expression(&mut self, expression: &Expr<'a>) {
         if let Some(inside) = self.put_together(expression) {
             self.escape(expression.span(), format!("'{inside}' is put together of parts"));
+        }
+        if self.exhausts(expression) {
+            let sentence = format!("it makes more than {MAX_MADE} of something");
+            self.report(rules::REPOSITORY_TEMPLATE_EXHAUSTS, expression.span(), sentence);
         }
         match expression {
             Expr::Var(_) => {}
@@ -262,6 +270,51 @@ impl<'a> Look<'_, 'a> {
         }
     }
 
+    /// Whether this is a range, a text or a number without end: `range(10**9)`, `'a' * 10**9`.
+    fn exhausts(&self, expression: &Expr<'a>) -> bool {
+        let many = |value: &Expr<'a>| self.number(value, 0).is_some_and(|number| number > MAX_MADE);
+        match expression {
+            Expr::Call(call) => {
+                matches!(&call.expr, Expr::Var(name) if name.id == "range" && !self.bound.contains(name.id))
+                    && call.args.iter().any(|argument| matches!(argument, CallArg::Pos(value) if many(value)))
+            }
+            Expr::BinOp(operation) => match operation.op {
+                BinOpKind::Mul => {
+                    let is_text = |value: &Expr<'a>| {
+                        matches!(value, Expr::List(_))
+                            || matches!(value, Expr::Const(text) if text.value.as_str().is_some())
+                    };
+                    (is_text(&operation.left) && many(&operation.right))
+                        || (is_text(&operation.right) && many(&operation.left))
+                }
+                BinOpKind::Pow => many(&operation.right),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The number that this is.
+    fn number(&self, expression: &Expr<'a>, depth: usize) -> Option<f64> {
+        match expression {
+            _ if depth > MAX_DEPTH => None,
+            Expr::Const(constant) if constant.value.as_str().is_none() => constant.value.to_string().parse().ok(),
+            Expr::Var(name) => self.texts.get(name.id)?.parse().ok(),
+            Expr::BinOp(operation) => {
+                let left = self.number(&operation.left, depth + 1)?;
+                let right = self.number(&operation.right, depth + 1)?;
+                match operation.op {
+                    BinOpKind::Mul => Some(left * right),
+                    BinOpKind::Pow => Some(left.powf(right)),
+                    BinOpKind::Add => Some(left + right),
+                    BinOpKind::Sub => Some(left - right),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// The inside of Python whose name this makes of parts.
     fn put_together(&self, expression: &Expr<'a>) -> Option<&'static str> {
         let makes = matches!(expression, Expr::BinOp(_) | Expr::Filter(_) | Expr::Slice(_) | Expr::Call(_));
@@ -278,7 +331,7 @@ impl<'a> Look<'_, 'a> {
             Expr::Var(name) => self.texts.get(name.id)?.clone(),
             Expr::BinOp(operation) => match operation.op {
                 BinOpKind::Add | BinOpKind::Concat => self.text(&operation.left)? + &self.text(&operation.right)?,
-                BinOpKind::Rem => filled(&self.text(&operation.left)?, &self.texts_of(&operation.right)?),
+                BinOpKind::Rem => filled(&self.text(&operation.left)?, &self.texts_of(&operation.right)?)?,
                 _ => return None,
             },
             Expr::Slice(slice) => {
@@ -316,7 +369,7 @@ impl<'a> Look<'_, 'a> {
             ("trim" | "strip" | "string" | "safe" | "escape" | "e", []) => self.text(of)?.trim().to_owned(),
             ("reverse", []) => self.text(of)?.chars().rev().collect(),
             ("replace", [old, new]) if !old.is_empty() && new.len() <= MAX_TEXT => self.text(of)?.replace(old, new),
-            ("format", values) => filled(&self.text(of)?, values),
+            ("format", values) => filled(&self.text(of)?, values)?,
             _ => return None,
         })
     }
@@ -330,15 +383,28 @@ impl<'a> Look<'_, 'a> {
     }
 }
 
-/// A text with `%s` and `{}` replaced by these, in their order.
-fn filled(pattern: &str, values: &[String]) -> String {
-    let mut text = pattern.to_owned();
-    for value in values {
-        let place = ["%s", "{}"].into_iter().filter_map(|mark| text.find(mark).map(|at| (at, mark.len()))).min();
-        let Some((at, len)) = place.filter(|_| text.len() <= MAX_TEXT) else { break };
-        text.replace_range(at..at + len, value);
+/// A text with `%s`, `%c` and `{}` replaced by these, in their order; none where it has other marks.
+fn filled(pattern: &str, values: &[String]) -> Option<String> {
+    let (mut text, mut rest, mut values) = (String::new(), pattern, values.iter());
+    while let Some(at) = rest.find(['%', '{']) {
+        text.push_str(rest.get(..at)?);
+        let mark = rest.get(at..at + 2)?;
+        match mark {
+            "%s" | "%d" | "{}" => text.push_str(values.next()?),
+            "%c" => {
+                let value = values.next()?;
+                let code = value.parse::<u32>().ok().filter(|_| value.chars().count() > 1);
+                text.push(code.and_then(char::from_u32).or_else(|| value.chars().next())?);
+            }
+            "%%" => text.push('%'),
+            _ => return None,
+        }
+        rest = rest.get(at + 2..)?;
+        if text.len() > MAX_TEXT {
+            return None;
+        }
     }
-    text
+    Some(text + rest)
 }
 
 /// The statements in a statement.

@@ -80,6 +80,11 @@ pub(super) fn inside_of_format(text: &str) -> Option<&'static str> {
     })
 }
 
+/// The attribute of a frame that is taken of something, where nothing is known of its structure and spaces are left out.
+pub(super) fn frame_anywhere(text: &str) -> Option<&'static str> {
+    FRAMES.into_iter().find(|frame| text.contains(&format!(".{frame}")) || text.contains(&format!("'{frame}'")))
+}
+
 /// The name of an inside anywhere in a text, where nothing is known of its structure.
 pub(super) fn inside_anywhere(text: &str) -> Option<&'static str> {
     INSIDES.into_iter().find(|inside| text.contains(inside))

