@@ -47,6 +47,9 @@ const DATA: [&str; 8] = [
     "all_results.json",
 ];
 
+/// Words for which a file of JSON that cannot be read is worth a finding, whatever its name.
+const WORDS: [&str; 4] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "__class__"];
+
 /// Looks at the configurations, templates and programs of a folder.
 pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     if context.options.level < Level::Structure {
@@ -113,10 +116,9 @@ fn is_program(entry: &Entry) -> bool {
 /// Looks at one file by itself, and returns the code that it names.
 fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
     let (name, interrupt) = (entry.name(), context.interrupt);
-    let is_text = matches!(
-        entry.kind,
-        Kind::Json | Kind::Yaml | Kind::Jinja | Kind::Text | Kind::Python | Kind::WebPage | Kind::Unknown
-    );
+    // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
+    let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
+    let is_weights = matches!(entry.kind, Kind::Zip | Kind::TorchLegacy | Kind::Tar | Kind::Pickle);
     let named = |suffixes: &[&str]| has_suffix(name, suffixes) && is_text;
     if name.to_ascii_lowercase().ends_with(".index.json") && is_text {
         if let Some(bytes) = read(entry, MAX_INDEX_BYTES, context)? {
@@ -125,7 +127,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
                 paths::of_index(&index, &mut |finding| context.report(&entry.path, finding));
             }
         }
-    } else if named(&["json"]) && !DATA.contains(&name) {
+    } else if named(&["json"]) && !DATA.contains(&name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             let beside: &dyn Beside = here;
             return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
@@ -134,7 +136,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(value) = read(entry, MAX_CONFIG_BYTES, context)?.and_then(|bytes| json::read(bytes).ok()) {
             programs::notebook(&value, interrupt, &mut |finding| context.report(&entry.path, finding))?;
         }
-    } else if named(&["yaml", "yml"]) {
+    } else if named(&["yaml", "yml"]) || (is_text && name == "MLmodel") {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             check_yaml(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
@@ -144,7 +146,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             templates::of_file(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if named(&["pth"]) {
+    } else if named(&["pth"]) && !is_weights && entry.bytes <= MAX_CONFIG_BYTES {
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             programs::path_file(&bytes, interrupt, &mut |finding| context.report(&entry.path, finding))?;
         }
@@ -152,7 +154,7 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             programs::requirements(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if matches!(entry.kind, Kind::Safetensors | Kind::Gguf) {
+    } else if matches!(entry.kind, Kind::Safetensors | Kind::Gguf) && !is_program(entry) {
         templates::of_weights(entry, &mut |finding| context.report(&entry.path, finding))?;
     }
     Ok(Vec::new())
@@ -177,6 +179,8 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
 fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMut(Finding)) -> Vec<Reference> {
     let value: Value = match json::read(bytes.clone()) {
         Ok(value) => value,
+        // A file of another name may hold lines of JSON, or what only its own program reads.
+        Err(_) if !is_config(name) && !WORDS.iter().any(|word| contains(&bytes, word)) => return Vec::new(),
         Err(why) => {
             let sentence = format!(
                 "the configuration is no JSON, so that what it makes loaders run is not known: {}",
@@ -191,6 +195,15 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
         remote_code::base_model(&bytes, &value).into_iter().for_each(&mut *report);
     }
     remote_code::look(&bytes, &value, name, beside, report)
+}
+
+/// Whether loaders read a JSON file of this name as a configuration.
+fn is_config(name: &str) -> bool {
+    name.ends_with("config.json") || ["chat_template.json", "model_index.json", "modules.json"].contains(&name)
+}
+
+fn contains(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
 /// The programs of a folder, by what configurations call them.

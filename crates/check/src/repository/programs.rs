@@ -45,6 +45,9 @@ pub(super) fn run_by_name(name: &str, path: &Path) -> Option<&'static str> {
     if name == "generate.py" && folder.is_some_and(|folder| folder == "custom_generate") {
         return Some("generate() of Transformers runs it");
     }
+    if name == "inference.py" && folder.is_some_and(|folder| folder == "code") {
+        return Some("inference servers run it");
+    }
     let by_name = BY_NAME.iter().find(|(program, _)| name == *program).map(|(_, why)| *why);
     by_name.or_else(|| {
         BY_START.iter().any(|start| name.starts_with(start)).then_some("its name is that of code for Transformers")

@@ -74,7 +74,7 @@ pub(super) fn look(
     if name == "model_index.json" {
         of_model_index(value, beside, &mut references);
     }
-    if name == "modules.json" {
+    if name == "modules.json" || name == "router_config.json" {
         of_modules(text, value, beside, &mut references, report);
     }
     for finding in findings(text, &references, beside) {
@@ -133,6 +133,16 @@ fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut 
         let (module, class) = (module.to_owned(), String::new());
         references.push(Reference { repository, module, class, key: "custom_pipeline".to_owned() });
     }
+    // The name of a repository with kernels, which are libraries that are loaded.
+    for key in ["attn_implementation", "_attn_implementation"] {
+        let kernels = object.get(key).and_then(Value::as_str).filter(|name| name.contains('/'));
+        references.extend(kernels.map(|name| Reference {
+            repository: Some(name.to_owned()),
+            module: "kernels".to_owned(),
+            class: String::new(),
+            key: key.to_owned(),
+        }));
+    }
     // A class of an unknown name with a program beside that defines it.
     for key in ["tokenizer_class", "processor_class", "image_processor_type", "feature_extractor_type", "_class_name"] {
         let Some(Value::String(class)) = object.get(key) else { continue };
@@ -183,7 +193,7 @@ fn of_model_index(value: &Value, beside: &dyn Beside, references: &mut Vec<Refer
     }
 }
 
-/// Sentence-transformers: the types of `modules.json` are imported.
+/// Sentence-transformers: the types of `modules.json`, and of a router, are imported.
 fn of_modules(
     text: &[u8],
     value: &Value,
@@ -192,8 +202,9 @@ fn of_modules(
     report: &mut dyn FnMut(Finding),
 ) {
     let modules = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    for module in modules {
-        let Some(name) = module.get("type").and_then(Value::as_str) else { continue };
+    let types = modules.iter().filter_map(|module| module.get("type"));
+    let routed = value.get("types").and_then(Value::as_object).into_iter().flat_map(Map::values);
+    for name in types.chain(routed).filter_map(Value::as_str) {
         if name.starts_with("sentence_transformers.") && !targets::is_dangerous(name) {
             continue;
         }

@@ -145,11 +145,18 @@ pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k s
     KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
 }
 
-/// Keys of sentence-transformers whose value is the path of a function, `torch.nn.modules.linear.Identity`.
-const FUNCTION_KEYS: [&str; 4] =
-    ["activation_function", "sbert_ce_default_activation_function", "activation_fn", "parent_library"];
+/// Keys of sentence-transformers and PEFT whose value is the path of a function or module, `torch.nn.modules.linear.Identity`.
+const FUNCTION_KEYS: [&str; 6] = [
+    "activation_fn",
+    "activation_function",
+    "megatron_core",
+    "parent_library",
+    "sbert_ce_default_activation_function",
+    "tokenizer_class",
+];
 /// Where those functions and libraries come from as a rule.
-const USUAL: [&str; 6] = ["torch.nn.", "transformers.", "sentence_transformers.", "peft.", "diffusers.", "timm."];
+const USUAL: [&str; 7] =
+    ["torch.nn.", "transformers.", "sentence_transformers.", "peft.", "diffusers.", "timm.", "megatron."];
 
 /// The names in one object of JSON that its loaders import and call.
 pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String, String)> {

@@ -37,7 +37,9 @@ struct Open {
     is_mapping: bool,
     /// The key whose value comes next; none where a key comes next.
     key: Option<String>,
-    /// Keys with texts, for names that are told by what stands beside them.
+    /// All keys, for names that are told by what stands beside them.
+    keys: Vec<String>,
+    /// Keys with texts.
     texts: Vec<(String, String, usize)>,
 }
 
@@ -84,13 +86,13 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
                 if let Some(tag) = tag {
                     of_tag(&tag, None, line, &mut report);
                 }
-                open.push(Open { is_mapping: false, key: None, texts: Vec::new() });
+                open.push(Open { is_mapping: false, key: None, keys: Vec::new(), texts: Vec::new() });
             }
             Event::MappingStart(_, tag) => {
                 if let Some(tag) = tag {
                     of_tag(&tag, None, line, &mut report);
                 }
-                open.push(Open { is_mapping: true, key: None, texts: Vec::new() });
+                open.push(Open { is_mapping: true, key: None, keys: Vec::new(), texts: Vec::new() });
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(ended) = open.pop() {
@@ -112,20 +114,25 @@ fn place(open: &mut [Open], value: Option<String>, line: usize) {
     let Some(open) = open.last_mut().filter(|open| open.is_mapping) else { return };
     match open.key.take() {
         None => open.key = Some(value.unwrap_or_default()),
-        Some(key) => open.texts.extend(value.map(|value| (key, value, line))),
+        Some(key) => {
+            open.keys.push(key.clone());
+            open.texts.extend(value.map(|value| (key, value, line)));
+        }
     }
 }
 
 fn of_mapping(open: &Open, report: &mut dyn FnMut(Finding)) {
     for (key, value, line) in &open.texts {
-        let others = open.texts.iter().map(|(key, _, _)| key.as_str());
+        let others = open.keys.iter().map(String::as_str);
         if key == remote_code::TRUST_KEY && matches!(value.as_str(), "true" | "True" | "TRUE" | "yes" | "on") {
             report(remote_code::trusts(Some(*line)));
         }
         let dotted = value.contains('.') && !value.contains('/');
         let hydra = key.starts_with('_') || key.starts_with("py/");
         let may = ["class_path", "target"].contains(&key.as_str()) && dotted && targets::is_dangerous(value);
-        if !value.is_empty() && (targets::names_target(key, others) && (hydra || dotted) || may) {
+        // MLflow imports this module.
+        let mlflow = key == "loader_module" && !value.starts_with("mlflow.");
+        if !value.is_empty() && (mlflow || targets::names_target(key, others) && (hydra || dotted) || may) {
             report(targets::finding(key, value, Some(*line)));
         }
     }
