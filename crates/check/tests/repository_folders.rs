@@ -118,7 +118,7 @@ fn an_adapter_and_a_training_are_quiet() {
             ("train.jsonl", "{\"a\": 1}\n{\"a\": 2}\n"),
             (
                 "example.ipynb",
-                r##"{"cells": [{"cell_type": "code", "source": ["!pip install transformers\n", "import torch\n", "print(torch.__version__)"]}], "metadata": {}, "nbformat": 4}"##,
+                r#"{"cells": [{"cell_type": "code", "source": ["!pip install transformers\n", "import torch\n", "print(torch.__version__)"]}], "metadata": {}, "nbformat": 4}"#,
             ),
             ("onnx/config.json", r#"{"model_type": "bert", "transformers.js_config": {"dtype": "q8"}}"#),
         ],

@@ -204,7 +204,7 @@ fn no_nesting_is_too_deep() {
         format!("x = {}", "f'{".repeat(many)),
         "[".repeat(many),
         "\"\"\"".repeat(many),
-        (0..2_000).map(|depth| format!("{}if x:\n", " ".repeat(depth))).collect(),
+        (0..2_000).map(|depth| " ".repeat(depth) + "if x:\n").collect(),
     ] {
         look(folder(&[("modeling_x.py", (program + "\nimport os\nos.system('id')\n").as_bytes())]).path());
     }

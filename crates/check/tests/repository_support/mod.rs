@@ -11,17 +11,17 @@ use tempfile::TempDir;
 
 /// A finding: its rule, the file, the sentence, and what stands there.
 #[derive(Debug, Clone)]
-pub struct Found {
-    pub rule: &'static str,
-    pub severity: Severity,
-    pub answer: Answer,
-    pub file: String,
-    pub message: String,
-    pub evidence: String,
+pub(crate) struct Found {
+    pub(crate) rule: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) answer: Answer,
+    pub(crate) file: String,
+    pub(crate) message: String,
+    pub(crate) evidence: String,
 }
 
 /// A folder with these files.
-pub fn folder(files: &[(&str, &[u8])]) -> TempDir {
+pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, bytes) in files {
         let path = folder.path().join(name);
@@ -32,7 +32,7 @@ pub fn folder(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 /// What is said of the repository in a folder.
-pub fn look(folder: &Path) -> Vec<Found> {
+pub(crate) fn look(folder: &Path) -> Vec<Found> {
     let report =
         validate(&[folder.to_path_buf()], &Options::default(), &Progress::default(), &uninterrupted).expect("a report");
     let of_repository = |finding: &&Finding| finding.rule.id.starts_with("repository.");
@@ -48,13 +48,13 @@ pub fn look(folder: &Path) -> Vec<Found> {
 }
 
 /// What is said of a folder with these files.
-pub fn found(files: &[(&str, &str)]) -> Vec<Found> {
+pub(crate) fn found(files: &[(&str, &str)]) -> Vec<Found> {
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
     look(folder(&files).path())
 }
 
 /// The rules of what is found, each once, without the note that a program is there.
-pub fn rules(files: &[(&str, &str)]) -> Vec<&'static str> {
+pub(crate) fn rules(files: &[(&str, &str)]) -> Vec<&'static str> {
     let mut rules: Vec<&str> =
         found(files).iter().map(|found| found.rule).filter(|rule| *rule != "repository.program").collect();
     rules.sort_unstable();
@@ -63,7 +63,7 @@ pub fn rules(files: &[(&str, &str)]) -> Vec<&'static str> {
 }
 
 /// The only finding of this rule.
-pub fn only(rule: &str, found: &[Found]) -> Found {
+pub(crate) fn only(rule: &str, found: &[Found]) -> Found {
     let of_rule: Vec<&Found> = found.iter().filter(|found| found.rule == rule).collect();
     match of_rule.as_slice() {
         [one] => (*one).clone(),
@@ -72,7 +72,7 @@ pub fn only(rule: &str, found: &[Found]) -> Found {
 }
 
 /// A file of safetensors with one tensor and this metadata.
-pub fn safetensors(metadata: &str) -> Vec<u8> {
+pub(crate) fn safetensors(metadata: &str) -> Vec<u8> {
     let header =
         format!(r#"{{"__metadata__":{metadata},"a.weight":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}"#);
     let padded = format!("{header:<width$}", width = header.len().next_multiple_of(8));
@@ -83,7 +83,7 @@ pub fn safetensors(metadata: &str) -> Vec<u8> {
 }
 
 /// A GGUF file without tensors that has these texts as metadata.
-pub fn gguf(metadata: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn gguf(metadata: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3_u32.to_le_bytes());
     bytes.extend(0_u64.to_le_bytes());
