@@ -33,6 +33,8 @@ pub use yaml::check_yaml;
 
 /// Longer configurations are not read. The longest that are written have the vocabulary of a tokenizer in them.
 const MAX_CONFIG_BYTES: u64 = 32 << 20;
+/// Longer files of JSON whose names are those of no configuration are read only if a word in them asks for it.
+const MAX_PLAIN_BYTES: usize = 1 << 20;
 /// A longer index is not read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// JSON files that hold data, often many megabytes, and that no loader takes code from.
@@ -48,7 +50,7 @@ const DATA: [&str; 8] = [
 ];
 
 /// Words for which a file of JSON that cannot be read is worth a finding, whatever its name.
-const WORDS: [&str; 4] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "__class__"];
+const WORDS: [&str; 5] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "\"chat_template\"", "__class__"];
 
 /// Looks at the configurations, templates and programs of a folder.
 pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
@@ -128,7 +130,12 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
             }
         }
     } else if named(&["json"]) && !DATA.contains(&name) && (is_config(name) || entry.bytes <= MAX_CONFIG_BYTES) {
-        if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
+        let bytes = read(entry, MAX_CONFIG_BYTES, context)?;
+        // What is long and by its name no configuration is data, unless a word in it says otherwise.
+        let is_data = |bytes: &[u8]| {
+            bytes.len() > MAX_PLAIN_BYTES && !is_config(name) && !WORDS.iter().any(|word| contains(bytes, word))
+        };
+        if let Some(bytes) = bytes.filter(|bytes| !is_data(bytes)) {
             let beside: &dyn Beside = here;
             return Ok(config(name, bytes, beside, &mut |finding| context.report(&entry.path, finding)));
         }

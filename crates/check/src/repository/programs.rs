@@ -17,13 +17,12 @@ const MAX_SAID: usize = 20;
 /// Calls that a note names.
 const NAMED: usize = 5;
 
-/// Programs that Python, pip, torch.hub or a server runs by their names alone.
-const BY_NAME: [(&str, &str); 8] = [
+/// Programs that Python, torch.hub or a server runs by their names alone.
+const BY_NAME: [(&str, &str); 7] = [
     ("__init__.py", "importing the folder runs it"),
     ("conftest.py", "pytest runs it"),
     ("handler.py", "inference servers run it"),
     ("hubconf.py", "torch.hub runs it"),
-    ("setup.py", "pip runs it"),
     ("sitecustomize.py", "Python runs it as it starts"),
     ("usercustomize.py", "Python runs it as it starts"),
     ("pipeline.py", "Diffusers runs it as a custom pipeline"),

@@ -140,6 +140,16 @@ const KEYS: [&str; 5] = ["_target_", "_component_", "py/object", "py/reduce", "p
 /// Keys that name a class only where another one stands beside them.
 const PAIRED: [(&str, &str); 3] = [("class_path", "init_args"), ("target", "params"), ("type", "kwargs")];
 
+/// Whether the value of this key may be the name of a class or function.
+pub(super) fn may_name(key: &str) -> bool {
+    KEYS.contains(&key) || PAIRED.iter().any(|(name, _)| *name == key)
+}
+
+/// Whether this key tells of another one that its value is the name of a class.
+pub(super) fn tells(key: &str) -> bool {
+    PAIRED.iter().any(|(_, other)| *other == key)
+}
+
 /// Whether the value of this key is a name that is imported, given what other keys stand beside it.
 pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
     KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))

@@ -13,6 +13,12 @@ use crate::finding::Finding;
 
 /// Mappings and lists in one another. PyYAML gives up before a thousand.
 const MAX_NESTING: usize = 1000;
+/// The longest name of a class that is looked at.
+const MAX_NAME: usize = 1024;
+/// Texts that aliases may stand for.
+const MAX_ANCHORS: usize = 10_000;
+/// MLflow's key for the module that loads a model.
+const LOADER: &str = "loader_module";
 /// Findings about one file.
 const MAX_FINDINGS: usize = 50;
 
@@ -37,9 +43,9 @@ struct Open {
     is_mapping: bool,
     /// The key whose value comes next; none where a key comes next.
     key: Option<String>,
-    /// All keys, for names that are told by what stands beside them.
+    /// The keys by which others are told to name a class.
     keys: Vec<String>,
-    /// Keys with texts.
+    /// The keys with texts that may name one.
     texts: Vec<(String, String, usize)>,
 }
 
@@ -71,7 +77,7 @@ pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
                 if let Some(tag) = tag {
                     of_tag(&tag, Some(&value), line, &mut report);
                 }
-                if anchor > 0 {
+                if anchor > 0 && value.len() <= MAX_NAME && anchors.len() < MAX_ANCHORS {
                     anchors.insert(anchor, value.to_string());
                 }
                 place(&mut open, Some(value.into_owned()), line);
@@ -115,8 +121,11 @@ fn place(open: &mut [Open], value: Option<String>, line: usize) {
     match open.key.take() {
         None => open.key = Some(value.unwrap_or_default()),
         Some(key) => {
-            open.keys.push(key.clone());
-            open.texts.extend(value.map(|value| (key, value, line)));
+            if targets::tells(&key) {
+                open.keys.push(key.clone());
+            }
+            let may = targets::may_name(&key) || key == remote_code::TRUST_KEY || key == LOADER;
+            open.texts.extend(value.filter(|value| may && value.len() <= MAX_NAME).map(|value| (key, value, line)));
         }
     }
 }
@@ -131,7 +140,7 @@ fn of_mapping(open: &Open, report: &mut dyn FnMut(Finding)) {
         let hydra = key.starts_with('_') || key.starts_with("py/");
         let may = ["class_path", "target"].contains(&key.as_str()) && dotted && targets::is_dangerous(value);
         // MLflow imports this module.
-        let mlflow = key == "loader_module" && !value.starts_with("mlflow.");
+        let mlflow = key == LOADER && !value.starts_with("mlflow.");
         if !value.is_empty() && (mlflow || targets::names_target(key, others) && (hydra || dotted) || may) {
             report(targets::finding(key, value, Some(*line)));
         }

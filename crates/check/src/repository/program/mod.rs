@@ -20,7 +20,7 @@ pub(super) use danger::Danger;
 use source::Source;
 
 /// Longer programs are not looked at.
-pub(super) const MAX_BYTES: usize = 4 << 20;
+pub(super) const MAX_BYTES: usize = 2 << 20;
 
 /// What a program has.
 #[derive(Debug, Default)]
@@ -53,6 +53,9 @@ pub(super) struct Call {
 impl Program {
     /// The program of this text; none if the parser gives up.
     pub(super) fn read(bytes: &[u8], interrupt: Interrupt<'_>) -> Result<Option<Self>> {
+        if bytes.len() > MAX_BYTES {
+            return Ok(None);
+        }
         let source = Source::new(bytes);
         let mut parser = Parser::new();
         if parser.set_language(&tree_sitter_python::LANGUAGE.into()).is_err() {

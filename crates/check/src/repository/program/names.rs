@@ -9,8 +9,10 @@ use super::danger;
 
 /// Expressions in one another that are followed. Nobody writes longer ones by hand.
 const MAX_DEPTH: usize = 40;
-/// Texts that are put together get no longer than this.
-const MAX_TEXT: usize = 4096;
+/// Names and texts that are put together get no longer than this.
+const MAX_TEXT: usize = 256;
+/// Names whose values are kept: with their lengths a limit on memory.
+const MAX_NAMES: usize = 20_000;
 
 /// The names of a program.
 pub(super) struct Names<'t> {
@@ -52,7 +54,8 @@ impl<'t> Names<'t> {
 
     /// Takes in an import.
     pub(super) fn import(&mut self, node: Node<'t>) {
-        let from = node.child_by_field_name("module_name").map(|module| self.of(module).to_owned());
+        let module = node.child_by_field_name("module_name");
+        let from = module.map(|module| self.of(module).to_owned());
         let mut cursor = node.walk();
         for child in node.children(&mut cursor) {
             let (path, alias) = match child.kind() {
@@ -60,9 +63,7 @@ impl<'t> Names<'t> {
                     self.stars.extend(from.clone());
                     continue;
                 }
-                "dotted_name" if Some(child) != node.child_by_field_name("module_name") => {
-                    (self.identifier(child), None)
-                }
+                "dotted_name" if Some(child) != module => (self.identifier(child), None),
                 "aliased_import" => {
                     let part = |field| child.child_by_field_name(field).map(|part| self.identifier(part));
                     (part("name").unwrap_or_default(), part("alias"))
@@ -97,7 +98,7 @@ impl<'t> Names<'t> {
                 self.learn(name.clone(), value);
             }
         }
-        if let Some(text) = self.folded(right, 0) {
+        if let Some(text) = self.folded(right, 0).filter(|_| self.texts.len() < MAX_NAMES) {
             self.texts.insert(name, text);
         }
     }
@@ -105,7 +106,8 @@ impl<'t> Names<'t> {
     /// A name that is given several values keeps the one that is dangerous.
     fn learn(&mut self, name: String, value: String) {
         let root = value.split('.').next().unwrap_or_default();
-        if danger::ROOTS.contains(&root) || !self.known.contains_key(&name) {
+        let fits = value.len() <= MAX_TEXT && self.known.len() < MAX_NAMES;
+        if fits && (danger::ROOTS.contains(&root) || !self.known.contains_key(&name)) {
             self.known.insert(name, value);
         }
     }

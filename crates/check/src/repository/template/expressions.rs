@@ -10,7 +10,9 @@ use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Stmt};
 use super::{Seen, names};
 
 /// Texts that are put together get no longer than this.
-const MAX_TEXT: usize = 4096;
+const MAX_TEXT: usize = 256;
+/// Names whose texts are kept: with their lengths a limit on memory.
+const MAX_NAMES: usize = 1000;
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_MADE: f64 = 1_000_000.0;
 /// Parts of a number in one another.
@@ -49,21 +51,21 @@ impl<'a> Look<'_, 'a> {
                 Stmt::Set(set) => {
                     self.bind(&set.target);
                     if let (Expr::Var(name), Some(text)) = (&set.target, self.text(&set.expr)) {
-                        self.texts.insert(name.id, text);
+                        self.keep(name.id, text);
                     }
                 }
                 Stmt::SetBlock(set) => {
                     self.bind(&set.target);
                     // `{% set x %}__class__{% endset %}`
                     if let (Expr::Var(name), [Stmt::EmitRaw(raw)]) = (&set.target, set.body.as_slice()) {
-                        self.texts.insert(name.id, raw.raw.to_owned());
+                        self.keep(name.id, raw.raw.to_owned());
                     }
                 }
                 Stmt::ForLoop(each) => self.bind(&each.target),
                 Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, value)| {
                     self.bind(target);
                     if let (Expr::Var(name), Some(text)) = (target, self.text(value)) {
-                        self.texts.insert(name.id, text);
+                        self.keep(name.id, text);
                     }
                 }),
                 Stmt::Macro(made) => made.args.iter().for_each(|argument| self.bind(argument)),
@@ -73,6 +75,12 @@ impl<'a> Look<'_, 'a> {
             for body in bodies(statement) {
                 self.names(body);
             }
+        }
+    }
+
+    fn keep(&mut self, name: &'a str, text: String) {
+        if text.len() <= MAX_TEXT && self.texts.len() < MAX_NAMES {
+            self.texts.insert(name, text);
         }
     }
 
