@@ -7,8 +7,9 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use super::danger;
 
-/// Expressions in one another that are followed. Nobody writes longer ones by hand.
-const MAX_DEPTH: usize = 40;
+/// Attributes of one another that are followed, and parts of a text. Nobody writes longer ones by hand.
+const MAX_DEPTH: usize = 16;
+const MAX_PARTS: usize = 40;
 /// Names and texts that are put together get no longer than this.
 const MAX_TEXT: usize = 256;
 /// Names whose values are kept: with their lengths a limit on memory.
@@ -175,7 +176,7 @@ impl<'t> Names<'t> {
 
     /// The text that an expression makes, as far as that can be known without running it.
     pub(super) fn folded(&self, node: Node<'t>, depth: usize) -> Option<String> {
-        if depth > MAX_DEPTH {
+        if depth > MAX_PARTS {
             return None;
         }
         let field = |name| node.child_by_field_name(name);
