@@ -1,26 +1,21 @@
 //! The tree of a template: every attribute that it takes of anything, with the names that it puts together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use max_weights::rules::{self, Rule};
 use max_weights::text::shown;
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{BinOpKind, CallArg, Expr, Stmt};
 
+use super::texts::Texts;
 use super::{Seen, names};
 
-/// Texts that are put together get no longer than this.
-const MAX_TEXT: usize = 256;
-/// Names whose texts are kept: with their lengths a limit on memory.
-const MAX_NAMES: usize = 1000;
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_MADE: f64 = 1_000_000.0;
-/// Parts of a number in one another.
-const MAX_DEPTH: usize = 40;
 
 /// Looks through a template.
 pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) {
-    let mut look = Look { seen, texts: HashMap::new(), bound: HashSet::new() };
+    let mut look = Look { seen, texts: Texts::default(), bound: HashSet::new() };
     // What a name stands for may be said behind the place of its use, in a loop.
     look.names(std::slice::from_ref(template));
     look.statements(std::slice::from_ref(template));
@@ -29,7 +24,7 @@ pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) {
 struct Look<'s, 'a> {
     seen: &'s mut Vec<Seen>,
     /// What `{% set %}` gives a text that is known.
-    texts: HashMap<&'a str, String>,
+    texts: Texts<'a>,
     /// Names that the template gives a value.
     bound: HashSet<&'a str>,
 }
@@ -50,22 +45,22 @@ impl<'a> Look<'_, 'a> {
             match statement {
                 Stmt::Set(set) => {
                     self.bind(&set.target);
-                    if let (Expr::Var(name), Some(text)) = (&set.target, self.text(&set.expr)) {
-                        self.keep(name.id, text);
+                    if let (Expr::Var(name), Some(text)) = (&set.target, self.texts.of(&set.expr)) {
+                        self.texts.keep(name.id, text);
                     }
                 }
                 Stmt::SetBlock(set) => {
                     self.bind(&set.target);
                     // `{% set x %}__class__{% endset %}`
                     if let (Expr::Var(name), [Stmt::EmitRaw(raw)]) = (&set.target, set.body.as_slice()) {
-                        self.keep(name.id, raw.raw.to_owned());
+                        self.texts.keep(name.id, raw.raw.to_owned());
                     }
                 }
                 Stmt::ForLoop(each) => self.bind(&each.target),
                 Stmt::WithBlock(with) => with.assignments.iter().for_each(|(target, value)| {
                     self.bind(target);
-                    if let (Expr::Var(name), Some(text)) = (target, self.text(value)) {
-                        self.keep(name.id, text);
+                    if let (Expr::Var(name), Some(text)) = (target, self.texts.of(value)) {
+                        self.texts.keep(name.id, text);
                     }
                 }),
                 Stmt::Macro(made) => made.args.iter().for_each(|argument| self.bind(argument)),
@@ -75,12 +70,6 @@ impl<'a> Look<'_, 'a> {
             for body in bodies(statement) {
                 self.names(body);
             }
-        }
-    }
-
-    fn keep(&mut self, name: &'a str, text: String) {
-        if text.len() <= MAX_TEXT && self.texts.len() < MAX_NAMES {
-            self.texts.insert(name, text);
         }
     }
 
@@ -135,7 +124,8 @@ impl<'a> Look<'_, 'a> {
     }
 
     fn loads(&mut self, span: Span, does: &str, name: &Expr<'a>) {
-        let name = self.text(name).map_or_else(|| "another template".to_owned(), |name| format!("'{}'", shown(&name)));
+        let name =
+            self.texts.of(name).map_or_else(|| "another template".to_owned(), |name| format!("'{}'", shown(&name)));
         self.report(rules::REPOSITORY_TEMPLATE_INCLUDE, span, format!("it would {does} {name}"));
     }
 
@@ -189,7 +179,7 @@ impl<'a> Look<'_, 'a> {
                 self.expression(&get.expr);
             }
             Expr::GetItem(get) => {
-                match self.text(&get.subscript_expr) {
+                match self.texts.of(&get.subscript_expr) {
                     Some(name) => self.attribute(&get.expr, &name, get.span()),
                     None => self.attribute(&get.expr, "", get.span()),
                 }
@@ -251,18 +241,19 @@ impl<'a> Look<'_, 'a> {
         };
         let attribute = match name {
             "attr" => by_place(0).or_else(|| by_name("name")),
-            "map" if by_place(0).and_then(|filter| self.text(filter)).as_deref() == Some("attr") => by_place(1),
+            "map" if by_place(0).and_then(|filter| self.texts.of(filter)).as_deref() == Some("attr") => by_place(1),
             "map" | "sum" | "sort" | "groupby" | "unique" | "min" | "max" | "join" => by_name("attribute"),
             "selectattr" | "rejectattr" => by_place(0),
             _ => None,
         };
         let Some(attribute) = attribute else {
-            if name == "attr" || name == "map" && matches!(by_place(0), Some(filter) if self.text(filter).is_none()) {
+            if name == "attr" || name == "map" && matches!(by_place(0), Some(filter) if self.texts.of(filter).is_none())
+            {
                 self.escape(span, format!("the filter '{name}' takes an attribute whose name cannot be known"));
             }
             return;
         };
-        match (self.text(attribute), of) {
+        match (self.texts.of(attribute), of) {
             (None, _) => self.escape(span, format!("the filter '{name}' takes an attribute whose name is computed")),
             (Some(path), of) => {
                 for part in path.split('.') {
@@ -280,7 +271,7 @@ impl<'a> Look<'_, 'a> {
 
     /// Whether this is a range, a text or a number without end: `range(10**9)`, `'a' * 10**9`.
     fn exhausts(&self, expression: &Expr<'a>) -> bool {
-        let many = |value: &Expr<'a>| self.number(value, 0).is_some_and(|number| number > MAX_MADE);
+        let many = |value: &Expr<'a>| self.texts.number(value, 0).is_some_and(|number| number > MAX_MADE);
         match expression {
             Expr::Call(call) => {
                 matches!(&call.expr, Expr::Var(name) if name.id == "range" && !self.bound.contains(name.id))
@@ -302,117 +293,11 @@ impl<'a> Look<'_, 'a> {
         }
     }
 
-    /// The number that this is.
-    fn number(&self, expression: &Expr<'a>, depth: usize) -> Option<f64> {
-        match expression {
-            _ if depth > MAX_DEPTH => None,
-            Expr::Const(constant) if constant.value.as_str().is_none() => constant.value.to_string().parse().ok(),
-            Expr::Var(name) => self.texts.get(name.id)?.parse().ok(),
-            Expr::BinOp(operation) => {
-                let left = self.number(&operation.left, depth + 1)?;
-                let right = self.number(&operation.right, depth + 1)?;
-                match operation.op {
-                    BinOpKind::Mul => Some(left * right),
-                    BinOpKind::Pow => Some(left.powf(right)),
-                    BinOpKind::Add => Some(left + right),
-                    BinOpKind::Sub => Some(left - right),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-
     /// The inside of Python whose name this makes of parts.
     fn put_together(&self, expression: &Expr<'a>) -> Option<&'static str> {
         let makes = matches!(expression, Expr::BinOp(_) | Expr::Filter(_) | Expr::Slice(_) | Expr::Call(_));
-        names::inside_in(&makes.then(|| self.text(expression)).flatten()?)
+        names::inside_in(&makes.then(|| self.texts.of(expression)).flatten()?)
     }
-
-    /// The text that this is, as far as it can be known without rendering.
-    fn text(&self, expression: &Expr<'a>) -> Option<String> {
-        let text = match expression {
-            Expr::Const(constant) => match constant.value.as_str() {
-                Some(text) => text.to_owned(),
-                None => constant.value.to_string(),
-            },
-            Expr::Var(name) => self.texts.get(name.id)?.clone(),
-            Expr::BinOp(operation) => match operation.op {
-                BinOpKind::Add | BinOpKind::Concat => self.text(&operation.left)? + &self.text(&operation.right)?,
-                BinOpKind::Rem => filled(&self.text(&operation.left)?, &self.texts_of(&operation.right)?)?,
-                _ => return None,
-            },
-            Expr::Slice(slice) => {
-                let backwards = slice.step.as_ref().and_then(|step| self.text(step)).as_deref() == Some("-1");
-                let all = slice.start.is_none() && slice.stop.is_none();
-                (backwards && all).then(|| self.text(&slice.expr)).flatten()?.chars().rev().collect()
-            }
-            Expr::UnaryOp(operation) => format!("-{}", self.text(&operation.expr)?),
-            Expr::Filter(filter) => self.filtered(filter.name, filter.expr.as_ref()?, &filter.args)?,
-            Expr::Call(call) => match &call.expr {
-                Expr::GetAttr(method) => match (method.name, call.args.as_slice()) {
-                    ("join", [CallArg::Pos(list)]) => self.texts_of(list)?.join(&self.text(&method.expr)?),
-                    (name, arguments) => self.filtered(name, &method.expr, arguments)?,
-                },
-                _ => return None,
-            },
-            _ => return None,
-        };
-        (text.len() <= MAX_TEXT).then_some(text)
-    }
-
-    fn filtered(&self, name: &str, of: &Expr<'a>, arguments: &[CallArg<'a>]) -> Option<String> {
-        let values: Option<Vec<String>> = arguments
-            .iter()
-            .map(|argument| match argument {
-                CallArg::Pos(value) => self.text(value),
-                _ => None,
-            })
-            .collect();
-        let values = values?;
-        Some(match (name, values.as_slice()) {
-            ("join", separator) => self.texts_of(of)?.join(separator.first().map_or("", String::as_str)),
-            ("lower", []) => self.text(of)?.to_lowercase(),
-            ("upper", []) => self.text(of)?.to_uppercase(),
-            ("trim" | "strip" | "string" | "safe" | "escape" | "e", []) => self.text(of)?.trim().to_owned(),
-            ("reverse", []) => self.text(of)?.chars().rev().collect(),
-            ("replace", [old, new]) if !old.is_empty() && new.len() <= MAX_TEXT => self.text(of)?.replace(old, new),
-            ("format", values) => filled(&self.text(of)?, values)?,
-            _ => return None,
-        })
-    }
-
-    fn texts_of(&self, list: &Expr<'a>) -> Option<Vec<String>> {
-        match list {
-            Expr::List(list) => list.items.iter().map(|item| self.text(item)).collect(),
-            Expr::Tuple(tuple) => tuple.items.iter().map(|item| self.text(item)).collect(),
-            other => Some(vec![self.text(other)?]),
-        }
-    }
-}
-
-/// A text with `%s`, `%c` and `{}` replaced by these, in their order; none where it has other marks.
-fn filled(pattern: &str, values: &[String]) -> Option<String> {
-    let (mut text, mut rest, mut values) = (String::new(), pattern, values.iter());
-    while let Some(at) = rest.find(['%', '{']) {
-        text.push_str(rest.get(..at)?);
-        let mark = rest.get(at..at + 2)?;
-        match mark {
-            "%s" | "%d" | "{}" => text.push_str(values.next()?),
-            "%c" => {
-                let value = values.next()?;
-                let code = value.parse::<u32>().ok().filter(|_| value.chars().count() > 1);
-                text.push(code.and_then(char::from_u32).or_else(|| value.chars().next())?);
-            }
-            "%%" => text.push('%'),
-            _ => return None,
-        }
-        rest = rest.get(at + 2..)?;
-        if text.len() > MAX_TEXT {
-            return None;
-        }
-    }
-    Some(text + rest)
 }
 
 /// The statements in a statement.

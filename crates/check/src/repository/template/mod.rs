@@ -5,6 +5,7 @@
 
 mod expressions;
 mod names;
+mod texts;
 mod words;
 
 use max_weights::rules;
