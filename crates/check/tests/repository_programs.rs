@@ -231,6 +231,15 @@ fn a_file_for_the_paths_of_python_is_no_weights() {
 }
 
 #[test]
+fn compiled_code_needs_trust() {
+    for (name, bytes) in [("modeling_x.pyc", b"\xa7\r\r\n\0\0\0\0".as_slice()), ("lib.so", b"\x7fELF\x02\x01\x01\0\0")]
+    {
+        let finding = only("repository.compiled-code", &look(folder(&[(name, bytes)]).path()));
+        assert_eq!((finding.file.as_str(), finding.answer), (name, Answer::NeedsTrust));
+    }
+}
+
+#[test]
 fn requirements_by_address_are_a_note() {
     let text = "torch>=2.0\n# http://a comment\ngit+https://github.com/a/b\n--extra-index-url http://a\n";
     let finding = only("repository.requirement", &found(&[("requirements.txt", text)]));

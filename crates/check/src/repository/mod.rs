@@ -86,6 +86,10 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         let why = run_by.get(module).cloned().or_else(by_name);
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
+    for entry in folder.files.iter().filter(|entry| is_compiled(entry)) {
+        let sentence = "compiled code lies beside the model; programs that are imported from here run it in place of what can be read";
+        context.report(&entry.path, Finding::new(rules::REPOSITORY_COMPILED_CODE, sentence));
+    }
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
     paths::of_links(folder, &mut |entry, finding| context.report(&entry.path, finding));
     Ok(())
@@ -113,6 +117,12 @@ pub fn check_template(template: &str, source: &str, report: &mut dyn FnMut(Findi
 
 fn is_program(entry: &Entry) -> bool {
     has_suffix(entry.name(), &["py", "pyw"]) && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty)
+}
+
+/// Whether a file is bytecode of Python, or a library or program of an operating system.
+fn is_compiled(entry: &Entry) -> bool {
+    let bytecode = has_suffix(entry.name(), &["pyc", "pyo"]) && entry.kind != Kind::Empty;
+    bytecode || entry.kind == Kind::Executable
 }
 
 /// Looks at one file by itself, and returns the code that it names.
