@@ -56,6 +56,10 @@ def modules() -> Iterator[Item]:
     yield single("torch-modules", "three-thousand-legacy.pth", saved(many, new=False))
 
 
+def _same(step: int) -> float:
+    return float(step >= 0)
+
+
 def optimizers() -> Iterator[Item]:
     """State dicts of every optimizer and scheduler of torch, after some steps."""
     names = [name for name, thing in vars(torch.optim).items() if inspect.isclass(thing) and name != "Optimizer"]
@@ -76,10 +80,10 @@ def optimizers() -> Iterator[Item]:
         "CosineAnnealingWarmRestarts": {"T_0": 5},
         "CyclicLR": {"base_lr": 0.1, "max_lr": 1.0, "cycle_momentum": False},
         "ExponentialLR": {"gamma": 0.9},
-        "LambdaLR": {"lr_lambda": float},
+        "LambdaLR": {"lr_lambda": _same},
         "LinearLR": {},
         "MultiStepLR": {"milestones": [2, 4]},
-        "MultiplicativeLR": {"lr_lambda": float},
+        "MultiplicativeLR": {"lr_lambda": _same},
         "OneCycleLR": {"max_lr": 0.1, "total_steps": 10},
         "PolynomialLR": {},
         "ReduceLROnPlateau": {},
