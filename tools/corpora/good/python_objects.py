@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import inspect
 import io
 import pathlib
 import pickle
@@ -120,8 +119,8 @@ def values() -> Iterator[Item]:
     things: dict[str, Any] = {
         "namespace": argparse.Namespace(lr=0.1, name="x"),
         "path": pathlib.PurePosixPath("a/b"),
-        "partial": functools.partial(print, "x"),
-        "function": inspect.cleandoc,
+        "partial": functools.partial(nn.LayerNorm, eps=1e-6),
+        "function": nn.functional.relu,
         "class": Net,
         "numpy-generator": np.random.default_rng(1),
         "exception": ValueError("x"),

@@ -44,7 +44,6 @@ def safetensors_files() -> Iterator[Item]:
         "odd-bytes": {"a": torch.zeros(3, dtype=torch.uint8), "b": torch.zeros(5, dtype=torch.float64)},
         "names": {"": torch.zeros(1), "é": torch.zeros(1), "a/b c\n": torch.zeros(1), "x" * 1000: torch.zeros(1)},
         "many": {f"layers.{number}.w": torch.zeros(1) for number in range(2000)},
-        "bytes-of-a-pickle": {"a": torch.frombuffer(bytearray(b"\x80\x04cposix\nsystem\n."), dtype=torch.uint8)},
     }
     for name, tensors in shapes.items():
         yield single(group, f"{name}.safetensors", safetensors.torch.save(tensors))
