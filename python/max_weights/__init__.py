@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from max_weights._core import __version__, release_memory, set_threads
     from max_weights.benching import BenchResult, bench
     from max_weights.buffer import Buffer
+    from max_weights.checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
     from max_weights.devices import DeviceRef, virtual_devices
     from max_weights.dropin import patch, patched, unpatch
     from max_weights.dtype import DType, finfo
@@ -52,8 +53,10 @@ __all__ = [
     "FileChangedError",
     "FormatError",
     "GGUFWeights",
+    "InvalidCheckpointError",
     "MissingFileError",
     "PytorchWeights",
+    "Report",
     "SafetensorWeights",
     "UnsupportedError",
     "WeightData",
@@ -63,6 +66,7 @@ __all__ = [
     "WeightsFormat",
     "WeightsNode",
     "__version__",
+    "assert_checkpoint_ok",
     "bench",
     "dequantize",
     "driver",
@@ -83,6 +87,7 @@ __all__ = [
     "show_versions",
     "torch",
     "unpatch",
+    "validate",
     "virtual_devices",
     "weights_format",
 ]
@@ -99,8 +104,10 @@ _HOMES = {
     "FileChangedError": "max_weights.errors",
     "FormatError": "max_weights.errors",
     "GGUFWeights": "max_weights.weights",
+    "InvalidCheckpointError": "max_weights.checking",
     "MissingFileError": "max_weights.errors",
     "PytorchWeights": "max_weights.weights",
+    "Report": "max_weights.checking",
     "SafetensorWeights": "max_weights.weights",
     "UnsupportedError": "max_weights.errors",
     "WeightData": "max_weights.weight_data",
@@ -110,6 +117,7 @@ _HOMES = {
     "WeightsFormat": "max_weights.weights",
     "WeightsNode": "max_weights.weights",
     "__version__": "max_weights._core",
+    "assert_checkpoint_ok": "max_weights.checking",
     "bench": "max_weights.benching",
     "dequantize": "max_weights.quantization",
     "driver": "max_weights.driver",
@@ -130,6 +138,7 @@ _HOMES = {
     "show_versions": "max_weights.versions",
     "torch": "max_weights.torch",
     "unpatch": "max_weights.dropin",
+    "validate": "max_weights.checking",
     "virtual_devices": "max_weights.devices",
     "weights_format": "max_weights.weights",
 }

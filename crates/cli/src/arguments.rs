@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use max_weights::DType;
 
 use crate::complete;
+use crate::validate::{Explain, Scan, Validate};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -19,7 +20,7 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, Parser)]
 #[command(name = "max-weights", bin_name = "max-weights", version, styles = STYLES, arg_required_else_help = true, max_term_width = 100)]
 #[command(
-    after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 could not be read, 130 interrupted."
+    after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 broken or could not be read, 4 needs trust, 5 malicious, 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     Diff(crate::diff::Diff),
     Manifest(crate::manifest::Manifest),
     Bom(crate::manifest::Bom),
+    Validate(Validate),
+    Scan(Scan),
+    Explain(Explain),
     Bench(Bench),
     Versions(Versions),
     Completions(Completions),
@@ -66,6 +70,9 @@ impl Command {
             Self::Diff(options) => options.json,
             Self::Manifest(options) => options.wants_json(),
             Self::Bom(_) => true,
+            Self::Validate(options) => options.checking.wants_json(),
+            Self::Scan(options) => options.checking.wants_json(),
+            Self::Explain(options) => options.json,
             Self::Bench(options) => options.json,
             Self::Versions(options) => options.json,
             Self::Completions(_) => false,
@@ -262,7 +269,7 @@ fn dtype(text: &str) -> Result<DType, String> {
     })
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+pub(crate) fn memory(text: &str) -> Result<u64, String> {
     let wrong = || "a size such as 80GB, 24GiB or 1500MB is needed".to_owned();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -281,7 +288,7 @@ fn memory(text: &str) -> Result<u64, String> {
     number.parse::<f64>().map(|number| (number * factor) as u64).map_err(|_| wrong())
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds >= 1.0 && seconds.is_finite() => Ok(seconds),
         _ => Err("a number of seconds, at least 1, is needed".into()),

@@ -17,6 +17,7 @@ mod progress;
 mod record;
 mod screen;
 mod show;
+mod validate;
 mod versions;
 
 use std::ffi::OsString;
@@ -37,8 +38,12 @@ pub const CLEAN: u8 = 0;
 pub const FINDINGS: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 2;
-/// Something could not be read.
+/// Something is broken, or could not be read.
 pub const UNREADABLE: u8 = 3;
+/// Loading something runs code, and needs trust in where it comes from.
+pub const NEEDS_TRUST: u8 = 4;
+/// Something is made to do harm.
+pub const MALICIOUS: u8 = 5;
 /// Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
@@ -81,6 +86,9 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Diff(options) => diff::run(options, screen),
         Command::Manifest(options) => manifest::run(options, screen),
         Command::Bom(options) => manifest::bom(options, screen),
+        Command::Validate(options) => validate::run(options, screen),
+        Command::Scan(options) => validate::scan(options, screen),
+        Command::Explain(options) => validate::explain(options, screen),
         Command::Bench(options) => bench::run(options, host),
         Command::Versions(options) => versions::run(options, host, screen),
         Command::Completions(options) => complete::script(options, screen),

@@ -4,6 +4,7 @@
 mod blocks;
 mod buffer;
 mod buffer_protocol;
+mod check;
 mod children;
 mod command_line;
 mod convert;
@@ -51,6 +52,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr("__path__", [folder(module)?])?;
     module.add("RESERVED", reserved::RESERVED)?;
     module.add_class::<buffer::Buffer>()?;
+    module.add_class::<check::Report>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
     module.add_class::<formats::SafetensorWeights>()?;
@@ -71,6 +73,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(check::validate_files, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(command_line::versions, module)?)?;
     module.add_function(function!(handed::hand_over, module)?)?;

@@ -175,7 +175,7 @@ pub(crate) fn digests_of(
 }
 
 /// Tells how far it is; what the function raises ends the work.
-fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
+pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
     let Some(progress) = progress else { return Ok(()) };
     let told = reattached(|py| {
         progress.call1(py, (done, bytes)).map(drop).map_err(|error| {

@@ -1,0 +1,154 @@
+//! The options of `validate`, `scan` and `explain`.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use clap::{Args, ValueEnum, ValueHint};
+use max_weights_check::Level;
+use max_weights_check::output::Format;
+
+use crate::arguments::{memory, seconds};
+
+/// Check files and folders: whether they are whole, safe, and what they claim to be.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every file below the paths is looked at by its bytes, and nothing in it is executed. Exit status, the worst
+finding first: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 1 other findings,
+0 none at or above --fail-on. `max-weights explain CODE` says more of a rule.")]
+pub(crate) struct Validate {
+    #[command(flatten)]
+    pub(crate) checking: Checking,
+    /// header (milliseconds), structure (all but the values) or content (every byte).
+    #[arg(long, value_name = "LEVEL", default_value = "structure", hide_possible_values = true)]
+    pub(crate) level: Depth,
+    /// Only these rules: codes, beginnings of codes, names, or `security`; with commas, repeatable.
+    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    pub(crate) select: Vec<String>,
+    /// What it is expected to have: a spec, another checkpoint.
+    #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
+    pub(crate) expect: Option<PathBuf>,
+}
+
+/// Check whether loading files would run code: `validate --select security`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 0 none of these.")]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    pub(crate) checking: Checking,
+}
+
+/// What `validate` and `scan` share.
+#[derive(Debug, Args)]
+pub(crate) struct Checking {
+    /// Files, folders, indexes, ORG/MODEL[@REVISION] in the local Hugging Face cache; - for standard input.
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Not these rules; with commas, repeatable.
+    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    pub(crate) ignore: Vec<String>,
+    /// Leave out what is below: note, warning or error.
+    #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
+    pub(crate) severity: Option<Severity>,
+    /// The least severity that ends in an exit status other than 0: note, warning (this is how it starts) or error.
+    #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
+    pub(crate) fail_on: Option<Severity>,
+    /// FORMAT or FORMAT=FILE, repeatable: text, json, jsonl, junit, sarif, github, gitlab, markdown, html.
+    #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output)]
+    pub(crate) outputs: Vec<Output>,
+    /// One JSON object: --output json.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The settings to take, in place of max-weights.toml or pyproject.toml in the working folder.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Take no settings from files.
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) no_config: bool,
+    /// Findings that stand in this file are not reported again.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) baseline: Option<PathBuf>,
+    /// Write all findings to a file for --baseline.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) write_baseline: Option<PathBuf>,
+    /// Files that are looked at at the same time.
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+    /// Memory for what is unpacked, such as 200MB; what needs more is not looked at.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) max_memory: Option<u64>,
+    /// After this time, what is left is not looked at.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<f64>,
+}
+
+impl Checking {
+    /// Whether nothing but JSON is to be on standard output.
+    pub(crate) fn wants_json(&self) -> bool {
+        let is_json = |output: &Output| output.file.is_none() && matches!(output.format, Format::Json | Format::Jsonl);
+        self.json || self.outputs.iter().any(is_json)
+    }
+}
+
+/// A report that is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    pub(crate) format: Format,
+    /// None: standard output.
+    pub(crate) file: Option<PathBuf>,
+}
+
+fn output(text: &str) -> Result<Output, String> {
+    let (format, file) = match text.split_once('=') {
+        Some((_, "")) => return Err("a file is missing after the =".into()),
+        Some((format, file)) => (format, Some(file.into()).filter(|file: &PathBuf| file.as_os_str() != "-")),
+        None => (text, None),
+    };
+    Ok(Output { format: Format::from_str(format)?, file })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Depth {
+    Header,
+    Structure,
+    Content,
+}
+
+impl From<Depth> for Level {
+    fn from(depth: Depth) -> Self {
+        match depth {
+            Depth::Header => Self::Header,
+            Depth::Structure => Self::Structure,
+            Depth::Content => Self::Content,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Severity {
+    Note,
+    Warning,
+    Error,
+}
+
+impl From<Severity> for max_weights::rules::Severity {
+    fn from(severity: Severity) -> Self {
+        match severity {
+            Severity::Note => Self::Note,
+            Severity::Warning => Self::Warning,
+            Severity::Error => Self::Error,
+        }
+    }
+}
+
+/// Say what a rule means, why files break it, and what to do.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Codes (MW-EX-101), beginnings of codes (MW-EX), or names (safetensors.overlap); none: all rules.
+    #[arg(value_name = "RULE")]
+    pub(crate) rules: Vec<String>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

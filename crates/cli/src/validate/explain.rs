@@ -1,0 +1,118 @@
+//! `max-weights explain`: what a rule means.
+
+use max_weights::rules::{self, Answer, Rule, Severity};
+use max_weights_check::Selection;
+use serde::Serialize;
+
+use super::arguments::Explain;
+use crate::CLEAN;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Columns that a text is folded to where the terminal says nothing.
+const WIDTH: usize = 100;
+
+#[derive(Serialize)]
+struct Object {
+    schema: &'static str,
+    rules: Vec<Explained>,
+}
+
+/// A rule.
+#[derive(Serialize)]
+struct Explained {
+    code: &'static str,
+    /// The name.
+    rule: &'static str,
+    severity: &'static str,
+    /// What it answers to whether the file is safe: clean (nothing), broken, needs-trust or malicious.
+    answer: &'static str,
+    meaning: &'static str,
+    cause: &'static str,
+    /// What to do.
+    help: &'static str,
+}
+
+pub(crate) fn run(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
+    let selection = Selection { select: options.rules.clone(), ignore: Vec::new() };
+    super::check_rules(&selection)?;
+    let chosen: Vec<&Rule> = rules::all().filter(|rule| selection.has(rule)).collect();
+    if options.json {
+        let object = Object { schema: "max-weights.explain/1", rules: chosen.into_iter().map(explained).collect() };
+        serde_json::to_writer_pretty(&mut *screen, &object)?;
+        screen.line("")?;
+    } else if options.rules.is_empty() {
+        let width = chosen.iter().map(|rule| rule.id.len()).max().unwrap_or(0);
+        for rule in chosen {
+            let (dim, style) = (screen.paint.dim, style(rule, screen));
+            let line = format!("{style}{}{style:#}  {:width$}  {dim}{}{dim:#}", rule.code, rule.id, rule.meaning);
+            screen.line(&line)?;
+        }
+    } else {
+        for (number, rule) in chosen.into_iter().enumerate() {
+            if number > 0 {
+                screen.line("")?;
+            }
+            print(rule, screen)?;
+        }
+    }
+    Ok(CLEAN)
+}
+
+fn explained(rule: &Rule) -> Explained {
+    Explained {
+        code: rule.code,
+        rule: rule.id,
+        severity: rule.severity.name(),
+        answer: rule.answer.name(),
+        meaning: rule.meaning,
+        cause: rule.cause,
+        help: rule.cure,
+    }
+}
+
+fn style(rule: &Rule, screen: &Screen) -> anstyle::Style {
+    match rule.severity {
+        Severity::Error => screen.paint.error,
+        Severity::Warning => screen.paint.warning,
+        _ => screen.paint.dim,
+    }
+}
+
+fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
+    let (bold, style) = (screen.paint.bold, style(rule, screen));
+    let answer = match rule.answer {
+        Answer::Malicious => ": malicious",
+        Answer::NeedsTrust => ": loading it needs trust",
+        Answer::Broken => ": broken, or not looked at",
+        _ => "",
+    };
+    let severity = rule.severity.name();
+    screen.line(&format!("{bold}{}{bold:#}  {}  {style}{severity}{answer}{style:#}", rule.code, rule.id))?;
+    let dim = screen.paint.dim;
+    for (title, text) in [("what", rule.meaning), ("why", rule.cause), ("what to do", rule.cure)] {
+        let wide = screen.width().unwrap_or(WIDTH).max(40) - 14;
+        for (number, line) in folded(text, wide).iter().enumerate() {
+            let title = if number == 0 { title } else { "" };
+            screen.line(&format!("  {dim}{title:10}{dim:#}  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The words in lines of at most so many characters.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !lines[last].is_empty() {
+                lines[last].push(' ');
+            }
+            lines[last].push_str(word);
+        }
+    }
+    lines
+}

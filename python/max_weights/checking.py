@@ -1,0 +1,246 @@
+"""Validation of checkpoints and of the folders that they lie in: whole, safe, and what they claim to be.
+
+Nothing of a file is ever executed, and nothing that is installed changes the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from max_weights import _core
+from max_weights.progress import progress_of
+
+if TYPE_CHECKING:
+    from max_weights.progress import Progress
+
+__all__ = ["FileReport", "Finding", "GlobalUse", "InvalidCheckpointError", "Report", "assert_checkpoint_ok", "validate"]
+
+StrPath = str | os.PathLike[str]
+Level = Literal["header", "structure", "content"]
+Severity = Literal["note", "warning", "error"]
+Answer = Literal["clean", "broken", "needs-trust", "malicious"]
+Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "markdown", "html"]
+
+_SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
+_ANSWERS: tuple[Answer, ...] = ("clean", "broken", "needs-trust", "malicious")
+_SUFFIXES: dict[str, Format] = {
+    ".txt": "text",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".xml": "junit",
+    ".sarif": "sarif",
+    ".md": "markdown",
+    ".html": "html",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken rule, and where it was broken."""
+
+    code: str
+    """The code of the rule, such as `MW-ST-014`; `max-weights explain CODE` says more of it."""
+    rule: str
+    """The name of the rule, such as `safetensors.overlap`."""
+    severity: Severity
+    answer: Answer
+    """What it says to the question whether the file is safe; "clean" if it is about something else."""
+    path: str
+    member: str | None
+    """The member of an archive, those of archives in it after `!/`."""
+    tensor: str | None
+    offset: int | None
+    """The byte in the file, or in the member if there is one."""
+    message: str
+    help: str
+    """What to do."""
+    evidence: str | None
+    """What stands there, such as the call as Python would write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalUse:
+    """A class or function that a pickle names."""
+
+    module: str
+    name: str
+    safety: Literal["innocuous", "suspicious", "dangerous"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One file that was looked at."""
+
+    path: str
+    kind: str
+    """What it is by its bytes, such as `safetensors`, `PyTorch`, `pickle`."""
+    bytes: int
+    depth: Literal["not looked at", "recognised", "header", "structure", "content"]
+    """How deep it was looked into."""
+    answer: Answer
+    note: str | None
+    """Why it was not looked into deeper."""
+    tensors: int | None
+    parameters: int | None
+    globals: tuple[GlobalUse, ...]
+
+
+class Report:
+    """What a validation found: `files`, and `findings` by file, the worst of each first.
+
+    `str(report)` is the text that the command line prints; a notebook shows a table.
+    """
+
+    def __init__(self, found: _core.Report) -> None:
+        self._found = found
+        data: dict[str, Any] = json.loads(found.render("json"))
+        self.level: Level = data["level"]
+        self.files: tuple[FileReport, ...] = tuple(_file(entry) for entry in data["files"])
+        self.findings: tuple[Finding, ...] = tuple(_of(Finding, entry) for entry in data["findings"])
+
+    @property
+    def answer(self) -> Answer:
+        """The worst answer of all findings."""
+        return max((finding.answer for finding in self.findings), key=_ANSWERS.index, default="clean")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found but notes."""
+        return not any(self.at_least("warning"))
+
+    def at_least(self, severity: Severity) -> Iterator[Finding]:
+        """The findings of this severity and above: "note", "warning" or "error"."""
+        least = _SEVERITIES.index(severity)
+        return (finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
+
+    def render(self, format: Format = "text") -> str:
+        """The report as `max-weights validate --output FORMAT` writes it."""
+        return self._found.render(format)
+
+    def write(self, path: StrPath, format: Format | None = None) -> None:
+        """Write the report to a file. Without a format, the suffix says it: .txt .json .jsonl .xml (JUnit) .sarif .md .html."""
+        path = Path(path)
+        if format is None:
+            format = _SUFFIXES.get(path.suffix.lower())
+        if format is None:
+            raise ValueError(f"the suffix of {path} says no format: give format=, or one of {', '.join(_SUFFIXES)}")
+        path.write_text(self.render(format), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return self.render("text")
+
+    def __repr__(self) -> str:
+        return f"<Report: {len(self.files)} files, {len(self.findings)} findings, {self.answer}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            "<tr>" + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in _row(finding)) + "</tr>"
+            for finding in self.findings
+        )
+        head = "".join(f"<th style='text-align:left'>{title}</th>" for title in ("severity", "rule", "where", "what"))
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        files = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}"
+        return f"<details open><summary><b>{self.answer}</b>: {files}, {len(self.findings)} findings</summary>{table}</details>"
+
+
+class InvalidCheckpointError(AssertionError):
+    """A checkpoint is not as it should be; `report` says what was found."""
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+def validate(
+    *paths: StrPath,
+    level: Level = "structure",
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
+    severity: Severity = "note",
+    jobs: int | None = None,
+    max_memory: int | None = None,
+    timeout: float | None = None,
+    progress: Progress | bool | None = None,
+) -> Report:
+    """Look at every file below these paths, by its bytes. Nothing in them is executed, and one bad file hides no other.
+
+    Args:
+        paths: Files, folders, indexes, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
+        level: "header" (what the headers of weights say), "structure" (all but the values: pickles, archives,
+            configurations) or "content" (every byte).
+        select: Only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
+        ignore: Not these rules.
+        severity: Leave out what is below: "note", "warning" or "error".
+        jobs: How many files are looked at at the same time; None for as many as there are processors.
+        max_memory: Bytes for what is unpacked; what needs more is listed as not looked at.
+        timeout: Seconds after which what is left is listed as not looked at.
+        progress: True for a line on standard error, or a function of the bytes that are done and of all.
+
+    Raises:
+        OSError: A path is not there.
+        ValueError: A rule, a level or a severity that there is none of.
+    """
+    if not paths:
+        raise ValueError("validate needs a path")
+    tell, close = progress_of(progress)
+    try:
+        found = _core.validate_files(
+            list(paths),
+            level=level,
+            select=_words(select),
+            ignore=_words(ignore),
+            severity=severity,
+            jobs=jobs,
+            max_memory=max_memory,
+            timeout=timeout,
+            progress=tell,
+        )
+    finally:
+        close()
+    return Report(found)
+
+
+def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
+    """Raise an `InvalidCheckpointError`, an `AssertionError`, with what is wrong with these paths; for tests.
+
+    Args:
+        paths: As for `validate`.
+        fail_on: The least severity that is wrong: "note", "warning" or "error".
+        options: Those of `validate`.
+    """
+    report = validate(*paths, **options)
+    wrong = list(report.at_least(fail_on))
+    if wrong:
+        lines = "\n".join(f"{_place(finding)}: {finding.message} [{finding.code} {finding.rule}]" for finding in wrong[:20])
+        more = f"\n… and {len(wrong) - 20} more" if len(wrong) > 20 else ""
+        raise InvalidCheckpointError(f"{len(wrong)} finding{'s' if len(wrong) > 1 else ''}:\n{lines}{more}", report)
+    return report
+
+
+def _words(words: str | Iterable[str]) -> list[str]:
+    return words.split(",") if isinstance(words, str) else list(words)
+
+
+def _of(kind: Any, entry: dict[str, Any]) -> Any:
+    return kind(**{field.name: entry.get(field.name) for field in fields(kind)})
+
+
+def _file(entry: dict[str, Any]) -> FileReport:
+    uses: Sequence[dict[str, Any]] = entry.get("pickleImports") or ()
+    return _of(FileReport, entry | {"globals": tuple(_of(GlobalUse, use) for use in uses)})  # type: ignore[no-any-return]
+
+
+def _place(finding: Finding) -> str:
+    member = f"!/{finding.member}" if finding.member else ""
+    tensor = f": tensor '{finding.tensor}'" if finding.tensor else ""
+    return f"{finding.path}{member}{tensor}"
+
+
+def _row(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.severity, f"{finding.code} {finding.rule}", _place(finding), finding.message
