@@ -25,7 +25,7 @@ StrPath = str | os.PathLike[str]
 Level = Literal["header", "structure", "content"]
 Severity = Literal["note", "warning", "error"]
 Answer = Literal["clean", "broken", "needs-trust", "malicious"]
-Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "markdown", "html"]
+Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "gitlab-sast", "markdown", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 _ANSWERS: tuple[Answer, ...] = ("clean", "broken", "needs-trust", "malicious")
@@ -81,7 +81,7 @@ class FileReport:
     kind: str
     """What it is by its bytes, such as `safetensors`, `PyTorch`, `pickle`."""
     bytes: int
-    depth: Literal["not looked at", "recognised", "header", "structure", "content"]
+    depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
     """How deep it was looked into."""
     answer: Answer
     note: str | None
@@ -178,7 +178,7 @@ def validate(
         ignore: Not these rules.
         severity: Leave out what is below: "note", "warning" or "error".
         jobs: How many files are looked at at the same time; None for as many as there are processors.
-        max_memory: Bytes for what is unpacked; what needs more is listed as not looked at.
+        max_memory: Bytes of memory for what is unpacked; what needs more goes to a temporary file.
         timeout: Seconds after which what is left is listed as not looked at.
         progress: True for a line on standard error, or a function of the bytes that are done and of all.
 

@@ -196,3 +196,9 @@ def _quiet(transformers: Any) -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+if __name__ == "__main__":
+    import sys
+
+    json.dump(expectation_of_config(sys.argv[1]), sys.stdout)

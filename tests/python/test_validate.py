@@ -100,7 +100,7 @@ def test_a_link_that_leads_nowhere_is_a_finding_beside_the_others(tmp_path: Path
     report = validate(tmp_path)
     (finding,) = report.findings
     assert (finding.rule, finding.answer, Path(finding.path).name) == ("file.unreadable", "broken", "weights.bin")
-    assert [file.depth for file in report.files] == ["structure", "not looked at"]
+    assert [file.depth for file in report.files] == ["structure", "not_looked_at"]
 
 
 def test_progress_and_its_exception(tmp_path: Path) -> None:

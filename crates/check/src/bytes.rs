@@ -103,20 +103,21 @@ impl Bytes for Slice<'_> {
 /// Bytes that are made a piece after the other, such as what is inflated: in memory, or in a file without a name if they are many.
 pub struct Spooled {
     memory: Vec<u8>,
+    most: usize,
     file: Option<File>,
     len: u64,
 }
 
 impl Spooled {
-    /// None yet.
-    pub fn new() -> Self {
-        Self { memory: Vec::new(), file: None, len: 0 }
+    /// None yet; the file begins where they are more than so many, or than 8 MiB.
+    pub fn within(most: u64) -> Self {
+        Self { memory: Vec::new(), most: most.min(IN_MEMORY as u64) as usize, file: None, len: 0 }
     }
 
     /// Adds these at the end.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
-        if self.file.is_none() && self.memory.len() + bytes.len() <= IN_MEMORY {
+        if self.file.is_none() && self.memory.len() + bytes.len() <= self.most {
             self.memory.extend_from_slice(bytes);
             return Ok(());
         }
@@ -127,12 +128,6 @@ impl Spooled {
             self.file = Some(file);
         }
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(failed)
-    }
-}
-
-impl Default for Spooled {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -8,7 +8,7 @@ use max_weights::rules::{Answer, Rule};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Error, Result};
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, Spooled};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Options;
@@ -154,6 +154,12 @@ impl<'a> Context<'a> {
     pub fn unpack(&mut self, bytes: u64) -> bool {
         self.unpacked = self.unpacked.saturating_add(bytes);
         self.unpacked <= self.options.unpacked_bytes
+    }
+
+    /// A place for what is unpacked: in memory while it is little, and a share of what may be taken for all files.
+    pub fn spooled(&self) -> Spooled {
+        let share = self.options.max_memory.map(|most| most / max_weights::workers::threads() as u64);
+        Spooled::within(share.unwrap_or(u64::MAX))
     }
 
     /// Says how deep the file was looked into, if deeper than before.

@@ -168,6 +168,20 @@ impl Report {
         failing.map(|finding| finding.rule.answer).max()
     }
 
+    /// Puts the findings in order, the worst of each file first, and says the answer about each file.
+    pub fn settle(&mut self) {
+        self.findings.sort_by(|a, b| {
+            let weight = |finding: &Finding| (finding.rule.answer, finding.rule.severity);
+            let place = |finding: &Finding| (finding.member.clone(), finding.offset);
+            a.path.cmp(&b.path).then(weight(b).cmp(&weight(a))).then_with(|| place(a).cmp(&place(b)))
+        });
+        for file in &mut self.files {
+            let start = self.findings.partition_point(|finding| finding.path < file.path);
+            let about = self.findings[start..].iter().take_while(|finding| finding.path == file.path);
+            file.answer = about.map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing);
+        }
+    }
+
     /// The bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

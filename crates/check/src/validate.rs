@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
-use max_weights::rules::{self, Answer};
+use max_weights::rules;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Error, Result};
@@ -64,11 +64,12 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     for folder in folders(entries) {
         interrupt()?;
         let mut context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
-        let checks = [checkpoint::check_folder, repository::check, content::check];
-        for (number, check) in checks.into_iter().enumerate() {
-            if number == 2 && options.level < Level::Content {
-                continue;
-            }
+        let checks: &[fn(&Folder, &mut FolderContext<'_>) -> Result<()>] = match options.level {
+            Level::Header => &[checkpoint::check_folder],
+            Level::Structure => &[checkpoint::check_folder, repository::check],
+            Level::Content => &[checkpoint::check_folder, repository::check, content::check],
+        };
+        for check in checks {
             if let Err(error) = check(&folder, &mut context) {
                 match error {
                     Error::Interrupted => return Err(error),
@@ -83,12 +84,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         }
         report.findings.extend(context.finish());
     }
-    report.findings.sort_by(|a, b| a.path.cmp(&b.path));
-    for file in &mut report.files {
-        let start = report.findings.partition_point(|finding| finding.path < file.path);
-        let about = report.findings[start..].iter().take_while(|finding| finding.path == file.path);
-        file.answer = about.map(|finding| finding.rule.answer).max().unwrap_or(Answer::Nothing);
-    }
+    report.settle();
     report.elapsed = started.elapsed();
     Ok(report)
 }

@@ -46,6 +46,11 @@ impl Paint {
 }
 
 impl Paint {
+    /// Whether there are colours.
+    pub(crate) fn is_painted(&self) -> bool {
+        self.bold != Style::new()
+    }
+
     /// The colour of a verdict on a class or function.
     pub(crate) fn verdict(&self, verdict: &str) -> Style {
         match verdict {
@@ -124,6 +129,12 @@ impl Screen {
         self.out.write_all(b"\n")
     }
 
+    /// Writes lines for people, each of which ends.
+    pub(crate) fn text(&mut self, lines: &str) -> io::Result<()> {
+        self.written = true;
+        self.out.write_all(in_locale(lines, self.unicode).as_bytes())
+    }
+
     /// Writes what ends a command on standard error.
     pub(crate) fn complain(&self, message: &str) {
         self.say("max-weights: ", self.paint_errors.error, message);
@@ -136,15 +147,12 @@ impl Screen {
     }
 
     /// Writes warnings on standard error, so that piped output stays what it is.
-    pub(crate) fn warn<'a>(
-        &mut self,
-        messages: impl IntoIterator<Item = &'a max_weights::error::Fault>,
-    ) -> io::Result<()> {
-        for (number, fault) in messages.into_iter().enumerate() {
+    pub(crate) fn warn(&mut self, messages: impl IntoIterator<Item = impl ToString>) -> io::Result<()> {
+        for (number, message) in messages.into_iter().enumerate() {
             if number == 0 {
                 self.flush()?;
             }
-            self.say("warning: ", self.paint_errors.warning, &fault.to_string());
+            self.say("warning: ", self.paint_errors.warning, &message.to_string());
         }
         Ok(())
     }

@@ -19,13 +19,13 @@ finding first: 5 malicious, 4 needs trust (loading it runs code), 3 broken or no
 pub(crate) struct Validate {
     #[command(flatten)]
     pub(crate) checking: Checking,
-    /// header (milliseconds), structure (all but the values) or content (every byte).
-    #[arg(long, value_name = "LEVEL", default_value = "structure", hide_possible_values = true)]
-    pub(crate) level: Depth,
+    /// header (milliseconds), structure (all but the values; this is how it starts) or content (every byte).
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
+    pub(crate) level: Option<Depth>,
     /// Only these rules: codes, beginnings of codes, names, or `security`; with commas, repeatable.
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) select: Vec<String>,
-    /// What it is expected to have: a spec, another checkpoint.
+    /// What it is expected to be: a specification (JSON), another checkpoint, or the config.json of a model.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
 }
@@ -54,13 +54,13 @@ pub(crate) struct Checking {
     /// The least severity that ends in an exit status other than 0: note, warning (this is how it starts) or error.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
     pub(crate) fail_on: Option<Severity>,
-    /// FORMAT or FORMAT=FILE, repeatable: text, json, jsonl, junit, sarif, github, gitlab, markdown, html.
+    /// FORMAT or FORMAT=FILE, repeatable: text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output)]
     pub(crate) outputs: Vec<Output>,
     /// One JSON object: --output json.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The settings to take, in place of max-weights.toml or pyproject.toml in the working folder.
+    /// The settings to take, in place of max-weights.toml or pyproject.toml in the working folder or above it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Take no settings from files.
@@ -75,7 +75,7 @@ pub(crate) struct Checking {
     /// Files that are looked at at the same time.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZero<usize>>,
-    /// Memory for what is unpacked, such as 200MB; what needs more is not looked at.
+    /// Memory for what is unpacked, such as 200MB; what needs more goes to a temporary file.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<u64>,
     /// After this time, what is left is not looked at.

@@ -1,6 +1,7 @@
 //! `max-weights validate`, `scan` and `explain`: the rules that files break.
 
 mod arguments;
+mod expect;
 mod explain;
 
 use std::fs::File;
@@ -11,55 +12,110 @@ use std::time::Duration;
 
 use max_weights::checkpoint::ModelCache;
 use max_weights::rules::{Answer, Severity};
-use max_weights::{Error, uninterrupted, workers};
+use max_weights::{Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
-use max_weights_check::{Level, Options, Progress, Report, Selection};
+use max_weights_check::settings_file::SettingsFile;
+use max_weights_check::{Level, Options, Progress, Report, Selection, baseline};
 
 pub(crate) use arguments::{Explain, Scan, Validate};
 
 use self::arguments::{Checking, Output};
 use crate::failure::Failure;
+use crate::host::Host;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
-pub(crate) fn run(options: &Validate, screen: &mut Screen) -> Result<u8, Failure> {
-    validate(&options.checking, options.level.into(), &options.select, screen)
+pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    let level = options.level.map(Level::from);
+    validate(&options.checking, level, options.select.clone(), options.expect.as_deref(), host, screen)
 }
 
-pub(crate) fn scan(options: &Scan, screen: &mut Screen) -> Result<u8, Failure> {
-    validate(&options.checking, Level::Structure, &["security".to_owned()], screen)
+pub(crate) fn scan(options: &Scan, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    validate(&options.checking, Some(Level::Structure), vec!["security".to_owned()], None, host, screen)
 }
 
 pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
     explain::run(options, screen)
 }
 
-fn validate(checking: &Checking, level: Level, select: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+/// `level` and `select` are what the command line says; the file of settings says the rest.
+fn validate(
+    checking: &Checking,
+    level: Option<Level>,
+    select: Vec<String>,
+    expect: Option<&Path>,
+    host: &Host,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    let file = settings_file(checking)?;
     let options = Options {
-        level,
-        selection: Selection { select: select.to_vec(), ignore: checking.ignore.clone() },
-        severity: checking.severity.map_or(Severity::Note, Severity::from),
-        jobs: checking.jobs,
-        max_memory: checking.max_memory,
-        timeout: checking.timeout.map(Duration::from_secs_f64),
+        level: level.or(file.level).unwrap_or_default(),
+        selection: Selection {
+            select: if select.is_empty() { file.select.clone() } else { select },
+            ignore: [&checking.ignore[..], &file.ignore].concat(),
+        },
+        severity: checking.severity.map(Severity::from).or(file.severity).unwrap_or(Severity::Note),
+        jobs: checking.jobs.or(file.jobs),
+        max_memory: checking.max_memory.or(file.max_memory),
+        timeout: checking.timeout.map(Duration::from_secs_f64).or(file.timeout),
         ..Options::default()
     };
     check_rules(&options.selection)?;
     workers::set_threads(options.jobs);
-    let inputs = Inputs::new(&checking.paths)?;
-    let progress = Progress::default();
-    let report = {
-        let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
-        max_weights_check::validate(&inputs.paths, &options, &progress, &uninterrupted)
+    let settings = Settings {
+        fail_on: checking.fail_on.map(Severity::from).or(file.fail_on).unwrap_or(Severity::Warning),
+        width: screen.width().unwrap_or(Settings::default().width),
+        color: screen.paint.is_painted(),
+        category: file.category.clone().unwrap_or_else(|| Settings::default().category),
+        config: (!file.path.as_os_str().is_empty()).then(|| file.path.clone()),
+        step_summary: std::env::var_os("GITHUB_STEP_SUMMARY").map(PathBuf::from),
+        root: std::env::current_dir().unwrap_or_default(),
+        ..Settings::default()
     };
-    let report = inputs.renamed(report?);
-    write(&report, &outputs(checking), screen)?;
-    Ok(status(&report, checking.fail_on.map_or(Severity::Warning, Severity::from)))
+    let inputs = Inputs::new(&checking.paths)?;
+    let expected = expect.or(file.expect.as_deref()).map(|path| expect::read(path, host)).transpose()?;
+    let progress = Progress::default();
+    let mut report = {
+        let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
+        max_weights_check::validate(&inputs.paths, &options, &progress, &uninterrupted)?
+    };
+    if let Some(expected) = &expected {
+        report.findings.extend(expect::check(&inputs.paths, expected, &options)?);
+        report.settle();
+    }
+    let mut report = inputs.renamed(report);
+    file.apply(&mut report);
+    if let Some(path) = &checking.write_baseline {
+        write_file(path, |out| baseline::write(&report, &settings.root, out))?;
+    }
+    if let Some(path) = checking.baseline.as_ref().or(file.baseline.as_ref()) {
+        let stale = baseline::apply(&mut report, &baseline::read(path)?, &settings.root, &options.selection);
+        screen.warn(stale.iter().map(|known| format!("{}: no longer there: {}", text::path(path), known.line())))?;
+    }
+    report.settle();
+    write(&report, &outputs(checking, &file), &settings, screen)?;
+    Ok(status(&report, settings.fail_on))
+}
+
+/// What a file says that is named, or that is found from here on upwards; what is not said is none.
+fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
+    let found = match &checking.config {
+        Some(path) => SettingsFile::read(path)?.map_or_else(
+            || Err(Failure::Usage(format!("{}: there is no [validate] in it", text::path(path)))),
+            |settings| Ok(Some(settings)),
+        )?,
+        None if checking.no_config => None,
+        None => SettingsFile::find(&std::env::current_dir().unwrap_or_default())?,
+    };
+    Ok(found.unwrap_or_default())
 }
 
 /// The reports that are asked for: the text on standard output, if nothing else is to be there.
-fn outputs(checking: &Checking) -> Vec<Output> {
+fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     let mut outputs = checking.outputs.clone();
+    if outputs.is_empty() {
+        outputs.extend(file.output.iter().map(|(format, path)| Output { format: *format, file: Some(path.clone()) }));
+    }
     if checking.json {
         outputs.push(Output { format: Format::Json, file: None });
     }
@@ -69,12 +125,19 @@ fn outputs(checking: &Checking) -> Vec<Output> {
     outputs
 }
 
-fn write(report: &Report, outputs: &[Output], screen: &mut Screen) -> Result<(), Failure> {
-    let settings = Settings::default();
+fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut Screen) -> Result<(), Failure> {
     for output in outputs {
         match &output.file {
-            None => output::write(report, output.format, &settings, screen.raw())?,
-            Some(path) => write_file(path, |out| output::write(report, output.format, &settings, out))?,
+            None if output.format == Format::Text => {
+                let mut text = Vec::new();
+                output::write(report, output.format, settings, &mut text)?;
+                screen.text(&String::from_utf8_lossy(&text))?;
+            }
+            None => output::write(report, output.format, settings, screen.raw())?,
+            Some(path) => {
+                let settings = Settings { color: false, width: Settings::default().width, ..settings.clone() };
+                write_file(path, |out| output::write(report, output.format, &settings, out))?;
+            }
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
     }
     let bytes = piece.bytes;
     let mut reader = Reader::new(bytes, 0);
-    let mut spooled = Spooled::new();
+    let mut spooled = context.spooled();
     loop {
         let start = reader.position();
         if let Some(len) = skippable(&reader, packing)? {

@@ -108,7 +108,7 @@ impl<'p> Zip<'p> {
             return Ok(None);
         };
         let packed = self.packed(member);
-        let (mut spooled, mut sum) = (Spooled::new(), flate2::Crc::new());
+        let (mut spooled, mut sum) = (context.spooled(), flate2::Crc::new());
         let mut reader = Reader::new(&packed, 0);
         let end = unpack(packing, &mut reader, member.packed, context, |bytes| {
             sum.update(bytes);

@@ -1,0 +1,66 @@
+//! `--expect`: what a checkpoint is to be, by a specification, by another checkpoint, or by the configuration of a model.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use max_weights::checkpoint::ModelCache;
+use max_weights::{Checkpoint, OpenOptions, rules, text, uninterrupted};
+use max_weights_check::expectation::{self, Expectation};
+use max_weights_check::{Finding, Options};
+
+use crate::failure::Failure;
+use crate::host::Host;
+
+/// The name of the configuration of a model, which transformers reads.
+const CONFIG: &str = "config.json";
+
+/// Reads what is expected.
+pub(super) fn read(path: &Path, host: &Host) -> Result<Expectation, Failure> {
+    if path.file_name().is_some_and(|name| name == CONFIG) {
+        return of_config(path, host);
+    }
+    if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("json")) && path.is_file() {
+        return Ok(Expectation::read(path)?);
+    }
+    Ok(Expectation::of_catalog(open(&[path.to_path_buf()])?.catalog()))
+}
+
+/// The names and shapes of the model that transformers builds by a configuration, on a device without memory.
+fn of_config(path: &Path, host: &Host) -> Result<Expectation, Failure> {
+    let python = host.interpreter()?;
+    let run = Command::new(&python).args(["-m", "max_weights.expected_config"]).arg(path).output();
+    let failed = |why: &str| {
+        let path = text::path(path);
+        Failure::Needs(format!(
+            "{path}: what it asks for is told by torch and transformers in Python, which failed: {why}"
+        ))
+    };
+    let output = run.map_err(|error| failed(&error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(said.trim().lines().next_back().unwrap_or("it said nothing")));
+    }
+    Ok(Expectation::parse(&output.stdout)?)
+}
+
+/// What is not as it is expected.
+pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options) -> Result<Vec<Finding>, Failure> {
+    let checkpoint = match open(paths) {
+        Ok(checkpoint) => checkpoint,
+        Err(Failure::Checkpoint(error)) => {
+            let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+            let message = format!("it cannot be compared with what is expected: {error}");
+            return Ok(vec![Finding { path: path.into(), ..Finding::new(rules::FILE_UNREADABLE, message) }]);
+        }
+        Err(failure) => return Err(failure),
+    };
+    let mut found = expectation::check(checkpoint.catalog(), expected);
+    found.extend(expectation::check_ties(&checkpoint, expected, &uninterrupted)?);
+    found.retain(|finding| options.selection.has(finding.rule) && finding.rule.severity >= options.severity);
+    Ok(found)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Checkpoint, Failure> {
+    let options = OpenOptions::default().strict(false);
+    Ok(Checkpoint::open_named(paths, &ModelCache::from_environment(), &options)?)
+}
