@@ -59,32 +59,32 @@ impl Group {
         }
     }
 
-    /// Why the rules of the group were not applied to a file; none if they were.
-    fn skipped(self, file: &FileReport) -> Option<String> {
-        let least = match self {
-            Self::File => Depth::Recognised,
-            Self::Format => Depth::Header,
-            Self::Security => Depth::Structure,
-            Self::Values => Depth::Content,
-            Self::Folder => return None,
-        };
-        let why = || file.note.clone().unwrap_or_else(|| about(file));
-        (file.depth < least).then(why)
+    /// Whether a file was not looked into so deep that the rules of the group were applied to it.
+    fn is_skipped(self, file: &FileReport) -> bool {
+        file.depth
+            < match self {
+                Self::File => Depth::Recognised,
+                Self::Format => Depth::Header,
+                Self::Security => Depth::Structure,
+                Self::Values => Depth::Content,
+                Self::Folder => return false,
+            }
     }
 }
 
 /// What became of a case; the worst first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// The file could not be read.
     Error,
     Failure,
-    Skipped(String),
+    Skipped,
     Passed,
 }
 
 struct Case<'a> {
     class: usize,
+    file: Option<&'a FileReport>,
     group: Group,
     outcome: Outcome,
     findings: Vec<&'a Finding>,
@@ -92,7 +92,7 @@ struct Case<'a> {
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let (classes, mut cases) = cases(report, settings);
-    cases.sort_by_key(|case| rank(&case.outcome));
+    cases.sort_by_key(|case| rank(case.outcome));
     let (mut body, mut counts, mut written) = (String::new(), [0u64; 3], 0usize);
     for case in cases.iter().take(MAX_CASES) {
         if body.len() > MOST_BYTES {
@@ -104,7 +104,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         match case.outcome {
             Outcome::Error => counts[0] += 1,
             Outcome::Failure => counts[1] += 1,
-            Outcome::Skipped(_) => counts[2] += 1,
+            Outcome::Skipped => counts[2] += 1,
             Outcome::Passed => {}
         }
     }
@@ -133,10 +133,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     writeln!(out, "    <system-err></system-err>\n  </testsuite>\n</testsuites>")
 }
 
-fn rank(outcome: &Outcome) -> u8 {
+fn rank(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Error | Outcome::Failure => 0,
-        Outcome::Skipped(_) => 1,
+        Outcome::Skipped => 1,
         Outcome::Passed => 2,
     }
 }
@@ -170,10 +170,12 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
                 Outcome::Error
             } else if findings.iter().any(fails) {
                 Outcome::Failure
+            } else if file.is_some_and(|file| group.is_skipped(file)) {
+                Outcome::Skipped
             } else {
-                file.and_then(|file| group.skipped(file)).map_or(Outcome::Passed, Outcome::Skipped)
+                Outcome::Passed
             };
-            cases.push(Case { class: classes.len() - 1, group, outcome, findings });
+            cases.push(Case { class: classes.len() - 1, file, group, outcome, findings });
         }
     };
     for file in &report.files {
@@ -192,11 +194,15 @@ impl Case<'_> {
         let name = self.group.name();
         body.push_str(&format!("    <testcase classname=\"{}\" name=\"{name}\" time=\"0\"", escaped(class)));
         let sentences = if with_sentences { self.sentences() } else { String::new() };
-        match &self.outcome {
+        match self.outcome {
             Outcome::Error => self.push_element("error", &sentences, body),
             Outcome::Failure => self.push_element("failure", &sentences, body),
-            Outcome::Skipped(why) => {
-                body.push_str(&format!(">\n      <skipped message=\"{}\"/>\n", escaped(&text::cut(why, MAX_SENTENCE))));
+            Outcome::Skipped => {
+                let why = self.file.map_or_else(String::new, |file| file.note.clone().unwrap_or_else(|| about(file)));
+                body.push_str(&format!(
+                    ">\n      <skipped message=\"{}\"/>\n",
+                    escaped(&text::cut(&why, MAX_SENTENCE))
+                ));
                 push_output(&sentences, body);
                 body.push_str("    </testcase>\n");
             }

@@ -1,7 +1,8 @@
 //! Where a finding is: the file by its path in the repository, and the place in the file.
 
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path};
 
 use max_weights::text;
 
@@ -9,54 +10,71 @@ use crate::finding::Finding;
 
 /// Paths as reports have them: relative to a root, with `/`, without `./`.
 pub(crate) struct Places<'a> {
-    root: PathBuf,
-    known: HashMap<&'a Path, String>,
+    root: Vec<OsString>,
+    /// Where the program runs.
+    here: Vec<OsString>,
+    names: Vec<String>,
+    numbers: HashMap<&'a Path, usize>,
+    /// The path that was asked for last: findings of a file stand together, and the hash of a path takes its time.
+    last: Option<(&'a Path, usize)>,
 }
 
 impl<'a> Places<'a> {
     /// Paths in this folder; an empty one is the folder that the program runs in.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: whole(root), known: HashMap::new() }
+        let owned = |parts: Vec<&OsStr>| parts.into_iter().map(OsStr::to_owned).collect::<Vec<OsString>>();
+        let here = owned(parts(&std::env::current_dir().unwrap_or_default(), &[]));
+        Self { root: owned(parts(root, &here)), here, names: Vec::new(), numbers: HashMap::new(), last: None }
     }
 
     /// The path in the root, or the whole path of what lies elsewhere. Bytes that are not UTF-8 are escaped, so that two files do not look alike.
     pub(crate) fn name(&mut self, path: &'a Path) -> &str {
-        let root = &self.root;
-        self.known.entry(path).or_insert_with(|| relative(path, root))
+        let number = match self.last {
+            Some((last, number)) if std::ptr::eq(last, path) => number,
+            _ => *self.numbers.entry(path).or_insert_with(|| {
+                self.names.push(relative(path, &self.root, &self.here));
+                self.names.len() - 1
+            }),
+        };
+        self.last = Some((path, number));
+        self.names.get(number).map_or("", String::as_str)
     }
+}
+
+/// The names from the root of the system to a path, without `.` and `..`; nothing is asked of the system. One that is not absolute begins in `here`.
+fn parts<'a>(path: &'a Path, here: &'a [OsString]) -> Vec<&'a OsStr> {
+    let mut parts: Vec<&OsStr> =
+        if path.has_root() { Vec::new() } else { here.iter().map(OsString::as_os_str).collect() };
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::Normal(_) | Component::Prefix(_) => parts.push(component.as_os_str()),
+            Component::CurDir | Component::RootDir => {}
+        }
+    }
+    parts
 }
 
 /// The path in the root, or the whole path.
-fn relative(path: &Path, root: &Path) -> String {
-    let full = whole(path);
-    let shown = full.strip_prefix(root).unwrap_or(&full);
+fn relative(path: &Path, root: &[OsString], here: &[OsString]) -> String {
+    let parts = parts(path, here);
+    let inside = parts.len() >= root.len() && parts.iter().zip(root).all(|(part, root)| *part == root.as_os_str());
     let mut name = String::new();
-    for chunk in shown.as_os_str().as_encoded_bytes().utf8_chunks() {
-        name.push_str(chunk.valid());
-        chunk.invalid().iter().for_each(|byte| name.push_str(&format!("\\x{byte:02x}")));
+    if !inside && cfg!(unix) {
+        name.push('/');
     }
-    if cfg!(windows) {
-        name = name.replace('\\', "/");
-    }
-    if name.is_empty() { ".".into() } else { name }
-}
-
-/// The path from the root of the system on, without `.` and `..`; nothing is asked of the system but where the program runs.
-fn whole(path: &Path) -> PathBuf {
-    // Only an empty path has none.
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut clean = PathBuf::new();
-    for component in absolute.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                clean.pop();
-            }
-            other => clean.push(other),
+    for (number, part) in parts.iter().skip(if inside { root.len() } else { 0 }).enumerate() {
+        if number > 0 {
+            name.push('/');
+        }
+        for chunk in part.as_encoded_bytes().utf8_chunks() {
+            name.push_str(chunk.valid());
+            chunk.invalid().iter().for_each(|byte| name.push_str(&format!("\\x{byte:02x}")));
         }
     }
-    clean
+    if name.is_empty() { ".".into() } else { name }
 }
 
 /// Whether this is a path in the root.
@@ -94,7 +112,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_in_the_root() {
-        let root = Path::new("/work/repository");
+        let mut places = Places::new(Path::new("/work/repository"));
         for (path, name) in [
             ("/work/repository/models/a.bin", "models/a.bin"),
             ("/work/repository/./models/../b.bin", "b.bin"),
@@ -102,7 +120,7 @@ mod tests {
             ("/elsewhere/c.bin", "/elsewhere/c.bin"),
             ("/work/repository2/c.bin", "/work/repository2/c.bin"),
         ] {
-            assert_eq!(relative(Path::new(path), root), name);
+            assert_eq!(places.name(Path::new(path)), name);
         }
         assert_eq!(Places::new(Path::new("")).name(Path::new("./a/./b.bin")), "a/b.bin");
     }
@@ -118,6 +136,6 @@ mod tests {
     fn bytes_that_are_not_utf8_are_escaped() {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(b"/r/a\xff.bin"));
-        assert_eq!(relative(path, Path::new("/r")), "a\\xff.bin");
+        assert_eq!(Places::new(Path::new("/r")).name(path), "a\\xff.bin");
     }
 }

@@ -1,5 +1,6 @@
 //! The report for a terminal: the findings by file, and what they come to at the end, where it is seen.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use anstyle::Style;
@@ -50,10 +51,11 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn file(&mut self, name: &str, file: Option<&FileReport>) -> io::Result<()> {
-        let name = guarded(&text::printable(name));
+        let name = text::printable(name);
         let bold = self.colors.bold;
-        let about = guarded(&file.map_or_else(|| "what its files say of each other".into(), about));
+        let about = file.map_or_else(|| "what its files say of each other".into(), about);
         let dim = self.colors.dim;
+        let (name, about) = (guarded(&name), guarded(&about));
         writeln!(self.out, "{bold}{name}{bold:#} {dim}({about}){dim:#}")?;
         Ok(())
     }
@@ -161,6 +163,9 @@ impl Page<'_> {
 
 /// The text in lines of at most so many characters, cut between words where there are any.
 fn wrap(text: &str, width: usize) -> Vec<String> {
+    if text.len() <= width {
+        return vec![text.to_owned()];
+    }
     let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
     for word in text.split(' ') {
         let mut word = word;
@@ -186,11 +191,14 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// The line, so that no CI system takes it for a command: those of GitHub Actions begin with `::`, those of Azure Pipelines and TeamCity have `##`.
-fn guarded(line: &str) -> String {
+fn guarded(line: &str) -> Cow<'_, str> {
+    if !line.contains("##") && !line.trim_start().starts_with("::") {
+        return Cow::Borrowed(line);
+    }
     let line = line.replace("##", "#\\x23");
     match line.trim_start().strip_prefix("::") {
-        Some(rest) => format!("{}\\x3a:{rest}", &line[..line.len() - rest.len() - 2]),
-        None => line,
+        Some(rest) => format!("{}\\x3a:{rest}", &line[..line.len() - rest.len() - 2]).into(),
+        None => line.into(),
     }
 }
 
