@@ -2,6 +2,7 @@
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,39 @@ def test_a_pytorch_file_is_the_same_as_a_safetensors_file_whatever_its_strides(t
     assert places == [("every_second", [31, 31, 4]), ("transposed", [3, 60, 70])]
     for entry in found["changed"]:
         check(entry["values"], weights[entry["name"]].numpy(), changed[entry["name"]].numpy())
+
+
+def test_a_compressed_archive_is_read_as_any_other(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights = {"a": torch.randn(300, 70), "b": torch.randn(70, 300).t(), "c": torch.arange(5)}
+    torch.save(weights, tmp_path / "stored.pt")
+    with zipfile.ZipFile(tmp_path / "stored.pt") as stored, zipfile.ZipFile(tmp_path / "a.pt", "w") as deflated:
+        for member in stored.infolist():
+            deflated.writestr(member.filename, stored.read(member), zipfile.ZIP_DEFLATED)
+    changed = {name: weight.contiguous().clone() for name, weight in weights.items()}
+    save_torch_file(changed, tmp_path / "b.safetensors")
+    assert diff(tmp_path / "a.pt", tmp_path / "b.safetensors", status=0)["same"] == 3
+    changed["b"][299, 69] += 1
+    save_torch_file(changed, tmp_path / "c.safetensors")
+    [entry] = diff(tmp_path / "a.pt", tmp_path / "c.safetensors")["changed"]
+    check(entry["values"], weights["b"].numpy(), changed["b"].numpy())
+
+
+def test_what_only_pytorch_has_is_compared_by_bytes_or_by_its_parts(tmp_path: Path) -> None:
+    wide = torch.randn(4, 3, dtype=torch.complex128)
+    sparse_weight = torch.eye(3).to_sparse()
+    conjugate = torch.randn(3, dtype=torch.complex64).conj()
+    torch.save({"wide": wide, "sparse": sparse_weight, "conjugate": conjugate}, tmp_path / "a.pt")
+    other = wide.clone()
+    other[1, 2] += 1
+    sparse_other = (torch.eye(3) * 2).to_sparse()
+    torch.save({"wide": other, "sparse": sparse_other, "conjugate": conjugate}, tmp_path / "b.pt")
+    found = diff(tmp_path / "a.pt", tmp_path / "b.pt")
+    values, entry = found["changed"]
+    assert (values["name"], values["values"]["largest"]) == ("sparse.values", 1)
+    assert (entry["name"], entry["values"]["elements"], entry["values"]["differing"]) == ("wide", 12, 1)
+    assert entry["values"]["cosine"] is None
+    assert found["not_compared"] == []  # the arrays that a sparse tensor is made of have names of their own
 
 
 def test_packed_blocks_are_compared_by_what_gguf_decodes_them_to(tmp_path: Path) -> None:

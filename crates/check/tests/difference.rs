@@ -339,3 +339,16 @@ fn a_file_that_was_cut_meanwhile_is_an_error() {
     let error = compare(&a, &other, &Options::default(), &AtomicU64::new(0), &uninterrupted).expect_err("changed");
     assert!(error.to_string().contains("a.safetensors"), "{error}");
 }
+
+#[test]
+fn values_of_a_type_that_is_not_known_are_compared_as_bytes() {
+    let of = |bytes: &[u8], dtype| saved(&[("w", dtype, &[3], bytes.to_vec())], "");
+    assert!(differ(&of(b"abcdef", "F9"), &of(b"abcdef", "F9"), &Options::default()).is_none());
+    let found = differ(&of(b"abcdef", "F9"), &of(b"abXdeX", "F9"), &Options::default());
+    let values = values(&found);
+    assert_eq!((values.elements, values.differing, values.cosine, &values.index), (6, 2, None, &None));
+    let found = differ(&of(b"abcdef", "F9"), &of(b"abcdef", "F8"), &Options::default());
+    assert_eq!(found.not_compared[0].1, "the values of F9 and F8 are not compared");
+    let found = differ(&of(b"abcdef", "F9"), &of(b"abc", "F9"), &Options::default());
+    assert_eq!(found.not_compared[0].1, "its bytes are not those of its shape");
+}
