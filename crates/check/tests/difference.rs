@@ -246,6 +246,9 @@ fn rows_of_heads_are_compared_in_the_order_of_the_other_side() {
     assert!(!differ(&a, &b, &Options::default()).is_none());
     let names = Names { heads: [("q".to_owned(), 1)].into(), ..Names::default() };
     assert!(differ(&a, &b, &Options { a: names, ..Options::default() }).is_none());
+    let odd = Names { heads: [("q".to_owned(), 3)].into(), ..Names::default() };
+    let found = differ(&a, &b, &Options { a: odd, ..Options::default() });
+    assert_eq!(found.not_compared[0].1, "the rows of shape [4, 1] are not 3 heads of pairs of rows");
 }
 
 #[test]

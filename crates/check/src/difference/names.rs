@@ -73,7 +73,7 @@ impl Names {
     /// The catalog with other names; none where all keep theirs.
     ///
     /// # Errors
-    /// Two tensors that get one name; a pattern, or a name, that is there in vain.
+    /// Two tensors that get one name; a pattern that matches none.
     pub(super) fn apply(&self, catalog: &Catalog) -> Result<Option<Catalog>> {
         if self.exact.is_empty() && self.patterns.is_empty() {
             return Ok(None);
