@@ -121,7 +121,7 @@ def _model_class(file: Path, settings: dict[str, Any], transformers: Any) -> Any
         return models[mapping[kind]]
     found = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or found.config_class is None:
+    if not is_model or getattr(found, "config_class", None) is None:
         raise UnsupportedError(f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}")
     return found
 
