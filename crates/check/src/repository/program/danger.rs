@@ -29,7 +29,7 @@ impl Danger {
 }
 
 /// Functions by their full names. Mentioning one is enough: it may be called under another name.
-const EXECUTE: [&str; 66] = [
+const EXECUTE: [&str; 67] = [
     "exec",
     "eval",
     "execfile",
@@ -71,6 +71,7 @@ const EXECUTE: [&str; 66] = [
     "ctypes.CDLL",
     "ctypes.PyDLL",
     "ctypes.WinDLL",
+    "ctypes.cdll",
     "ctypes.cdll.LoadLibrary",
     "ctypes.pythonapi",
     "ctypes.windll",
@@ -272,6 +273,14 @@ pub(super) fn of_call(name: &str, arguments: &str) -> Option<Danger> {
     let squeezed = || arguments.split_whitespace().collect::<String>();
     if EXECUTE.contains(&name) {
         return Some(Danger::Execute);
+    }
+    // Functions that take an attribute by its name.
+    if ["operator.attrgetter", "operator.methodcaller"].contains(&name) {
+        let taken = arguments.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let dangerous = taken.filter(|word| !word.is_empty()).any(|word| {
+            ["", "os.", "subprocess."].iter().any(|module| EXECUTE.contains(&format!("{module}{word}").as_str()))
+        });
+        return dangerous.then_some(Danger::Execute);
     }
     if UNPICKLE.contains(&name) {
         let safe = match name {

@@ -142,6 +142,7 @@ impl<'t> Names<'t> {
                 let text = |number| argument(number).and_then(|argument| self.folded(argument, depth + 1));
                 match function.as_str() {
                     "__import__" | "importlib.import_module" | "importlib.__import__" => text(0)?,
+                    "pydoc.locate" | "pkgutil.resolve_name" => text(0)?.replace(':', "."),
                     "getattr" | "object.__getattribute__" => {
                         format!("{}.{}", self.dotted(argument(0)?, depth + 1)?, text(1)?)
                     }
@@ -234,13 +235,18 @@ impl<'t> Names<'t> {
                 _ => {}
             }
         }
-        Some(if text.contains('\\') { unescaped(&text) } else { text })
+        if text.contains('\\') { unescaped(&text) } else { Some(text) }
     }
 }
 
-/// A text with `\x6f`, `\u006f` and `\157` as the characters that they stand for.
-fn unescaped(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
+/// A text with `\x6f`, `\u006f` and `\157` as the characters that they stand for; none where one is called by its name.
+fn unescaped(text: &str) -> Option<String> {
+    if text.contains("\\N{") {
+        return None;
+    }
+    // A line that is continued in a text ends there without a trace.
+    let text = text.replace("\\\n", "");
+    let (mut out, mut rest) = (String::new(), text.as_str());
     while let Some((before, after)) = rest.split_once('\\') {
         out.push_str(before);
         let digits = |skip: usize, len: usize, base: u32| {
@@ -258,5 +264,5 @@ fn unescaped(text: &str) -> String {
         out.push(c);
         rest = after.get(len..).unwrap_or_default();
     }
-    out + rest
+    Some(out + rest)
 }

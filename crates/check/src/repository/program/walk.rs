@@ -182,6 +182,15 @@ impl<'n, 't> Calls<'n, 't> {
             "identifier" => self.identifier(node, field, inside, &place),
             _ => {}
         }
+        // From any value to all classes there are: `().__class__.__base__.__subclasses__()`.
+        if node.kind() == "attribute"
+            && node.child_by_field_name("attribute").is_some_and(|name| self.names.of(name) == "__subclasses__")
+        {
+            let of = node.child_by_field_name("object").map(|of| start_of(self.names.of(of))).unwrap_or_default();
+            if ["__base", "__mro__", "mro()"].iter().any(|way| of.contains(way)) {
+                self.found(node, None, "object.__subclasses__", Danger::Execute, &place);
+            }
+        }
         self.place_in(node, field, outer, place)
     }
 

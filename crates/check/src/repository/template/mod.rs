@@ -51,6 +51,10 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
             )),
         },
     };
+    // Python's texts have escapes that the parser does not know: characters by their names, and lines that go on.
+    if unreadable.is_none() && (template.contains("\\N{") || template.contains("\\\n")) {
+        words::look(template, &mut seen);
+    }
     if let Some(why) = unreadable {
         words::look(template, &mut seen);
         let sentence = format!("{source} cannot be parsed: {}; its words were looked through", shown(&why));

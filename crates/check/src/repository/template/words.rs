@@ -76,6 +76,9 @@ fn of_tag(tag: &str) -> Option<String> {
     if let Some(frame) = names::frame_anywhere(&joined) {
         return Some(format!("it has the word {frame}, an inside of Python"));
     }
+    if plain.contains("\\N{") {
+        return Some("it has a character by its name, which hides what it says".to_owned());
+    }
     let attribute =
         joined.contains("|attr(") || joined.contains(".__") || joined.contains("['__") || joined.contains("[\"__");
     attribute.then(|| "it takes an attribute by a name with underscores, or by one that is computed".to_owned())
@@ -83,8 +86,9 @@ fn of_tag(tag: &str) -> Option<String> {
 
 /// The text with `\x5f`, `\u005f` and `\137` as the characters that they stand for.
 fn decoded(text: &str) -> String {
+    let text = text.replace("\\\n", "").replace("\\N{LOW LINE}", "_").replace("\\N{low line}", "_");
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
+    let mut rest = text.as_str();
     while let Some(at) = rest.find('\\') {
         out.push_str(rest.get(..at).unwrap_or_default());
         let after = rest.get(at + 1..).unwrap_or_default();
