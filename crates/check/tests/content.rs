@@ -156,8 +156,8 @@ fn the_statistics_of_all_tensors_come_as_a_table() {
     tensors.push(("odd", "F6_UNKNOWN", vec![8], vec![1; 8]));
     safetensors(&path, &tensors);
     let checkpoint = max_weights::open(&path).expect("opened");
-    let done = AtomicU64::new(0);
-    let found = content::stats(&checkpoint, &done, &uninterrupted).expect("read");
+    let (done, numbers) = (AtomicU64::new(0), [0, 1, 2, 3, 4]);
+    let found = content::stats(&checkpoint, &numbers, &done, &uninterrupted).expect("read");
     let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
     assert_eq!(names, ["embed.weight", "layers.0.weight", "layers.0.bias", "norm.weight", "odd"]);
     let first = found[0].statistics.as_ref().expect("floats");
@@ -169,7 +169,10 @@ fn the_statistics_of_all_tensors_come_as_a_table() {
     assert!(found[4].statistics.is_none() && found[4].note.as_deref().expect("why").contains("F6_UNKNOWN"));
     assert_eq!(done.load(Ordering::Relaxed), 512 * 4 + 256 * 4 + 16 * 4 + 16 * 2 + 8);
     let stop = || Err(Error::Interrupted);
-    assert!(matches!(content::stats(&checkpoint, &done, &stop), Err(Error::Interrupted)));
+    assert!(matches!(content::stats(&checkpoint, &numbers, &done, &stop), Err(Error::Interrupted)));
+    let done = AtomicU64::new(0);
+    let one = content::stats(&checkpoint, &[2], &done, &uninterrupted).expect("read");
+    assert_eq!((one.len(), one[0].name.as_str(), done.load(Ordering::Relaxed)), (1, "layers.0.bias", 16 * 4));
 }
 
 #[test]

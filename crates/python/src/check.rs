@@ -3,20 +3,25 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr as _;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use max_weights::checkpoint::ModelCache;
+use max_weights::check::Number;
+use max_weights::checkpoint::{Checkpoint, ModelCache};
 use max_weights::error::Error;
 use max_weights::rules::Severity;
 use max_weights::workers::now_and_then;
 use max_weights_check::output::{self, Format, Settings};
-use max_weights_check::{Level, Options, Progress, Selection};
+use max_weights_check::{Level, Options, Progress, Selection, content, difference};
+use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::tell;
+use crate::weights::WeightsNode;
 
 /// What a validation found.
 #[pyclass(frozen, module = "max_weights._core")]
@@ -85,6 +90,97 @@ pub(crate) fn validate_files(
         Ok::<_, Error>(report)
     })?;
     Ok(Report { report })
+}
+
+/// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation;
+/// why there are none of these.
+type Row<'py> = (String, String, Bound<'py, PyTuple>, Option<[u64; 5]>, [Option<Bound<'py, PyAny>>; 4], Option<String>);
+
+/// What the values of the weights of these full names are like, in this order.
+#[pyfunction]
+#[pyo3(signature = (node, names, *, progress=None))]
+pub(crate) fn statistics_of<'py>(
+    node: &Bound<'py, WeightsNode>,
+    names: Vec<String>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<Vec<Row<'py>>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
+    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).sum();
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    let found = detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = content::stats(&checkpoint, &numbers, &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        Ok::<_, Error>(found)
+    })?;
+    let number = |number: Option<Number>| {
+        let number = number.map(|number| match number {
+            Number::Integer(value) => value.into_bound_py_any(py),
+            Number::Float(value) => value.into_bound_py_any(py),
+        });
+        number.transpose()
+    };
+    let float = |value: Option<f64>| value.map(|value| value.into_bound_py_any(py)).transpose();
+    let mut rows = Vec::with_capacity(found.len());
+    for (name, found) in names.into_iter().zip(found) {
+        let of = found.statistics;
+        let counts = of.as_ref().map(|of| [of.count, of.zeros, of.subnormals, of.nans, of.infinities]);
+        let of = of.unwrap_or_default();
+        let values = [number(of.minimum)?, number(of.maximum)?, float(of.mean)?, float(of.deviation)?];
+        rows.push((name, found.dtype, PyTuple::new(py, found.shape)?, counts, values, found.note));
+    }
+    Ok(rows)
+}
+
+/// What differs between the checkpoints of two trees, as the JSON of `max-weights diff --json`.
+#[pyfunction]
+#[pyo3(signature = (a, b, *, rtol, atol, exact, values, dtypes, metadata, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `diff`, by name")]
+#[expect(clippy::fn_params_excessive_bools, reason = "each is an option that is there or not")]
+pub(crate) fn difference_of(
+    a: &Bound<'_, WeightsNode>,
+    b: &Bound<'_, WeightsNode>,
+    rtol: f64,
+    atol: f64,
+    exact: bool,
+    values: bool,
+    dtypes: bool,
+    metadata: bool,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> Outcome<String> {
+    let (py, a, b) = (a.py(), a.get(), b.get());
+    let (of_a, of_b) = (a.shared().checkpoint()?, b.shared().checkpoint()?);
+    let (names_of_a, names_of_b) = (names(a, &of_a), names(b, &of_b));
+    let options = difference::Options { rtol, atol, exact, values, dtypes, metadata, a: names_of_a, b: names_of_b };
+    // Each byte of the first is read for the names and for the values.
+    let bytes = of_a.catalog().table().iter().fold(0, |all: u64, info| all.saturating_add(2 * info.bytes()));
+    let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
+    Ok(detached(py, || {
+        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = difference::compare(&of_a, &of_b, &options, &done, &now_and_then(&go_on))?;
+        tell(progress.as_ref(), bytes, bytes)?;
+        let object = difference::Object::new(&found, &options);
+        serde_json::to_string(&object).map_err(|error| Error::Argument(error.to_string()))
+    })?)
+}
+
+/// What the tree calls the weights of its file, where that is not what the file calls them.
+fn names(node: &WeightsNode, checkpoint: &Checkpoint) -> difference::Names {
+    let (renamed, file) = (node.catalog(), checkpoint.catalog());
+    if Arc::ptr_eq(renamed, file) {
+        return difference::Names::default();
+    }
+    let mut names = difference::Names::default();
+    for number in 0..file.table().len() {
+        let name = file.table().name(number).to_owned();
+        if let Some(heads) = node.shared().heads(number) {
+            names.heads.insert(name.clone(), heads);
+        }
+        names.exact.insert(name, renamed.table().name(number).to_owned());
+    }
+    names
 }
 
 fn wrong(name: &str, given: &str, possible: &str) -> crate::error::Failure {

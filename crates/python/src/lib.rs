@@ -17,6 +17,7 @@ mod infos;
 mod keys;
 mod load;
 mod metadata;
+mod node;
 mod objects;
 mod one_file;
 mod open;
@@ -73,6 +74,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(blocks::quantize, module)?)?;
     module.add_function(function!(blocks::release_memory, module)?)?;
     module.add_function(function!(blocks::scale_blocks, module)?)?;
+    module.add_function(function!(check::difference_of, module)?)?;
+    module.add_function(function!(check::statistics_of, module)?)?;
     module.add_function(function!(check::validate_files, module)?)?;
     module.add_function(function!(command_line::command_line, module)?)?;
     module.add_function(function!(command_line::versions, module)?)?;

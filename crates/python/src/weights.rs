@@ -3,9 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
-use max_weights::error::Error;
-use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
@@ -14,11 +11,9 @@ use pyo3::types::{PyBool, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, 
 
 use crate::convert::{element_to_python, index_from_python};
 use crate::error::{Outcome, no_attribute};
-use crate::formats;
 use crate::handed;
 use crate::infos::{WeightInfos, shape_to_python};
 use crate::metadata::Metadata;
-use crate::open::Arguments;
 use crate::pickle;
 use crate::reserved::{OF_ARRAYS, OF_WEIGHTS, RESERVED};
 use crate::shared::Shared;
@@ -39,52 +34,10 @@ const TREE_LINES: usize = 60;
 /// `name in node` asks for one below. Two nodes are equal if they have one name in one tree.
 #[pyclass(frozen, subclass, mapping, module = "max_weights.weights")]
 pub(crate) struct WeightsNode {
-    shared: Arc<Shared>,
-    name: String,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: String,
     /// The number of the weight, where it is known without a search.
-    number: Option<u32>,
-}
-
-impl WeightsNode {
-    /// The node of this name in a tree of its own; the root has none.
-    pub(crate) fn below(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments, name: &str) -> Self {
-        Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), name.to_owned())
-    }
-
-    pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
-        Self { shared, name, number: None }
-    }
-
-    /// The weight of this number.
-    pub(crate) fn numbered(shared: Arc<Shared>, number: u32) -> Self {
-        let name = shared.catalog.table().name(number as usize).to_owned();
-        Self { shared, name, number: Some(number) }
-    }
-
-    /// The number of the weight of this name.
-    pub(crate) fn number(&self) -> Result<usize, Error> {
-        self.number.map_or_else(|| self.catalog().require(&self.name), |number| Ok(number as usize))
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, Self>> {
-        formats::into_python(py, self)
-    }
-
-    fn child<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, Self>> {
-        Self::at(self.shared.clone(), join(&self.name, key)).into_python(py)
-    }
-
-    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
-        &self.shared.catalog
-    }
-
-    pub(crate) fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
-        Tree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
-    }
+    pub(crate) number: Option<u32>,
 }
 
 #[pymethods]
@@ -351,6 +304,32 @@ impl WeightsNode {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         handed::DIGESTS.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all cores.
+    ///
+    /// A dict of columns (`name`, `dtype`, `shape`, `count`, `zeros`, `subnormals`, `nans`, `infinities`, `minimum`, `maximum`, `mean`, `std`,
+    /// `note`), in file order, which pandas.DataFrame and polars.DataFrame take. See `max_weights.checking.WeightStatistics`.
+    #[pyo3(signature = (select=None, **options), text_signature = "($self, select=None, *, progress=None)")]
+    fn stats<'py>(
+        slf: &Bound<'py, Self>,
+        select: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::STATS.get(slf.py())?.call((slf, select), options)
+    }
+
+    /// What differs between the checkpoint of this tree and another one: `max_weights.diff`.
+    #[pyo3(
+        signature = (other, **options),
+        text_signature = "($self, other, *, rtol=0.0, atol=0.0, exact=False, values=True, dtypes=True, metadata=True, progress=None)"
+    )]
+    fn diff<'py>(
+        slf: &Bound<'py, Self>,
+        other: Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        handed::DIFF.get(slf.py())?.call((slf, other), options)
     }
 
     /// What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what

@@ -79,6 +79,9 @@ fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> Wanted, threads: usiz
     let total: u64 = sizes.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
     let mut jobs = Vec::with_capacity(sizes.len());
     for (bytes, number) in sizes {
+        if wanted(number) == (Wanted { hash: false, values: false }) {
+            continue;
+        }
         let is_most = bytes > LARGE && bytes.saturating_mul(threads as u64) > total;
         if is_most && threads > 1 && wanted(number) == (Wanted { hash: true, values: true }) {
             jobs.extend([Job::Hash(number), Job::Values(number)]);
@@ -114,10 +117,20 @@ pub struct TensorStatistics {
 ///
 /// # Errors
 /// Ctrl-C.
-pub fn stats(checkpoint: &Checkpoint, done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<Vec<TensorStatistics>> {
-    let found = read(checkpoint, &|_| Wanted { hash: false, values: true }, None, done, interrupt)?;
-    let described = checkpoint.catalog().table().iter().zip(found).map(|(info, found)| {
-        let (statistics, note) = match found {
+pub fn stats(
+    checkpoint: &Checkpoint,
+    numbers: &[usize],
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<TensorStatistics>> {
+    let table = checkpoint.catalog().table();
+    let mut is_wanted = vec![false; table.len()];
+    numbers.iter().for_each(|number| is_wanted[*number] = true);
+    let mut found =
+        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, None, done, interrupt)?;
+    let described = numbers.iter().map(|&number| {
+        let info = table.get(number);
+        let (statistics, note) = match std::mem::replace(&mut found[number], Ok(Contents::default())) {
             Ok(Contents { statistics: Some(statistics), .. }) => (Some(statistics), None),
             Ok(_) => (None, Some(format!("values of the type '{}' are not known here", info.element))),
             Err(error) => (None, Some(error.to_string())),

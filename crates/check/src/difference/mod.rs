@@ -7,6 +7,7 @@ mod findings;
 mod metadata;
 mod names;
 mod numbers;
+mod object;
 mod renamed;
 mod values;
 
@@ -21,6 +22,7 @@ use max_weights::{Catalog, Checkpoint, Error, Result};
 pub use metadata::MetadataChange;
 pub(crate) use metadata::text_of;
 pub use names::{Names, Pattern};
+pub use object::Object;
 pub use values::Values;
 
 use values::Outcome;

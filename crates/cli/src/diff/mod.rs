@@ -1,6 +1,5 @@
 //! `max-weights diff`: what differs between two checkpoints, of whatever formats.
 
-mod object;
 mod tables;
 
 use std::path::PathBuf;
@@ -89,7 +88,7 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
     drop(progress);
     let found = found?;
     if options.json {
-        serde_json::to_writer_pretty(&mut *screen, &object::Object::new(&found, &wanted))?;
+        serde_json::to_writer_pretty(&mut *screen, &difference::Object::new(&found, &wanted))?;
         screen.line("")?;
     } else {
         tables::write(&found, options, screen)?;

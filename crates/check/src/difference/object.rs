@@ -1,12 +1,13 @@
-//! What differs, for programs: the object of `--json`, whose keys are documented in docs/cli.md.
+//! What differs, for programs: one object of JSON, whose keys are documented in docs/cli.md.
 
 use std::borrow::Cow;
 
-use max_weights_check::difference::{Difference, Options, Side, Tensor, Values};
+use super::{Difference, Options, Side, Tensor, Values};
 use serde::Serialize;
 
-#[derive(Serialize)]
-pub(super) struct Object<'a> {
+/// What differs, with how it was compared.
+#[derive(Debug, Serialize)]
+pub struct Object<'a> {
     schema: &'static str,
     different: bool,
     a: SideObject<'a>,
@@ -27,14 +28,14 @@ pub(super) struct Object<'a> {
     metadata_note: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct SideObject<'a> {
     files: Vec<Cow<'a, str>>,
     weights: u64,
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct TensorObject<'a> {
     name: &'a str,
     dtype: &'a str,
@@ -42,14 +43,14 @@ struct TensorObject<'a> {
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct RenamedObject<'a> {
     #[serde(flatten)]
     weight: TensorObject<'a>,
     new_name: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ChangedObject<'a> {
     name: &'a str,
     dtypes: Option<&'a (String, String)>,
@@ -57,7 +58,7 @@ struct ChangedObject<'a> {
     values: Option<ValuesObject<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct ValuesObject<'a> {
     elements: u64,
     differing: u64,
@@ -70,13 +71,13 @@ struct ValuesObject<'a> {
     rounded: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct NotCompared<'a> {
     name: &'a str,
     reason: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Change<'a> {
     key: &'a str,
     a: Option<&'a str>,
@@ -84,7 +85,8 @@ struct Change<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn new(found: &'a Difference, options: &Options) -> Self {
+    /// Of a comparison with these options.
+    pub fn new(found: &'a Difference, options: &Options) -> Self {
         let side = |side: &'a Side| SideObject {
             files: side.files.iter().map(|file| file.to_string_lossy()).collect(),
             weights: side.tensors,
