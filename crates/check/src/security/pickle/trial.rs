@@ -1,15 +1,17 @@
 //! Whether bytes without a magic are a pickle: those of protocols 0 and 1 begin with any instruction, and texts begin with letters.
 
+use max_weights::format::SNIFF_BYTES;
+
 use super::Expected;
 use super::machine::{End, Machine};
 use super::names::Verdict;
 
 /// So many bytes are tried.
 const TRIED: usize = 4 << 10;
+/// What is shorter is all that there is.
+const WHOLE: usize = SNIFF_BYTES;
 /// So many instructions to their end are no text by chance.
 const SEVERAL: u64 = 12;
-/// So many pickles in a row.
-const IN_A_ROW: usize = 16;
 
 /// Whether these bytes, the first of something, may be a pickle although they do not begin as one: protocols 0 and 1 have no magic. They are if
 /// they call something, or come to an end, or go on with instructions as far as they are there.
@@ -18,7 +20,7 @@ pub fn may_be_pickle(first: &[u8]) -> bool {
     let len = bytes.len() as u64;
     let mut at = 0;
     let mut instructions = 0;
-    for _ in 0..IN_A_ROW {
+    loop {
         let mut machine = Machine::new(&bytes, Expected::Any, None);
         let Ok((_, end)) = machine.run(at) else { return false };
         instructions += machine.instructions;
@@ -33,19 +35,34 @@ pub fn may_be_pickle(first: &[u8]) -> bool {
             End::Stop if machine.next >= len => return instructions >= 3,
             End::Stop => at = machine.next,
             // It goes on beyond what is at hand.
-            _ => return bytes.len() >= TRIED && machine.is_cut(len) && instructions >= SEVERAL,
+            _ => {
+                let goes_on = bytes.len() >= WHOLE && machine.is_cut(len);
+                return goes_on
+                    && (instructions >= SEVERAL || is_long(bytes.get(machine.at as usize..).unwrap_or_default()));
+            }
         }
     }
-    false
+}
+
+/// Whether a long value begins here, behind which anything may stand.
+fn is_long(bytes: &[u8]) -> bool {
+    // The lengths that letters spell are far beyond.
+    match bytes {
+        [b'S', b'\'' | b'"', ..] | [b'V' | 0x8c | b'U' | b'C', ..] => true,
+        [b'X' | b'B' | b'T' | 0x8b, _, _, _, high, ..] => *high < b' ',
+        [0x8d | 0x8e | 0x96, _, _, _, _, 0, 0, 0, 0, ..] => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::may_be_pickle;
+    use super::{SNIFF_BYTES, may_be_pickle};
 
     #[test]
     fn pickles_of_protocols_without_a_magic_are_recognised() {
         let long = [&b"(lp0\nI1\naI2\naI3\naI4\naI5\naS'"[..], &[b'a'; 8192]].concat();
+        let many = [&b"(lp0\n"[..], &b"I1\na".repeat(200)].concat();
         for pickle in [
             &b"cos\nsystem\n(S'true'\ntR."[..],
             b"(S'true'\nios\nsystem\n.",
@@ -56,6 +73,11 @@ mod tests {
             b"}q\x00X\x01\0\0\0aK\x01s.",
             b"cos\nsystem\n(S'true'\ntRgarbage",
             &long,
+            &many[..SNIFF_BYTES],
+            &[&b"S'"[..], &[b'a'; 600]].concat(),
+            &[&b"V"[..], &[b'a'; 600]].concat(),
+            &[&b"X\0\x10\0\0"[..], &[b'a'; 600]].concat(),
+            &b"N.".repeat(300),
         ] {
             assert!(may_be_pickle(pickle), "{}", String::from_utf8_lossy(pickle));
         }
@@ -80,6 +102,9 @@ mod tests {
             b"I am a text\n",
             b"<html></html>",
             b"\0\0\0\0\0\0\0\0",
+            &b"The name of a long text ".repeat(40),
+            &b"I am a long text ".repeat(40),
+            &b"1 2 3 4 5 6 7 8 9 ".repeat(40),
             &[0xff; 100],
         ] {
             assert!(!may_be_pickle(text), "{}", String::from_utf8_lossy(text));
