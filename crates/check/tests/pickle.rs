@@ -231,6 +231,21 @@ fn a_frame_that_ends_within_an_instruction_hides_nothing() {
 }
 
 #[test]
+fn the_classes_of_a_script_are_said_once_and_listed_all() {
+    let scanned = scan(&protocol_2(b"c__torch__.a\nA\nc__torch__.b\nB\n\x86"));
+    assert_eq!((scanned.findings.len(), scanned.file.globals.len()), (1, 2));
+    assert_eq!(scanned.answer(), Answer::NeedsTrust);
+}
+
+#[test]
+fn what_begins_like_an_old_pickle_and_is_none_is_no_finding() {
+    for words in [&b"Very\nlong\nlist\n"[..], b"I 1\n", b"Nothing", b"cat\x00"] {
+        assert_eq!(scan(words).ids(), Vec::<&str>::new());
+    }
+    assert!(scan(b"N\x82\x01").has("code.extension"));
+}
+
+#[test]
 fn buffers_that_are_not_in_the_file_are_not_taken_for_harmless() {
     assert_eq!(scan(b"\x80\x05\x97\x98.").ids(), ["code.incomplete"]);
 }

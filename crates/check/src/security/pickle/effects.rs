@@ -75,9 +75,10 @@ impl Machine<'_, '_> {
             }
             _ => {}
         }
-        if shown && verdict != Verdict::Allowed {
+        let is_reported = verdict == Verdict::Malicious && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL);
+        if shown && verdict != Verdict::Allowed && (is_reported || verdict != Verdict::Malicious) {
             let source = self.source_of_call(callee, arguments, keywords)?;
-            if verdict == Verdict::Malicious && self.found.has_room(rules::CODE_MALICIOUS_GLOBAL) {
+            if is_reported {
                 let message = format!("loading it calls {}", max_weights::text::shown(&format!("{module}.{name}")));
                 self.found.report(rules::CODE_MALICIOUS_GLOBAL, message, at, Some(source.clone()));
             }

@@ -13,6 +13,10 @@ const KEPT: usize = 100;
 const MAX_ALTERNATIVES: usize = 16;
 /// So many pickles in pickles are looked into.
 const MAX_NESTED: usize = 1_000;
+/// So many calls and values are written out.
+const MAX_SHOWN: usize = 20_000;
+/// So many bytes of one pickle are decoded.
+const MAX_DECODED: usize = 32 << 20;
 /// So many storages are told apart.
 const MAX_STORAGES: usize = 2_000_000;
 
@@ -47,6 +51,10 @@ pub(super) struct Found {
     pub(super) names_loader: bool,
     /// Something was called.
     pub(super) calls: u64,
+    /// How often a call or a value was written out.
+    shown: usize,
+    /// Bytes that were decoded.
+    decoded: usize,
     /// More was there than was looked at.
     pub(super) is_incomplete: bool,
 }
@@ -55,6 +63,19 @@ impl Found {
     /// Whether a finding of this rule would be kept: others need no text.
     pub(super) fn has_room(&self, rule: &'static Rule) -> bool {
         self.counts.get(rule.id).is_none_or(|count| *count < KEPT)
+    }
+
+    /// Whether another call or value is written out: no report has room for so many.
+    pub(super) fn shows(&mut self) -> bool {
+        self.shown += 1;
+        self.shown <= MAX_SHOWN
+    }
+
+    /// Whether so many bytes more may be decoded.
+    pub(super) fn decodes(&mut self, bytes: usize) -> bool {
+        self.decoded = self.decoded.saturating_add(bytes);
+        self.is_incomplete |= self.decoded > MAX_DECODED;
+        self.decoded <= MAX_DECODED
     }
 
     pub(super) fn report(&mut self, rule: &'static Rule, message: String, at: u64, evidence: Option<String>) {

@@ -9,7 +9,7 @@ use super::value::{Kind, Value};
 use max_weights::rules;
 
 /// So many bytes of a disguised pickle are decoded.
-const MAX_DECODED: usize = 16 << 20;
+const MAX_DECODED: usize = 8 << 20;
 /// So many disguises over one another.
 const MAX_LAYERS: usize = 8;
 
@@ -140,7 +140,8 @@ impl Machine<'_, '_> {
                     }
                     Data::There { .. } => return Ok(None),
                 };
-                Ok(decoded(loader, &bytes).map(Data::Decoded))
+                let bytes = decoded(loader, &bytes).filter(|bytes| self.found.decodes(bytes.len()));
+                Ok(bytes.map(Data::Decoded))
             }
             _ => Ok(None),
         }
@@ -148,7 +149,7 @@ impl Machine<'_, '_> {
 
     /// A text of which each character is a byte.
     fn text_as_bytes(&mut self, extent: &Extent) -> Step<Option<Data>> {
-        if extent.len > MAX_DECODED as u64 {
+        if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
             return Ok(None);
         }
         let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;

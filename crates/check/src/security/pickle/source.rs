@@ -24,6 +24,9 @@ impl Machine<'_, '_> {
         arguments: Value,
         keywords: Option<Value>,
     ) -> Result<String> {
+        if !self.found.shows() {
+            return Ok(String::new());
+        }
         let mut text = Limited::new(MOST);
         self.put_call(callee, arguments, keywords, &mut text, DEPTH)?;
         Ok(text.finish())
@@ -31,6 +34,9 @@ impl Machine<'_, '_> {
 
     /// A value as Python would write it.
     pub(super) fn source_of(&mut self, value: Value) -> Result<String> {
+        if !self.found.shows() {
+            return Ok(String::new());
+        }
         let mut text = Limited::new(MOST);
         self.put(value, &mut text, DEPTH)?;
         Ok(text.finish())

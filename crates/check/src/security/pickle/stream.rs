@@ -2,7 +2,7 @@
 //! another reader, or another program, goes on.
 
 use max_weights::Result;
-use max_weights::rules;
+use max_weights::rules::{self, Answer};
 
 use super::found::{Data, Found, Nested};
 use super::machine::{End, Machine};
@@ -77,7 +77,9 @@ pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, c
 pub(super) fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
-    if expected == Expected::Any && !has_magic && first.named.is_empty() && !matches!(first.end, End::Stop) {
+    let is_harmless =
+        first.named.is_empty() && first.found.findings.iter().all(|finding| finding.rule.answer < Answer::NeedsTrust);
+    if expected == Expected::Any && !has_magic && is_harmless && !matches!(first.end, End::Stop) {
         // A text that begins like a pickle of an old protocol, and is none.
         return Ok(Seen::default());
     }
@@ -189,12 +191,16 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         context.report(piece, finding);
     }
     let is_metadata = named.iter().any(|named| (named.module.as_str(), named.name.as_str()) == METADATA);
+    let mut has_script = false;
     for mut named in named {
         // The metadata of a distributed checkpoint has the paths of its files, and nothing is done with them.
         if is_metadata && named.verdict == Verdict::Library && named.module.starts_with("pathlib") {
             named.verdict = Verdict::Allowed;
         }
-        report_name(piece, named, context);
+        // The classes of a TorchScript program are many, and say the same.
+        let is_script = named.verdict == Verdict::Library && named.module.starts_with("__torch__");
+        report_name(piece, named, has_script && is_script, context);
+        has_script |= is_script;
     }
     match end {
         End::Stop => {}
@@ -225,7 +231,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     Ok(found.storages)
 }
 
-fn report_name(piece: &Piece<'_>, named: Named, context: &mut Context<'_>) {
+fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Context<'_>) {
     let full = max_weights::text::shown(&named.full());
     context.global(Global {
         module: named.module.clone(),
@@ -236,6 +242,7 @@ fn report_name(piece: &Piece<'_>, named: Named, context: &mut Context<'_>) {
     });
     let (rule, what) = match named.verdict {
         Verdict::Allowed => return,
+        _ if is_said => return,
         Verdict::Library => (rules::CODE_LIBRARY_GLOBAL, "of a library, whose code runs"),
         Verdict::Unknown => (rules::CODE_UNKNOWN_GLOBAL, "of which nothing is known"),
         // Its calls are reported, each by itself.
@@ -275,8 +282,9 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         }
         return Ok(());
     }
-    if piece.depth >= context.options.nesting {
-        let message = "pickles lie in one another deeper than is looked";
+    let is_small = matches!(nested.data, Data::There { .. }) || context.unpack(bytes.len());
+    if piece.depth >= context.options.nesting || !is_small {
+        let message = "pickles lie in one another deeper than is looked, or are longer when they are decoded";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
         return Ok(());
     }
@@ -300,17 +308,20 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
 /// The next place at which a pickle may begin, or go on, that names something.
 fn hidden(bytes: &dyn Bytes, from: u64, context: &Context<'_>) -> Result<Option<u64>> {
     let mut at = from;
+    // The next place may be near.
+    let mut size = 4 * MAX_NAME;
     while at < bytes.len() {
         context.go_on()?;
-        let chunk = bytes.part(at, CHUNK + 4 * MAX_NAME)?;
-        let found = chunk.iter().take(CHUNK).enumerate().position(|(place, byte)| match byte {
+        let chunk = bytes.part(at, size + 4 * MAX_NAME)?;
+        let found = chunk.iter().take(size).enumerate().position(|(place, byte)| match byte {
             0x80 | b'c' | b'i' | 0x8c | b'X' | b'U' | b'V' | b'S' => chunk.get(place..).is_some_and(begins),
             _ => false,
         });
         if let Some(place) = found {
             return Ok(Some(at + place as u64));
         }
-        at += CHUNK as u64;
+        at += size as u64;
+        size = (2 * size).min(CHUNK);
     }
     Ok(None)
 }

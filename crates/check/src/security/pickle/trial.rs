@@ -46,13 +46,12 @@ pub fn may_be_pickle(first: &[u8]) -> bool {
 
 /// Whether a long value begins here, behind which anything may stand.
 fn is_long(bytes: &[u8]) -> bool {
+    let is_marked = matches!(
+        bytes,
+        [b'S', b'\'' | b'"', ..] | [b'V' | 0x8c | b'U' | b'C', ..] | [0x8d | 0x8e | 0x96, _, _, _, _, 0, 0, 0, 0, ..]
+    );
     // The lengths that letters spell are far beyond.
-    match bytes {
-        [b'S', b'\'' | b'"', ..] | [b'V' | 0x8c | b'U' | b'C', ..] => true,
-        [b'X' | b'B' | b'T' | 0x8b, _, _, _, high, ..] => *high < b' ',
-        [0x8d | 0x8e | 0x96, _, _, _, _, 0, 0, 0, 0, ..] => true,
-        _ => false,
-    }
+    is_marked || matches!(bytes, [b'X' | b'B' | b'T' | 0x8b, _, _, _, high, ..] if *high < b' ')
 }
 
 #[cfg(test)]
