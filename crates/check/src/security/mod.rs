@@ -6,7 +6,6 @@ pub mod pickle;
 pub mod torch;
 
 use max_weights::Result;
-use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 
 use crate::context::{Context, Piece};
@@ -16,6 +15,9 @@ use crate::options::Level;
 use crate::report::Depth;
 use formats::{hdf5, numpy, onnx, polyglot, suffix, tensorflow};
 use pickle::Expected;
+
+/// Of what has no magic, so many bytes show whether it is a pickle.
+pub(crate) const PICKLE_BYTES: usize = 4 << 10;
 
 /// Looks into a file, or into a member of an archive; what it is, is told by its bytes.
 pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
@@ -58,7 +60,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             if kind == Kind::Json {
                 formats::json(piece, context)?;
             }
-            let first = piece.bytes.first(SNIFF_BYTES)?;
+            let first = piece.bytes.first(PICKLE_BYTES)?;
             if tensorflow::is_graph(&first, piece.name) {
                 tensorflow::scan(piece, context)?;
             } else if pickle::may_be_pickle(&first) {

@@ -14,7 +14,7 @@ use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::kind::Kind;
-use crate::security::{pickle, scan};
+use crate::security::{PICKLE_BYTES, pickle, scan};
 
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
@@ -101,8 +101,8 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
 
 /// What bytes are that should not be where they are, if it is something that a loader or a system would take.
 pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
-    let first = bytes.first(SNIFF_BYTES)?;
-    let kind = Kind::of(&first, bytes.len(), name);
+    let first = bytes.first(PICKLE_BYTES)?;
+    let kind = Kind::of(first.get(..SNIFF_BYTES).unwrap_or(&first), bytes.len(), name);
     Ok(match kind {
         Kind::Numpy | Kind::Hdf5 | Kind::Executable => Some(kind),
         // LZMA's first bytes are no magic.

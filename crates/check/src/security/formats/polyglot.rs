@@ -3,7 +3,6 @@
 use std::fmt;
 
 use max_weights::Result;
-use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
@@ -14,7 +13,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
-use crate::security::pickle;
+use crate::security::{PICKLE_BYTES, pickle};
 
 /// The longest header of safetensors that is read here: the limit of the format.
 const MAX_HEADER: u64 = 100_000_000;
@@ -145,7 +144,7 @@ impl<'de> Visitor<'de> for &mut Found {
 fn hidden(piece: &Piece<'_>, start: u64, end: u64, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
     let part = Slice::new(piece.bytes, start, end.saturating_sub(start));
-    let first = (&part as &dyn Bytes).first(SNIFF_BYTES)?;
+    let first = (&part as &dyn Bytes).first(PICKLE_BYTES)?;
     let is_pickle = is_binary_pickle(&first) || pickle::may_be_pickle(&first);
     let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
     let Some(kind) = kind else { return Ok(()) };
