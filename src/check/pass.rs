@@ -81,8 +81,8 @@ impl Pass {
         let unit = match info.element {
             Element::Plain(dtype) => crate::cast::elements_per_group(dtype) * dtype.bits() / 8,
             Element::Packed(encoding) => encoding.bytes_per_block(),
-            Element::Torch(dtype) => dtype.bytes() as usize,
-            Element::NoArray(..) | Element::Unknown(_) => 1,
+            // The bytes of an element that only PyTorch has are a dimension of their own.
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => 1,
         };
         let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
             // Of these the statistics can be had of each byte once.

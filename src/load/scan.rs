@@ -73,17 +73,7 @@ impl<'a> Scan<'a> {
             (vec![placement.len as i64 / unit as i64], vec![1])
         } else {
             let contiguous = row_major(&placement.shape);
-            let mut strides = placement.strides.as_deref().unwrap_or(&contiguous).to_vec();
-            let mut shape = placement.shape.clone();
-            // The bytes of an element that only PyTorch has are a dimension of their own, which is no unit.
-            if placement.dtype.bytes() != Some(unit) {
-                shape.pop();
-                strides.pop();
-                for stride in &mut strides {
-                    *stride /= unit as i64;
-                }
-            }
-            (shape, strides)
+            (placement.shape.clone(), placement.strides.as_deref().unwrap_or(&contiguous).to_vec())
         };
         let lie_between = extent(&shape, &strides).map_or(0, |extent| extent.len);
         let units = shape.iter().try_fold(1u64, |units, dim| units.checked_mul(*dim as u64));

@@ -60,6 +60,7 @@ fn each_rule_is_broken_by_a_tensor_that_breaks_no_other() {
     assert_eq!(infinite, ("values.infinity", "1 of its 64 values are infinite".into()));
     let mask = one(("attn.mask", "F32", vec![64], changed(&[5], f32::NEG_INFINITY)));
     assert_eq!(mask, ("values.mask", "1 of its 64 values are infinite".into()));
+    assert_eq!(one(("attn.mask", "F32", vec![64], changed(&[5], f32::NAN))).0, "values.nan");
     assert_eq!(one(("x", "F32", vec![64], f32s([0.0; 64]))), ("values.zero", "all its 64 values are zero".into()));
     assert_eq!(one(("x", "F32", vec![64], f32s([2.5; 64]))), ("values.constant", "all its 64 values are 2.5".into()));
     let rows = f32s((0..64).map(|number| if (16..32).contains(&number) { 0.0 } else { number as f32 }));

@@ -46,14 +46,14 @@ pub(super) fn judge(
         return scale(info, found, &mut say);
     }
     let lower = info.name.to_lowercase();
-    for (count, rule, what) in
-        [(found.nans, rules::VALUES_NAN, "NaN"), (found.infinities, rules::VALUES_INFINITY, "infinite")]
-    {
+    let of_all = |count: u64| format!("{} of its {} values are", grouped(count), grouped(found.count));
+    if found.nans > 0 {
+        say(Finding::new(rules::VALUES_NAN, format!("{} NaN", of_all(found.nans))));
+    }
+    if found.infinities > 0 {
         let is_mask = MASKS.iter().any(|part| lower.contains(part));
-        if count > 0 {
-            let rule = if is_mask { rules::VALUES_MASK } else { rule };
-            say(Finding::new(rule, format!("{} of its {} values are {what}", grouped(count), grouped(found.count))));
-        }
+        let rule = if is_mask { rules::VALUES_MASK } else { rules::VALUES_INFINITY };
+        say(Finding::new(rule, format!("{} infinite", of_all(found.infinities))));
     }
     if contents.odd_bools > 0 {
         let count = grouped(contents.odd_bools);
