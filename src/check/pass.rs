@@ -1,5 +1,7 @@
 //! One pass over a tensor, a part at a time, for everything that its bytes say: each part is hashed and counted while it is in the cache of the core.
 
+use std::sync::atomic::AtomicU64;
+
 use sha2::{Digest as _, Sha256};
 
 use super::codes::Codes;
@@ -8,7 +10,7 @@ use super::statistics::{Statistics, about, statistics};
 use super::wide::{self, Values};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::load::Scan;
 use crate::tensor::Element;
 use crate::workers::Interrupt;
@@ -86,9 +88,12 @@ impl Pass {
         };
         let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
             // Of these the statistics can be had of each byte once.
-            let done = std::sync::atomic::AtomicU64::new(0);
-            let found = wanted.values.then(|| statistics(checkpoint, number, 0, &done, interrupt)).transpose();
-            return Ok(Contents { statistics: found.ok().flatten(), ..Contents::default() });
+            let alone = || statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt);
+            let statistics = match wanted.values.then(alone).transpose() {
+                Err(Error::Unsupported(_)) => None,
+                found => found?,
+            };
+            return Ok(Contents { statistics, ..Contents::default() });
         };
         let mut hash = wanted.hash.then(Sha256::new);
         let mut rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.values);
@@ -137,7 +142,7 @@ impl Pass {
             Some(Counting::Values(values)) => {
                 found.statistics = match values.finish() {
                     Some(statistics) => Some(statistics),
-                    None => Some(statistics(checkpoint, number, 0, &std::sync::atomic::AtomicU64::new(0), interrupt)?),
+                    None => Some(statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?),
                 };
             }
             None => {}
