@@ -96,6 +96,7 @@ fn ranks_and_pairs_are_checked() {
 fn target_modules_are_those_of_the_tensors() {
     assert_eq!(but("target_modules", json!(["q_proj"])).rules(), ["adapter.targets"]);
     assert_eq!(but("target_modules", json!(".*q_proj")).rules(), ["adapter.targets"]);
+    assert_eq!(but("target_modules", json!(["o_proj"])).rules(), ["adapter.targets"]);
     assert_eq!(but("target_modules", json!(["q_proj", "v_proj", "o_proj"])).rules(), ["adapter.target-unused"]);
     assert_eq!(
         but("target_modules", json!(["q_proj"])).messages("adapter.targets"),

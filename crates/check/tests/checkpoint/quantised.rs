@@ -107,12 +107,16 @@ fn a_configuration_that_disagrees_with_gptq_is_found() {
     assert_eq!(with("group_size", json!(64)).rules(), ["quantised.group-size"]);
     assert_eq!(with("quant_method", json!("awq")).rules(), ["quantised.method"]);
     assert_eq!(with("quant_method", json!("mxfp4")).rules(), ["quantised.method"]);
+    assert_eq!(with("quant_method", json!("fp8")).rules(), ["quantised.method"]);
     assert_eq!(with("modules_to_not_convert", json!(["m.0"])).rules(), ["quantised.excluded"]);
     assert_eq!(with("modules_to_not_convert", json!(["m.0.q", "lm_head"])).rules(), [""; 0]);
     let folder = Fixture::new().weights(MODEL, &tensors).with("config.json", "{}");
     assert_eq!(folder.rules(), ["quantised.config-missing"]);
     let plain = [("m.0.q_proj.weight", "F16", &[64, 256][..])];
     assert_eq!(model(&plain, &said).rules(), ["quantised.unused"]);
+    // A file that was left, and that nothing reads.
+    let left = Fixture::new().weights("x.safetensors", &plain).weights(MODEL, &plain).with("config.json", "{}");
+    assert_eq!(left.with("quantize_config.json", r#"{"bits": 4, "group_size": 128}"#).rules(), [""; 0]);
 }
 
 #[test]

@@ -207,6 +207,7 @@ fn targets(
         return Ok(());
     }
     let mut used = vec![false; names.len()];
+    let mut are_named = true;
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             findings.go_on()?;
@@ -218,6 +219,7 @@ fn targets(
                 *used = true;
             }
         }
+        are_named &= is_named;
         let first = layer.a.or(layer.b).filter(|_| !is_named);
         if let Some(number) = first {
             let cause = format!("target_modules does not name {}", shown(in_model(layer.name)));
@@ -225,9 +227,9 @@ fn targets(
         }
     }
     let unused: Vec<String> = names.iter().zip(used).filter(|(_, used)| !used).map(|(name, _)| shown(name)).collect();
-    // What is excluded by name stays in the list of those that are named.
+    // What is excluded by name stays in the list of those that are named; and a list of other layers is reported as such.
     let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
-    if !unused.is_empty() && !excludes {
+    if !unused.is_empty() && !excludes && are_named {
         let cause = format!("target_modules names {}, which fits no layer of the adapter", listed(&unused));
         findings.add(&config.path, Finding::new(rules::ADAPTER_TARGET_UNUSED, cause));
     }

@@ -55,6 +55,8 @@ pub(super) struct Scheme {
 #[derive(Debug)]
 pub(super) struct Declared {
     pub(super) path: Arc<Path>,
+    /// Whether it is a file of its own that loaders need not read, and that may have been left.
+    pub(super) is_beside: bool,
     /// The word for the method, as it stands there.
     pub(super) word: String,
     pub(super) method: Method,
@@ -95,7 +97,8 @@ impl Declared {
     /// AutoGPTQ's `quantize_config.json`.
     pub(super) fn of_gptq(path: Arc<Path>, config: &Value) -> Option<Self> {
         number(config, "bits")?;
-        Some(Self::of(path, text(config, "quant_method").unwrap_or("gptq"), config))
+        let word = text(config, "quant_method").unwrap_or("gptq");
+        Some(Self { is_beside: true, ..Self::of(path, word, config) })
     }
 
     /// ModelOpt's `hf_quant_config.json`.
@@ -127,7 +130,7 @@ impl Declared {
         let four_bit = text(said, "bnb_4bit_quant_type").map(str::to_owned);
         let layout = layout.map(str::to_lowercase);
         let excluded = Excluded::of(said, &method);
-        Self { path, word: word.to_owned(), method, schemes, layout, four_bit, excluded }
+        Self { path, is_beside: false, word: word.to_owned(), method, schemes, layout, four_bit, excluded }
     }
 
     /// The one scheme of all layers.

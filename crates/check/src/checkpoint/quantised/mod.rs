@@ -231,7 +231,7 @@ fn method(
             Finding::new(rules::QUANTISED_METHOD, cause)
         }
         // Weights of eight bits are told by their dtype, too.
-        None if !layers.alone.is_empty() => return,
+        None if !layers.alone.is_empty() || declared.is_beside => return,
         None => {
             let cause = format!("the configuration says {word}, but no weight is quantised");
             Finding::new(rules::QUANTISED_UNUSED, cause)

@@ -93,6 +93,11 @@ fn word_bits(element: Element<'_>) -> Option<u64> {
     }
 }
 
+/// What the configuration says of all layers, if it is about these methods.
+fn said<'c>(check: &Check<'c, '_, '_>) -> Option<&'c Scheme> {
+    check.declared.filter(|declared| matches!(declared.method, Method::Gptq | Method::Awq))?.scheme()
+}
+
 fn other_method(
     check: &Check<'_, '_, '_>,
     declared: &Declared,
@@ -118,19 +123,19 @@ fn gptq(
     }
     let by_index = index.and_then(|index| ratio(rows, word, *index.shape.first()?));
     let by_zeros = packed.zeros.and_then(|zeros| ratio(*zeros.shape.last()?, word, outputs));
-    let scheme = check.declared.and_then(Declared::scheme);
-    let said = scheme.and_then(|scheme| scheme.bits);
+    let scheme = said(check);
+    let said_bits = scheme.and_then(|scheme| scheme.bits);
     // The configuration is wrong where the tensors agree with each other, and not with it.
     let found = match (by_index, by_zeros) {
         (Some(a), Some(b)) if a == b => Some(a),
         (None, found) | (found, None) if index.is_none() || packed.zeros.is_none() => found,
         _ => None,
     };
-    if let (Some(said), Some(found)) = (said, found.filter(|found| Some(*found) != said)) {
+    if let (Some(said), Some(found)) = (said_bits, found.filter(|found| Some(*found) != said_bits)) {
         let cause = format!("the configuration says {said} bits, but it is packed with {found}");
         check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
     }
-    let Some(bits) = found.or(said).or(by_index).or(by_zeros).filter(|bits| BITS.contains(bits)) else { return };
+    let Some(bits) = found.or(said_bits).or(by_index).or(by_zeros).filter(|bits| BITS.contains(bits)) else { return };
     let Some(inputs) = rows.checked_mul(word).map(|all| all / bits) else { return };
     let why = format!("for {inputs} inputs of {bits} bits");
     if let Some(index) = index {
@@ -150,10 +155,10 @@ fn gptq(
 }
 
 fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, findings: &mut Findings<'_, '_>) {
-    let scheme = check.declared.and_then(Declared::scheme);
-    let said = scheme.and_then(|scheme| scheme.bits);
-    if packed.awq_bits().is_none_or(|found| said.is_some_and(|said| said != found)) {
-        let bits = said.filter(|bits| BITS.contains(bits)).unwrap_or(4);
+    let scheme = said(check);
+    let said_bits = scheme.and_then(|scheme| scheme.bits);
+    if packed.awq_bits().is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
+        let bits = said_bits.filter(|bits| BITS.contains(bits)).unwrap_or(4);
         let expected = [packed.groups, packed.columns.saturating_mul(packed.word) / bits];
         let why = format!("for the columns of qweight and {bits} bits");
         check.shape(&packed.scales, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
