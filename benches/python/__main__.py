@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 ORDER = (
     "import_time",
     "command_line",
+    "validation",
+    "validation_recall",
     "open_list",
     "shards",
     "many_tensors",

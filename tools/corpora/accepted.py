@@ -51,7 +51,7 @@ def _torch() -> Callable[[str], None]:
 
 
 def _picklescan() -> Callable[[str], None]:
-    from picklescan.scanner import scan_file_path
+    from picklescan.scanner import scan_file_path  # type: ignore[import-untyped]
 
     def load(path: str) -> None:
         result = scan_file_path(path)

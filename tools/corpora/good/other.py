@@ -79,7 +79,6 @@ def texts() -> Iterator[Item]:
         "windows-text": {"readme.txt": b"a\r\nb\r\n", "utf16.txt": "text".encode("utf-16")},
         "generation": {
             "generation_config.json": b'{"temperature": 0.7, "do_sample": true}',
-            "quantize_config.json": b'{"bits": 4}',
         },
         "nested": {"fp16/model.safetensors": WEIGHTS, "fp16/config.json": config},
         "csv": {"labels.csv": b"id,label\n0,cat\n", "imagenet_classes.txt": b"tench\ngoldfish\n"},

@@ -42,7 +42,7 @@ def safetensors_files() -> Iterator[Item]:
         "no-tensors": {},
         "rank-20": {"a": torch.zeros((1,) * 20)},
         "odd-bytes": {"a": torch.zeros(3, dtype=torch.uint8), "b": torch.zeros(5, dtype=torch.float64)},
-        "names": {"": torch.zeros(1), "é": torch.zeros(1), "a/b c\n": torch.zeros(1), "x" * 1000: torch.zeros(1)},
+        "names": {"é": torch.zeros(1), "a/b c\n": torch.zeros(1), "x" * 1000: torch.zeros(1)},
         "many": {f"layers.{number}.w": torch.zeros(1) for number in range(2000)},
     }
     for name, tensors in shapes.items():
@@ -57,11 +57,8 @@ def safetensors_files() -> Iterator[Item]:
     yield single(group, "metadata-empty.safetensors", empty)
 
 
-TYPES = [
-    kind
-    for kind in gguf.GGMLQuantizationType
-    if kind.name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64") or kind in gguf.GGML_QUANT_SIZES
-]
+# Q8_1 is no type of files: gguf-py and ggml take different numbers of bytes for a block of it.
+TYPES = [kind for kind in gguf.GGMLQuantizationType if kind in gguf.GGML_QUANT_SIZES and kind.name != "Q8_1"]
 
 
 def _writer(path: Path, **options: Any) -> gguf.GGUFWriter:

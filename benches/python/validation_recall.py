@@ -1,0 +1,125 @@
+"""What validation finds, and what it calls bad that is not: the corpora beside the scanners that there are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import command_line
+import harness
+import scanners
+from report import Column, Report, Target
+
+sys.path.insert(0, str(command_line.ROOT / "tools"))
+from corpora import attacks
+from corpora.item import CLEAN, Item, write
+
+TITLE = "Recall and false alarms of validation"
+NATIVE = f"{harness.OURS}, native"
+CASES: harness.Cases = {}
+# Columns of the table: what attacks.md's classes are about, by their numbers.
+KINDS = {
+    "direct": range(1, 2),
+    "one global": range(2, 8),
+    "pickle machine": range(8, 21),
+    "containers": range(21, 28),
+    "other formats": range(28, 34),
+    "repositories": range(34, 37),
+}
+STATES = ("torch-modules", "torch-optimizers", "torch-schedulers", "torch-training", "torch-tensors")
+# modelaudit takes more than a second for a file: it sees each eighth.
+STEP = {"modelaudit": 8}
+GOOD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from corpora import good
+from corpora.item import write
+write(good.items(), Path(sys.argv[2]))
+"""
+
+
+def _bad(status: int, scanner: scanners.Scanner | None) -> bool:
+    if scanner is None:
+        return status in (3, 4, 5)
+    return status in scanner.found or status in scanner.failed
+
+
+def _share(paths: Sequence[Path], program: str, scanner: scanners.Scanner | None) -> tuple[float, list[str]]:
+    """How many of the paths are said to be bad, or could not be looked at; and which those are that are not."""
+    paths = paths[:: STEP.get(scanner.name, 1)] if scanner else paths
+
+    def status(path: Path) -> int:
+        command = [program, "scan", str(path)] if scanner is None else scanner.command(program, path)
+        return scanners.run(command, timeout=120).status
+
+    with ThreadPoolExecutor(2) as workers:
+        answers = list(workers.map(status, paths))
+    quiet = [str(path) for path, answer in zip(paths, answers, strict=True) if not _bad(answer, scanner)]
+    return (len(answers) - len(quiet)) / len(answers), quiet
+
+
+def measure(folder: Path, small: bool) -> Report:
+    """Show every file to every scanner in a process of its own."""
+    attack_files, good_files = folder / "attacks", folder / "good"
+    items: list[Item] = list(attacks.items())
+    if small:
+        items = items[::40]
+    attack_files.mkdir(exist_ok=True)
+    write(items, attack_files)
+    good_files.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", GOOD, str(command_line.ROOT / "tools"), str(good_files)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise harness.BenchError(f"validation_recall: {done.stderr[-300:]}")
+    rows = json.loads((good_files / "manifest.json").read_text(encoding="utf-8"))
+    clean = [row for row in rows if row["answers"] == [CLEAN]]
+    clean = clean[::40] if small else clean
+    sets = {
+        label: [attack_files / item.path for item in items if int(item.group[:2]) in classes]
+        for label, classes in KINDS.items()
+    }
+    sets["all attacks"] = [attack_files / item.path for item in items]
+    sets["false alarms: plain states"] = [good_files / row["path"] for row in clean if row["group"] in STATES]
+    sets["false alarms: all good files"] = [good_files / row["path"] for row in clean]
+    programs: dict[str, tuple[str, scanners.Scanner | None]] = {NATIVE: (command_line.native(), None)}
+    notes = []
+    for scanner in scanners.SCANNERS:
+        if not (small and scanner.name == "modelaudit"):
+            try:
+                programs[scanner.name] = (scanners.install(scanner.name), scanner)
+            except harness.Unavailable as reason:
+                notes.append(f"Without {scanner.name}: {reason}.")
+    shares: dict[str, dict[str, float]] = {label: {} for label in sets}
+    missed: list[str] = []
+    for name, (program, scanner) in programs.items():
+        for label, paths in sets.items():
+            if paths:
+                shares[label][name], quiet = _share(paths, program, scanner)
+                if name == NATIVE and label == "all attacks":
+                    missed = quiet
+    ours = {label: values.get(NATIVE, 0.0) * 100 for label, values in shares.items()}
+    return Report(
+        "validation_recall",
+        [Column(label, "%", values, charted=False) for label, values in shares.items()],
+        targets=(
+            Target("attacks that are not clean", ours["all attacks"], 100.0, "at least", "%"),
+            Target("plain states that are not clean", ours["false alarms: plain states"], 0.0, "at most", "%"),
+            Target("good files that are not clean", ours["false alarms: all good files"], 0.0, "at most", "%"),
+        ),
+        notes=(
+            f"The share of {len(items)} attacks of 36 classes, and of {len(clean)} good files, whose exit status says "
+            "that something is bad, needs trust, or could not be looked at. Each is a process of its own; modelaudit "
+            "sees each eighth.",
+            *([f"Missed: {', '.join(missed[:10])}."] if missed and not small else []),
+            *notes,
+        ),
+    )
