@@ -1,6 +1,8 @@
 //! Which files lie below the paths that were given.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
@@ -8,6 +10,7 @@ use std::sync::Arc;
 
 use max_weights::checkpoint::with_near_paths;
 use max_weights::{Error, Result};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The folder of version control, whose objects are copies that nothing loads. A report says that it was left out.
 const LEFT_OUT: &str = ".git";
@@ -97,12 +100,41 @@ impl Walk {
     }
 }
 
+/// An index, as far as it names files.
+#[derive(serde::Deserialize)]
+struct Index {
+    weight_map: Values,
+}
+
+/// The values of an object, each once: there are a few files for a quarter of a million tensors.
+struct Values(BTreeSet<String>);
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValuesVisitor;
+        impl<'de> Visitor<'de> for ValuesVisitor {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of names of files")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Values, A::Error> {
+                let mut values = BTreeSet::new();
+                while let Some((_, value)) = map.next_entry::<IgnoredAny, Cow<'de, str>>()? {
+                    if !values.contains(&*value) {
+                        values.insert(value.into_owned());
+                    }
+                }
+                Ok(Values(values))
+            }
+        }
+        deserializer.deserialize_map(ValuesVisitor)
+    }
+}
+
 /// The files that an index names and that lie below its folder. What is wrong with it, is found when it is looked at itself.
 fn shards(index: &Path, len: u64) -> Vec<String> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: std::collections::BTreeMap<String, String>,
-    }
     let mut text = Vec::new();
     let read = fs::File::open(index).and_then(|file| file.take(MAX_INDEX).read_to_end(&mut text));
     if len > MAX_INDEX || read.is_err() {
@@ -110,7 +142,7 @@ fn shards(index: &Path, len: u64) -> Vec<String> {
     }
     let Ok(index_of) = serde_json::from_slice::<Index>(&text) else { return Vec::new() };
     let folder = index.parent().unwrap_or(Path::new(""));
-    let names: std::collections::BTreeSet<String> = index_of.weight_map.into_values().collect();
+    let names = index_of.weight_map.0;
     let is_below = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     names.into_iter().filter(is_below).filter(|name| folder.join(name).is_file()).collect()
 }
