@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
+use max_weights::names::join;
 use max_weights::text;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
