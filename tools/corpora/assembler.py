@@ -20,10 +20,8 @@ def proto(number: int) -> bytes:
 
 
 def text(value: str) -> Code:
-    """SHORT_BINUNICODE or BINUNICODE."""
+    """BINUNICODE, which torch.load(weights_only=True) knows, too."""
     data = value.encode("utf-8", "surrogatepass")
-    if len(data) < 256:
-        return Code(b"\x8c" + bytes([len(data)]) + data)
     return Code(b"X" + struct.pack("<I", len(data)) + data)
 
 

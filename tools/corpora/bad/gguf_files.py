@@ -59,7 +59,7 @@ FILES = {
     "name-long": _tensors(gguf_tensor("w" * 64, [8], 0, 0), data=32),
     "name-nul": _tensors(gguf_tensor("a\0b", [8], 0, 0), data=32),
     "name-utf8": _tensors(gguf_tensor(b"\xff", [8], 0, 0), data=32),
-    "offset-unaligned": _tensors(gguf_tensor("w", [8], 0, 0), gguf_tensor("v", [6], 0, 40)),
+    "offset-unaligned": _tensors(gguf_tensor("w", [10], 0, 0), gguf_tensor("v", [6], 0, 40)),
     "order": _tensors(gguf_tensor("w", [8], 0, 32), gguf_tensor("v", [8], 0, 0)),
     "outside": _tensors(gguf_tensor("w", [8], 0, 1 << 40), data=32),
     "overlap": _tensors(gguf_tensor("w", [16], 0, 0), gguf_tensor("v", [8], 0, 32)),

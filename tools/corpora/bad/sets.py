@@ -111,7 +111,7 @@ FOLDERS: dict[str, dict[str, bytes]] = {
     "index.shard-name.absolute": _set(index=_index({**MAP, "b": "/" + SECOND})),
     "index.shard-name.number": _set(index=_index({**MAP, "b": 2})),
     "index.total-size": _set(index=_index(total=33)),
-    "index.unindexed-tensor": _set(second=weights({**B, "c": ("F32", (4,))}), index=_index(total=48)),
+    "index.unindexed-tensor": _set(second=weights({**B, "c": ("F32", (4,))})),
     "index.utf8": _set(index=_index().replace(b'"a"', b'"\xff"')),
     "index.weight-map": _set(index=text({"metadata": {"total_size": 32}})),
     "index.weight-map.twice": _set(index=b'{"weight_map":' + text(MAP) + b',"weight_map":' + text(MAP) + b"}"),

@@ -37,8 +37,9 @@ def _bools() -> dict[str, bytes]:
 
 
 def _duplicate() -> dict[str, bytes]:
-    tensors: Tensors = {"a": ("F32", (8, 8)), "b": ("F32", (8, 8))}
-    return {"model.safetensors": weights(tensors, {"a": _floats(NORMAL), "b": _floats(NORMAL)})}
+    tensors: Tensors = {"a": ("F32", (64, 64)), "b": ("F32", (64, 64))}
+    numbers = _floats([math.sin(number * 1.7) for number in range(4096)])
+    return {"model.safetensors": weights(tensors, {"a": numbers, "b": numbers})}
 
 
 FOLDERS = {
