@@ -100,10 +100,10 @@ def measure(folder: Path, small: bool) -> Report:
                 notes.append(f"Without {scanner.name}: {reason}.")
     shares: dict[str, dict[str, float]] = {label: {} for label in sets}
     missed: list[str] = []
-    for name, (program, scanner) in programs.items():
+    for name, (program, rival) in programs.items():
         for label, paths in sets.items():
             if paths:
-                shares[label][name], quiet = _share(paths, program, scanner)
+                shares[label][name], quiet = _share(paths, program, rival)
                 if name == NATIVE and label == "all attacks":
                     missed = quiet
     ours = {label: values.get(NATIVE, 0.0) * 100 for label, values in shares.items()}

@@ -282,7 +282,6 @@ def gguf_files() -> Iterator[Item]:
             [gguf_tensor("w", [8], 0, 0), gguf_tensor("v", [8], 0, 128)],
             bytes(32) + INNER.ljust(96, b"\0") + bytes(32),
         ),
-        "path-in-name": gguf([*keys, gguf_key("split.no", 2, 0)], [gguf_tensor("../../x", [8], 0, 0)]) + b"\x80\x04",
         "zip-after": gguf(keys) + torch_zip(INNER),
         "block-count": gguf(
             [
