@@ -32,7 +32,7 @@ def _pickles(folder: Path, small: bool) -> Path:
     target = folder / "pickles"
     target.mkdir(exist_ok=True)
     for number in range(5 if small else 200):
-        words = {f"word {number} {each}": each * 7919 for each in range(2600)}
+        words = {f"word {number} {each}": each * 7919 for each in range(3250)}
         (target / f"vocabulary-{number}.pkl").write_bytes(pickle.dumps(words, 4))
     return target
 
