@@ -132,6 +132,10 @@ impl Kind {
         if matches!(first, [0x80, 0..=6, ..]) {
             return Self::Pickle;
         }
+        // joblib before 0.10: a mark, a length in 19 characters, and a zlib stream.
+        if first.starts_with(b"ZF0x") && first.get(21..).is_some_and(is_zlib) {
+            return Self::Zlib;
+        }
         if let Some(text) = Self::text(first, &name.to_ascii_lowercase()) {
             return text;
         }

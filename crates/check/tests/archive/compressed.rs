@@ -136,3 +136,9 @@ fn archives_that_are_not_read_are_not_said_to_be_clean() {
         assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Answer::Broken));
     }
 }
+
+#[test]
+fn a_file_of_joblib_from_before_its_streams_had_no_mark_is_unpacked() {
+    let old = [format!("ZF{:<19}", "0x4").into_bytes(), zlib(PICKLE)].concat();
+    assert_eq!(check_with("a.pkl", &old, &Options::default()).files[0].kind, "pickle (zlib)");
+}

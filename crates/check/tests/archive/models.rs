@@ -36,6 +36,8 @@ fn code_and_custom_classes_in_a_keras_model_need_trust() {
     for (layer, rule) in [
         (object("keras.layers", "Lambda", &code("eCsx")), "keras.code"),
         (object("my_layers", "Mine", "{}"), "keras.custom"),
+        (object("keras.layers", "Mine", "{}"), "keras.custom"),
+        (object("keras.layers", "Dense", "{}").replace("null", "\"mine>Layer\""), "keras.custom"),
         (object("keras.layers", "TFSMLayer", "{\"filepath\":\"/x\"}"), "keras.custom"),
         (object("keras.layers", "TorchModuleWrapper", "{\"module\":\"gAQu\"}"), "keras.custom"),
     ] {

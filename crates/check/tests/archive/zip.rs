@@ -271,3 +271,25 @@ fn programs_that_a_server_runs_need_trust() {
     let report = check_with("m.mar", &bytes, &Options::default());
     assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.program"], Answer::NeedsTrust));
 }
+
+#[test]
+fn bytes_behind_the_compressed_data_of_a_member_are_told() {
+    let followed = |rest: &[u8]| {
+        let mut member = deflated("a.txt", b"some text");
+        member.bytes.extend(rest);
+        let packed = member.bytes.len() as u32;
+        zip(&[member.both(|header| header.packed = packed)])
+    };
+    assert_eq!(found("a.zip", &followed(b"\xc3 more")), ["archive.local"]);
+    assert_eq!(found("a.zip", &followed(PICKLE)), ["archive.hidden"]);
+}
+
+#[test]
+fn a_file_of_a_distributed_checkpoint_is_archives_one_behind_the_other() {
+    let first = zip(&[member("a/data.pkl", PICKLE)]);
+    let second = zip(&[member("a/data.pkl", PICKLE), member("../x", b"")]);
+    let report = check_with("__0_0.distcp", &[first.clone(), first.clone()].concat(), &Options::default());
+    assert_eq!((super::build::rules(&report), report.files[0].members), (vec![], 2));
+    assert_eq!(found("__0_0.distcp", &[first.clone(), second].concat()), ["archive.path"]);
+    assert!(!found("__0_0.distcp", &[first.clone(), PICKLE.to_vec(), first].concat()).is_empty());
+}

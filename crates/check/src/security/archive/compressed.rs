@@ -18,6 +18,13 @@ const SUFFIXES: [&str; 12] =
 /// The first bytes of streams that zstd and LZ4 leave out: this, but for the lowest half byte.
 const SKIPPABLE: u32 = 0x184d_2a50;
 
+/// What joblib before 0.10 wrote before its zlib stream: a mark, and a length in 19 hexadecimal digits and spaces.
+const OLD_JOBLIB_BYTES: u64 = 21;
+
+fn is_old_joblib(first: &[u8]) -> bool {
+    first == b"ZF"
+}
+
 fn packing(kind: Kind) -> Option<Packing> {
     Some(match kind {
         Kind::Gzip => Packing::Gzip,
@@ -38,7 +45,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
         return Ok(());
     }
     let bytes = piece.bytes;
-    let mut reader = Reader::new(bytes, 0);
+    let mut reader = Reader::new(bytes, if is_old_joblib(&bytes.first(2)?) { OLD_JOBLIB_BYTES } else { 0 });
     let mut spooled = context.spooled();
     loop {
         let start = reader.position();

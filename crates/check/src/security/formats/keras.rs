@@ -38,6 +38,23 @@ const PARTS: [&str; 20] = [
     "backend.common.keras_tensor",
     "utils.generic_utils",
 ];
+/// The classes of `keras.layers`.
+const LAYERS: &str = "Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D AdaptiveMaxPooling1D \
+    AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D \
+    AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D BatchNormalization Bidirectional CategoryEncoding CenterCrop Concatenate \
+    Conv1D Conv1DTranspose Conv2D Conv2DTranspose Conv3D Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Convolution1D Convolution2D \
+    Convolution3D Cropping1D Cropping2D Cropping3D CutMix Dense DepthwiseConv1D DepthwiseConv2D Discretization Dot Dropout ELU EinsumDense \
+    Embedding Equalization Flatten FlaxLayer GRU GRUCell GaussianDropout GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D \
+    GlobalAveragePooling3D GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D GroupNormalization GroupQueryAttention HashedCrossing \
+    Hashing Identity InputLayer InputSpec IntegerLookup JaxLayer LSTM LSTMCell Lambda Layer LayerNormalization LeakyReLU Masking \
+    MaxNumBoundingBoxes MaxPool1D MaxPool2D MaxPool3D MaxPooling1D MaxPooling2D MaxPooling3D Maximum MelSpectrogram Minimum MixUp \
+    MultiHeadAttention Multiply Normalization PReLU Permute Pipeline RMSNormalization RNN RandAugment RandomBrightness RandomColorDegeneration \
+    RandomColorJitter RandomContrast RandomCrop RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale RandomHeight \
+    RandomHue RandomInvert RandomPerspective RandomPosterization RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation \
+    RandomWidth RandomZoom ReLU RepeatVector Rescaling Reshape Resizing ReversibleEmbedding STFTSpectrogram SeparableConv1D SeparableConv2D \
+    SeparableConvolution1D SeparableConvolution2D SimpleRNN SimpleRNNCell Softmax Solarization SpatialDropout1D SpatialDropout2D \
+    SpatialDropout3D SpectralNormalization StackedRNNCells StringLookup Subtract TFSMLayer TextVectorization ThresholdedReLU TimeDistributed \
+    TorchModuleWrapper UnitNormalization UpSampling1D UpSampling2D UpSampling3D Wrapper ZeroPadding1D ZeroPadding2D ZeroPadding3D";
 /// Layers that read a vocabulary from a file if the configuration names one.
 const LOOKUPS: [&str; 4] = ["StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup"];
 
@@ -141,12 +158,13 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
             report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is no part of a model"), context);
         } else if !is_plain {
             report(rules::KERAS_CUSTOM, format!("{what} is no layer of Keras"), context);
+        } else if part == "layers" && !is_function && !LAYERS.split(' ').any(|layer| layer == class) {
+            report(rules::KERAS_CUSTOM, format!("{what} is no layer that is known of Keras"), context);
         }
     } else if !module.is_empty() && module != "builtins" {
         report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not Keras'"), context);
-    } else if let Some(custom) =
-        text("registered_name").filter(|custom| custom.contains('>') && !custom.starts_with("keras"))
-    {
+    }
+    if let Some(custom) = text("registered_name").filter(|name| name.contains('>') && !name.starts_with("keras")) {
         report(rules::KERAS_CUSTOM, format!("'{}' is a class or function of the author's", shown(custom)), context);
     }
     Ok(())

@@ -32,8 +32,30 @@ pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
     Ok(ends.iter().any(|end| end.entries > 0 && (!exactly || end.after() == bytes.len())))
 }
 
+/// Where the archives begin of which a file of a distributed checkpoint is made, if it is nothing but those, one behind the other.
+fn sequence(piece: &Piece<'_>) -> Result<Vec<u64>> {
+    let (mut end, mut starts) = (piece.bytes.len(), Vec::new());
+    while end > 0 && starts.len() < MAX_MEMBERS {
+        let archive = Slice::new(piece.bytes, 0, end);
+        let ends = directory::ends(&archive)?;
+        // Each counts its offsets from where it begins.
+        let start = ends.iter().filter(|last| last.after() == end).map(|last| last.shift).max();
+        let Some(start) = start.filter(|start| *start < end) else { return Ok(Vec::new()) };
+        starts.push(start);
+        end = start;
+    }
+    starts.reverse();
+    Ok(starts)
+}
+
 /// Looks into a zip archive, and at what stands before, between and behind its members.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    if crate::kind::has_suffix(piece.name, &["distcp"]) {
+        let starts = sequence(piece)?;
+        if starts.len() > 1 {
+            return each_of(piece, &starts, context);
+        }
+    }
     let zip = read(piece, MAX_MEMBERS, context)?;
     name_members(piece, &zip, context);
     let names: Vec<&str> = zip.members().iter().map(|member| member.name.as_str()).collect();
@@ -53,6 +75,21 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         }
     }
     context.looked(Depth::Structure);
+    Ok(())
+}
+
+/// Looks into archives that lie one behind the other.
+fn each_of(piece: &Piece<'_>, starts: &[u64], context: &mut Context<'_>) -> Result<()> {
+    if piece.member.is_none() {
+        context.file.kind = "PyTorch (distributed)".into();
+    }
+    if !super::may_go_deeper(piece, true, context) {
+        return Ok(());
+    }
+    let ends = starts.iter().skip(1).copied().chain([piece.bytes.len()]);
+    for (number, (start, end)) in starts.iter().copied().zip(ends).enumerate() {
+        super::scan_inside(piece, &part(piece, start, end), &format!("archive {}", number + 1), context)?;
+    }
     Ok(())
 }
 

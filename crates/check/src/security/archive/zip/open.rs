@@ -10,7 +10,7 @@ use crate::bytes::{Bytes, Slice, Spooled};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::security::archive::unpack::{End, Packing, Reader, unpack};
-use crate::security::archive::{Archive, Member};
+use crate::security::archive::{Archive, Member, loadable, scan_inside};
 
 /// Stored members up to this length are held against their checksum at every level: pickles are smaller, storages larger.
 const ALWAYS_CHECKED: u64 = 1 << 20;
@@ -134,6 +134,19 @@ impl<'p> Zip<'p> {
             End::Whole => None,
         };
         let was_whole = finding.is_none();
+        let rest = Slice::new(&packed, reader.position(), u64::MAX);
+        if was_whole && !rest.is_empty() {
+            // Readers end where the compressed data end, or go on.
+            let what = "the bytes behind the compressed data";
+            let kind = loadable(&rest, what)?;
+            let rule = if kind.is_some() { rules::ARCHIVE_HIDDEN } else { rules::ARCHIVE_LOCAL };
+            let message = format!("{} bytes follow the compressed data of member '{name}'", rest.len());
+            let at = member.start.saturating_add(reader.position());
+            context.report(&self.piece, Finding::new(rule, message).offset(at));
+            if kind.is_some() {
+                scan_inside(&self.piece, &rest, what, context)?;
+            }
+        }
         if let Some(finding) = finding {
             context.report(&self.piece, finding.offset(member.start));
         }
@@ -183,9 +196,7 @@ impl Zip<'_> {
         let packed = self.packed(member);
         if detail.method == 0 {
             read_all(&packed, context, |bytes| sum.update(bytes))?;
-            return Ok(
-                sum.sum() == detail.crc || (detail.crc == 0 && super::loadable(&packed, &member.name)?.is_some())
-            );
+            return Ok(sum.sum() == detail.crc || (detail.crc == 0 && loadable(&packed, &member.name)?.is_some()));
         }
         let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(false) };
         let mut reader = Reader::new(&packed, 0);
