@@ -114,13 +114,13 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
     let (mut directory_end, mut contradiction) = (here, None);
     let locator = at.checked_sub(LOCATOR).and_then(|from| tail.get(from..at));
     if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE)) {
-        // The record is where the locator says, or, if something was put before the archive, right before the locator.
+        // The record is right before the locator, and where that says, unless something was put before the archive.
         let (said, before) = (u64_at(locator, 8), here.checked_sub((LOCATOR + END64) as u64));
-        let mut places = [Some(said), before].into_iter().flatten();
-        let large = places.find_map(|place| {
+        let record = |place: u64| {
             let record = bytes.part(place, END64).ok()?;
             record.starts_with(END64_SIGNATURE).then_some((place, record))
-        });
+        };
+        let large = before.and_then(record).or_else(|| record(said));
         if let Some((place, large)) = large {
             let [entries64, size64, offset64] = [32, 40, 48].map(|at| u64_at(&large, at));
             for (what, plain, wide, all_ones) in [
