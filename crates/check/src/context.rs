@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::rules::{Answer, Rule};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Error, Result};
@@ -153,7 +154,9 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn unpack(&mut self, bytes: u64) -> bool {
         self.unpacked = self.unpacked.saturating_add(bytes);
-        self.unpacked <= self.options.unpacked_bytes
+        // Many bombs in one file are one bomb.
+        let beyond = self.unpacked > ALWAYS_INFLATED_BYTES && self.unpacked / MAX_INFLATED_RATIO > self.file.bytes;
+        self.unpacked <= self.options.unpacked_bytes && !beyond
     }
 
     /// A place for what is unpacked: in memory while it is little, and a share of what may be taken for all files.
