@@ -208,6 +208,12 @@ fn an_end_for_large_archives_that_contradicts_the_plain_one_is_malicious() {
         [head, &wide, plain].concat()
     };
     assert_eq!(found("a.zip", &wide(1)), NONE);
+    // A second record, of two members, to which the locator leads.
+    let (mut two, at) = (wide(1), end as u64 + 56 + 20 + 22);
+    let second = wide(2)[end..end + 56].to_vec();
+    two[end + 56 + 8..end + 56 + 16].copy_from_slice(&at.to_le_bytes());
+    two.extend(second);
+    assert!(found("a.zip", &two).contains(&"archive.zip64"));
     assert!(found("a.zip", &wide(2)).contains(&"archive.zip64"));
 }
 

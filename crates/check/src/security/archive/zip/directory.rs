@@ -122,7 +122,13 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
         };
         let large = before.and_then(record).or_else(|| record(said));
         if let Some((place, large)) = large {
-            let [entries64, size64, offset64] = [32, 40, 48].map(|at| u64_at(&large, at));
+            let numbers = |record: &[u8]| [32, 40, 48].map(|at| u64_at(record, at));
+            let [entries64, size64, offset64] = numbers(&large);
+            // Readers that go by the locator alone may come to another record.
+            let other = record(said).filter(|(at, other)| *at != place && numbers(other) != numbers(&large));
+            if other.is_some() {
+                contradiction = Some("its locator leads to another end record for large archives".into());
+            }
             for (what, plain, wide, all_ones) in [
                 ("members", entries, entries64, u64::from(u16::MAX)),
                 ("bytes of the directory", size, size64, u64::from(u32::MAX)),
@@ -140,7 +146,11 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, record: &[u8]) -> 
             } else {
                 let mut found =
                     lead(bytes, here, comment, (entries64, size64, offset64), place, contradiction.clone())?;
-                found.extend(lead(bytes, here, comment, (entries, size, offset), here, contradiction)?);
+                found.extend(lead(bytes, here, comment, (entries, size, offset), here, contradiction.clone())?);
+                if let Some((at, other)) = other {
+                    let [entries, size, offset] = numbers(&other);
+                    found.extend(lead(bytes, here, comment, (entries, size, offset), at, contradiction)?);
+                }
                 return Ok(found);
             }
         } else {
