@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from max_weights.buffer import Buffer
     from max_weights.checking import InvalidCheckpointError, Report, assert_checkpoint_ok, validate
     from max_weights.devices import DeviceRef, virtual_devices
+    from max_weights.difference import Difference, diff
     from max_weights.dropin import patch, patched, unpatch
     from max_weights.dtype import DType, finfo
     from max_weights.errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "DType",
     "DeviceError",
     "DeviceRef",
+    "Difference",
     "FileChangedError",
     "FormatError",
     "GGUFWeights",
@@ -69,6 +71,7 @@ __all__ = [
     "assert_checkpoint_ok",
     "bench",
     "dequantize",
+    "diff",
     "driver",
     "finfo",
     "graph",
@@ -101,6 +104,7 @@ _HOMES = {
     "DType": "max_weights.dtype",
     "DeviceError": "max_weights.errors",
     "DeviceRef": "max_weights.devices",
+    "Difference": "max_weights.difference",
     "FileChangedError": "max_weights.errors",
     "FormatError": "max_weights.errors",
     "GGUFWeights": "max_weights.weights",
@@ -120,6 +124,7 @@ _HOMES = {
     "assert_checkpoint_ok": "max_weights.checking",
     "bench": "max_weights.benching",
     "dequantize": "max_weights.quantization",
+    "diff": "max_weights.difference",
     "driver": "max_weights.driver",
     "finfo": "max_weights.dtype",
     "graph": "max_weights.graph",

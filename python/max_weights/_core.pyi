@@ -10,6 +10,7 @@ from typing_extensions import disjoint_base
 
 from max_weights.buffer import DLPackArray
 from max_weights.devices import Device, DeviceRef
+from max_weights.difference import Difference
 from max_weights.dim import Dim
 from max_weights.dtype import DType, DTypeLike
 from max_weights.graph.weight import Weight
@@ -20,6 +21,7 @@ from max_weights.quantization import QuantizationEncoding
 from max_weights.selection import Select
 from max_weights.streaming import WeightStream
 from max_weights.weight_data import WeightData
+from max_weights.weight_statistics import WeightStatistics
 
 _Index = SupportsIndex | slice | EllipsisType | None
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,13 +37,58 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
-    "RESERVED", "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
-    "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos", "WeightSlice", "WeightsNode",
-    "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes", "_remap_buffer", "_rename_weights",
-    "_reopen_weights", "accelerator_count", "buffers", "command_line", "data_of_all", "dequantize", "digests_of",
-    "export_dlpack", "files", "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names",
-    "open_weights", "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "scale_blocks",
-    "set_threads", "shown", "torch_globals", "tree", "versions",
+    "RESERVED",
+    "Ahead",
+    "Buffer",
+    "GGUFWeights",
+    "Metadata",
+    "Objects",
+    "Placeholder",
+    "PySafeSlice",
+    "PytorchWeights",
+    "Report",
+    "SafetensorWeights",
+    "TensorStream",
+    "TorchFile",
+    "WeightInfo",
+    "WeightInfos",
+    "WeightSlice",
+    "WeightsNode",
+    "_PickledFile",
+    "_SafetensorsFile",
+    "__version__",
+    "_buffer_of_bytes",
+    "_remap_buffer",
+    "_rename_weights",
+    "_reopen_weights",
+    "accelerator_count",
+    "buffers",
+    "command_line",
+    "data_of_all",
+    "dequantize",
+    "difference_of",
+    "digests_of",
+    "export_dlpack",
+    "files",
+    "get_threads",
+    "hand_over",
+    "load_tensors",
+    "missing_accelerator",
+    "near_names",
+    "open_weights",
+    "plan_tensors",
+    "printable",
+    "quantize",
+    "release_memory",
+    "safetensors_header",
+    "scale_blocks",
+    "set_threads",
+    "shown",
+    "statistics_of",
+    "torch_globals",
+    "tree",
+    "validate_files",
+    "versions",
 ]
 # fmt: on
 
@@ -312,6 +359,25 @@ class WeightsNode:
         """The digests of this weight, if it is one, and of all below it: {name: `sha256:` and 64 hexadecimal digits},
         in file order.
         """
+    def stats(
+        self, select: Select | None = None, *, progress: Callable[[int, int], object] | bool | None = None
+    ) -> WeightStatistics:
+        """What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all
+        cores.
+        """
+    def diff(
+        self,
+        other: WeightsNode | str | PathLike[str],
+        *,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        exact: bool = False,
+        values: bool = True,
+        dtypes: bool = True,
+        metadata: bool = True,
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> Difference:
+        """What differs between the checkpoint of this tree and another one: `max_weights.diff`."""
     def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
         """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
         `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
@@ -588,6 +654,25 @@ class TensorStream:
     def close(self) -> None:
         """Ends the stream. Tensors that were given stay valid, unless their memory is reused."""
 
+@final
+class Report:
+    """What a validation found."""
+
+    def render(self, format: str) -> str:
+        """The report in a format of `max-weights validate --output`."""
+
+def validate_files(
+    paths: Sequence[str | PathLike[str]], *, level: str, select: list[str], ignore: list[str], severity: str,
+    jobs: int | None = None, max_memory: int | None = None, timeout: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report: ...  # fmt: skip
+def statistics_of(
+    node: WeightsNode, names: Sequence[str], *, progress: Callable[[int, int], object] | None = None
+) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[Any], str | None]]: ...
+def difference_of(
+    a: WeightsNode, b: WeightsNode, *, rtol: float, atol: float, exact: bool, values: bool, dtypes: bool,
+    metadata: bool, progress: Callable[[int, int], object] | None = None,
+) -> str: ...  # fmt: skip
 def command_line(arguments: Sequence[str | PathLike[str]]) -> int: ...
 def files(node: WeightsNode) -> list[str]: ...
 def hand_over(**objects: Any) -> None: ...

@@ -29,6 +29,8 @@ Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", 
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 _ANSWERS: tuple[Answer, ...] = ("clean", "broken", "needs-trust", "malicious")
+_SHOWN = 20
+"""Findings that an error quotes."""
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
@@ -124,7 +126,10 @@ class Report:
         return self._found.render(format)
 
     def write(self, path: StrPath, format: Format | None = None) -> None:
-        """Write the report to a file. Without a format, the suffix says it: .txt .json .jsonl .xml (JUnit) .sarif .md .html."""
+        """Write the report to a file.
+
+        Without a format, the suffix says it: .txt, .json, .jsonl, .xml (JUnit), .sarif, .md, .html.
+        """
         path = Path(path)
         if format is None:
             format = _SUFFIXES.get(path.suffix.lower())
@@ -146,7 +151,8 @@ class Report:
         head = "".join(f"<th style='text-align:left'>{title}</th>" for title in ("severity", "rule", "where", "what"))
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
         files = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}"
-        return f"<details open><summary><b>{self.answer}</b>: {files}, {len(self.findings)} findings</summary>{table}</details>"
+        summary = f"<summary><b>{self.answer}</b>: {files}, {len(self.findings)} findings</summary>"
+        return f"<details open>{summary}{table}</details>"
 
 
 class InvalidCheckpointError(AssertionError):
@@ -217,9 +223,11 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
     report = validate(*paths, **options)
     wrong = list(report.at_least(fail_on))
     if wrong:
-        lines = "\n".join(f"{_place(finding)}: {finding.message} [{finding.code} {finding.rule}]" for finding in wrong[:20])
-        more = f"\n… and {len(wrong) - 20} more" if len(wrong) > 20 else ""
-        raise InvalidCheckpointError(f"{len(wrong)} finding{'s' if len(wrong) > 1 else ''}:\n{lines}{more}", report)
+        lines = [f"{_place(found)}: {found.message} [{found.code} {found.rule}]" for found in wrong[:_SHOWN]]
+        if len(wrong) > _SHOWN:
+            lines.append(f"… and {len(wrong) - _SHOWN} more")
+        head = f"{len(wrong)} finding{'s' if len(wrong) > 1 else ''}:"
+        raise InvalidCheckpointError("\n".join([head, *lines]), report)
     return report
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from max_weights.buffer import DLPackArray
     from max_weights.devices import DeviceRef
+    from max_weights.difference import Difference
     from max_weights.dim import Dim
     from max_weights.dtype import DType
     from max_weights.graph.weight import Weight
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from max_weights.quantization import QuantizationEncoding
     from max_weights.streaming import WeightStream
     from max_weights.weight_data import WeightData
+    from max_weights.weight_statistics import WeightStatistics
 
 __all__ = [
     "RESERVED",
@@ -271,6 +273,18 @@ def _digests(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, st
     return digests(node, *arguments, **options)
 
 
+def _stats(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStatistics:
+    from max_weights.weight_statistics import stats
+
+    return stats(node, *arguments, **options)
+
+
+def _diff(node: WeightsNode, other: Any, **options: Any) -> Difference:
+    from max_weights.difference import diff
+
+    return diff(node, other, **options)
+
+
 def _stream(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStream:
     from max_weights.streaming import stream
 
@@ -303,6 +317,7 @@ hand_over(
     allocate=_allocate,
     allocate_as_bytes=_allocate_as_bytes,
     bring=_bring,
+    diff=_diff,
     digests=_digests,
     lazy_state_dict=_lazy_state_dict,
     load=_load,
@@ -310,5 +325,6 @@ hand_over(
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,
     reopen_weights=_reopened,
+    stats=_stats,
     stream=_stream,
 )

@@ -51,15 +51,18 @@ pub(crate) struct Checking {
     /// Leave out what is below: note, warning or error.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
     pub(crate) severity: Option<Severity>,
-    /// The least severity that ends in an exit status other than 0: note, warning (this is how it starts) or error.
+    /// The least severity that ends in an exit status other than 0: note, warning (this is how it starts), error or never.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
-    pub(crate) fail_on: Option<Severity>,
+    pub(crate) fail_on: Option<FailOn>,
     /// FORMAT or FORMAT=FILE, repeatable: text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output)]
     pub(crate) outputs: Vec<Output>,
     /// One JSON object: --output json.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Tells this report apart from others of the same workflow, in SARIF.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) category: Option<String>,
     /// The settings to take, in place of max-weights.toml or pyproject.toml in the working folder or above it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -138,6 +141,26 @@ impl From<Severity> for max_weights::rules::Severity {
             Severity::Note => Self::Note,
             Severity::Warning => Self::Warning,
             Severity::Error => Self::Error,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    Note,
+    Warning,
+    Error,
+    Never,
+}
+
+impl FailOn {
+    /// The severity; none if no finding fails.
+    pub(crate) fn severity(self) -> Option<max_weights::rules::Severity> {
+        match self {
+            Self::Note => Some(max_weights::rules::Severity::Note),
+            Self::Warning => Some(max_weights::rules::Severity::Warning),
+            Self::Error => Some(max_weights::rules::Severity::Error),
+            Self::Never => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use max_weights_check::{Level, Options, Progress, Report, Selection, baseline};
 
 pub(crate) use arguments::{Explain, Scan, Validate};
 
-use self::arguments::{Checking, Output};
+use self::arguments::{Checking, FailOn, Output};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::screen::Screen;
@@ -62,14 +62,15 @@ fn validate(
     };
     check_rules(&options.selection)?;
     workers::set_threads(options.jobs);
+    let fail_on = checking.fail_on.map_or(Some(file.fail_on.unwrap_or(Severity::Warning)), FailOn::severity);
     let settings = Settings {
-        fail_on: checking.fail_on.map(Severity::from).or(file.fail_on).unwrap_or(Severity::Warning),
+        fail_on: fail_on.unwrap_or(Severity::Error),
         width: screen.width().unwrap_or(Settings::default().width),
         color: screen.paint.is_painted(),
-        category: file.category.clone().unwrap_or_else(|| Settings::default().category),
+        category: checking.category.clone().or(file.category.clone()).unwrap_or(Settings::default().category),
         config: (!file.path.as_os_str().is_empty()).then(|| file.path.clone()),
         step_summary: std::env::var_os("GITHUB_STEP_SUMMARY").map(PathBuf::from),
-        root: std::env::current_dir().unwrap_or_default(),
+        root: root(),
         ..Settings::default()
     };
     let inputs = Inputs::new(&checking.paths)?;
@@ -94,7 +95,13 @@ fn validate(
     }
     report.settle();
     write(&report, &outputs(checking, &file), &settings, screen)?;
-    Ok(status(&report, settings.fail_on))
+    Ok(fail_on.map_or(CLEAN, |fail_on| status(&report, fail_on)))
+}
+
+/// The root of the repository that this runs in, or else the working folder: what reports name files from.
+fn root() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here).to_path_buf()
 }
 
 /// What a file says that is named, or that is found from here on upwards; what is not said is none.

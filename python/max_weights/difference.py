@@ -1,0 +1,198 @@
+"""What differs between two checkpoints, of whatever formats: `diff`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import WeightsNode, difference_of, open_weights
+from max_weights.progress import progress_of
+
+if TYPE_CHECKING:
+    from max_weights.progress import Progress
+
+__all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "RenamedWeight", "diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class OneSidedWeight:
+    """A weight that only one of the two has."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedWeight:
+    """A weight that both have under different names, with the same dtype, shape and bytes."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedValues:
+    """How the values of a weight differ."""
+
+    elements: int
+    differing: int
+    nan: int
+    """How many are NaN on one side only."""
+    largest: float | None
+    """The largest difference; None if it is infinite."""
+    relative: float | None
+    """The largest difference in relation to the second value, where that is not 0."""
+    cosine: float | None
+    """The cosine similarity of the finite values."""
+    index: tuple[int, ...] | None
+    """Where the largest difference is."""
+    at: tuple[float | None, float | None] | None
+    """The two values there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedWeight:
+    """A weight that both have and that differs."""
+
+    name: str
+    dtypes: tuple[str, str] | None
+    """None if they are the same."""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
+    """None if they are the same."""
+    values: ComparedValues | None
+    """None where they were not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs; true if anything does."""
+
+    different: bool
+    same: int
+    """How many weights are the same byte for byte."""
+    close: int
+    """How many have other bytes within the tolerances, or for the same numbers."""
+    removed: tuple[OneSidedWeight, ...]
+    """Weights that only the first has."""
+    added: tuple[OneSidedWeight, ...]
+    """Weights that only the second has."""
+    renamed: tuple[RenamedWeight, ...]
+    changed: tuple[ChangedWeight, ...]
+    """Other shapes first, then by the largest difference."""
+    not_compared: dict[str, str]
+    """{name: why its values cannot be compared}."""
+    metadata: dict[str, tuple[str | None, str | None]]
+    """{key: the values of both sides, their beginnings if they are long}."""
+
+    def __bool__(self) -> bool:
+        return self.different
+
+    def _repr_html_(self) -> str:
+        rows = [(weight.name, "only in the first", "") for weight in self.removed]
+        rows += [(weight.name, "only in the second", "") for weight in self.added]
+        rows += [(weight.name, "renamed", weight.new_name) for weight in self.renamed]
+        rows += [(weight.name, "changed", _change(weight)) for weight in self.changed]
+        cells = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        head = "<tr><th>weight</th><th></th><th></th></tr>"
+        return f"<p>{self.same} weights are the same, {self.close} close.</p><table>{head}{''.join(cells)}</table>"
+
+
+def diff(
+    a: WeightsNode | str | os.PathLike[str],
+    b: WeightsNode | str | os.PathLike[str],
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    exact: bool = False,
+    values: bool = True,
+    dtypes: bool = True,
+    metadata: bool = True,
+    progress: Progress | bool | None = None,
+) -> Difference:
+    """What differs between two checkpoints: names, dtypes, shapes, values, metadata.
+
+    Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by what they decode to. Trees
+    are compared whole and by their own names: `diff(load_weights("model.gguf").renamed("hf"), "model.safetensors")`.
+
+    Args:
+        a: A tree of weights, or what `load_weights` opens.
+        b: What it is compared with.
+        rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
+        atol: See `rtol`.
+        exact: Compare bytes instead of numbers: -0.0 is not 0.0.
+        values: Compare values; otherwise only what the headers say.
+        dtypes: Whether another dtype is a difference where the values are the same.
+        metadata: Whether metadata is compared; that of two formats never is.
+        progress: True for a line on standard error, or a function of the bytes that are done and of all.
+    """
+    told, end = progress_of(progress)
+    try:
+        text = difference_of(
+            _opened(a),
+            _opened(b),
+            rtol=rtol,
+            atol=atol,
+            exact=exact,
+            values=values,
+            dtypes=dtypes,
+            metadata=metadata,
+            progress=told,
+        )
+    finally:
+        end()
+    return _of(json.loads(text))
+
+
+def _opened(weights: WeightsNode | str | os.PathLike[str]) -> WeightsNode:
+    return weights if isinstance(weights, WeightsNode) else open_weights([weights], strict=False)
+
+
+def _of(data: dict[str, Any]) -> Difference:
+    return Difference(
+        different=data["different"],
+        same=data["same"],
+        close=data["close"],
+        removed=tuple(map(_one_sided, data["removed"])),
+        added=tuple(map(_one_sided, data["added"])),
+        renamed=tuple(RenamedWeight(weight["name"], weight["new_name"]) for weight in data["renamed"]),
+        changed=tuple(map(_changed, data["changed"])),
+        not_compared={weight["name"]: weight["reason"] for weight in data["not_compared"]},
+        metadata={change["key"]: (change["a"], change["b"]) for change in data["metadata"]},
+    )
+
+
+def _one_sided(data: dict[str, Any]) -> OneSidedWeight:
+    return OneSidedWeight(data["name"], data["dtype"], tuple(data["shape"]), data["bytes"])
+
+
+def _changed(data: dict[str, Any]) -> ChangedWeight:
+    dtypes, shapes, values = data["dtypes"], data["shapes"], data["values"]
+    if values is not None:
+        index, at = values["index"], values["at"]
+        plain = {key: values[key] for key in ("elements", "differing", "nan", "largest", "relative", "cosine")}
+        places = {"index": None if index is None else tuple(index), "at": None if at is None else tuple(at)}
+        values = ComparedValues(**plain, **places)
+    return ChangedWeight(
+        data["name"],
+        None if dtypes is None else (dtypes[0], dtypes[1]),
+        None if shapes is None else (tuple(shapes[0]), tuple(shapes[1])),
+        values,
+    )
+
+
+def _change(weight: ChangedWeight) -> str:
+    parts = []
+    if weight.dtypes:
+        parts.append(" and ".join(weight.dtypes))
+    if weight.shapes:
+        parts.append(" and ".join(str(list(shape)) for shape in weight.shapes))
+    if weight.values and weight.values.differing:
+        parts.append(
+            f"{weight.values.differing} of {weight.values.elements} values, by {weight.values.largest} at most"
+        )
+    return "; ".join(parts)
