@@ -175,7 +175,7 @@ def _changed(data: dict[str, Any]) -> ChangedWeight:
     if values is not None:
         index, at = values["index"], values["at"]
         plain = {key: values[key] for key in ("elements", "differing", "nan", "largest", "relative", "cosine")}
-        places = {"index": None if index is None else tuple(index), "at": None if at is None else tuple(at)}
+        places: dict[str, Any] = {"index": index and tuple(index), "at": at and tuple(at)}
         values = ComparedValues(**plain, **places)
     return ChangedWeight(
         data["name"],

@@ -128,6 +128,16 @@ impl<'a> Context<'a> {
         if !self.options.selection.has(rule) || rule.severity < self.options.severity {
             return;
         }
+        // The look at what would be executed and the one at weights find some things both.
+        let same = |found: &Finding| {
+            let place = |finding: &Finding| (finding.rule, finding.offset);
+            place(found) == place(&finding)
+                && (&found.message, &found.tensor, &found.member)
+                    == (&finding.message, &finding.tensor, &finding.member)
+        };
+        if self.findings.iter().any(same) {
+            return;
+        }
         self.file.answer = self.file.answer.max(rule.answer);
         let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
             self.counts.push((rule, 0));

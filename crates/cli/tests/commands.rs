@@ -113,6 +113,14 @@ fn different(folder: &Path) {
 /// The environment of a session, where a command does not set another: nothing of that in which the tests run.
 const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C.UTF-8"), ("HF_HOME", "hub")];
 
+/// The line without how long a validation took, which is another time every time.
+fn untimed(line: &str) -> String {
+    match (line.find(" in "), line.find(", level ")) {
+        (Some(from), Some(to)) if from < to => format!("{} in …{}", &line[..from], &line[to..]),
+        _ => line.to_owned(),
+    }
+}
+
 /// The session with what its commands print now.
 fn played(session: &str, folder: &Path) -> String {
     let mut played = String::new();
@@ -137,7 +145,8 @@ fn played(session: &str, folder: &Path) -> String {
         for (mark, text) in [("  ", &output.stdout), ("! ", &output.stderr)] {
             let text = String::from_utf8(text.clone()).expect("UTF-8");
             text.lines().for_each(|line| {
-                let _ = writeln!(played, "{}", format!("{mark}{}", line.replace('\u{1b}', "␛")).trim_end());
+                let line = untimed(&line.replace('\u{1b}', "␛"));
+                let _ = writeln!(played, "{}", format!("{mark}{line}").trim_end());
             });
         }
         match output.status.code() {

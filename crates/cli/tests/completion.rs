@@ -48,7 +48,7 @@ fn answer(shell: &str, words: &[&str]) -> Vec<String> {
 fn commands_come_first_and_a_file_may_stand_in_their_place() {
     assert_eq!(answer("bash", &["l"]), ["ls"]);
     assert_eq!(answer("bash", &["li"]), ["list"], "another name is offered to who begins it");
-    assert_eq!(answer("bash", &["b"]), ["bench"], "and not broken.gguf");
+    assert_eq!(answer("bash", &["b"]), ["bom", "bench"], "and not broken.gguf");
     assert_eq!(answer("bash", &["br"]), ["broken.gguf"]);
     assert_eq!(answer("bash", &["tiny.g"]), ["tiny.gguf"]);
     assert_eq!(answer("bash", &["tiny.gguf", "--fl"]), ["--flat"]);

@@ -10,30 +10,30 @@ use max_weights_check::output::Format;
 
 use crate::arguments::{memory, seconds};
 
-/// Check files and folders: whether they are whole, safe, and what they claim to be.
+/// Check that files are whole, safe, and what they claim to be.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Every file below the paths is looked at by its bytes, and nothing in it is executed. Exit status, the worst
-finding first: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 1 other findings,
-0 none at or above --fail-on. `max-weights explain CODE` says more of a rule.")]
+#[command(
+    after_help = "Exit status, the worst first: 5 malicious, 4 needs trust, 3 broken or not looked at, 1 other findings, 0 none from --fail-on on. `max-weights explain CODE` says what a rule means."
+)]
 pub(crate) struct Validate {
     #[command(flatten)]
     pub(crate) checking: Checking,
-    /// header (milliseconds), structure (all but the values; this is how it starts) or content (every byte).
+    /// header, structure (all but values; the default) or content.
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) level: Option<Depth>,
-    /// Only these rules: codes, beginnings of codes, names, or `security`; with commas, repeatable.
+    /// Only these rules: codes, their beginnings, names, security.
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) select: Vec<String>,
-    /// What it is expected to be: a specification (JSON), another checkpoint, or the config.json of a model.
+    /// What it is to be: a spec.json, a checkpoint, a config.json.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
 }
 
-/// Check whether loading files would run code: `validate --select security`.
+/// Check whether loading files would run code.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 0 none of these.")]
+#[command(
+    after_help = "Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not looked at, 0 none of these."
+)]
 pub(crate) struct Scan {
     #[command(flatten)]
     pub(crate) checking: Checking,
@@ -42,46 +42,46 @@ pub(crate) struct Scan {
 /// What `validate` and `scan` share.
 #[derive(Debug, Args)]
 pub(crate) struct Checking {
-    /// Files, folders, indexes, ORG/MODEL[@REVISION] in the local Hugging Face cache; - for standard input.
+    /// Files, folders, indexes, ORG/MODEL in the local cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Not these rules; with commas, repeatable.
+    /// Not these rules.
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) ignore: Vec<String>,
-    /// Leave out what is below: note, warning or error.
+    /// Leave out what is below: note, warning, error.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
     pub(crate) severity: Option<Severity>,
-    /// The least severity that ends in an exit status other than 0: note, warning (this is how it starts), error or never.
+    /// From here on the exit status is not 0 (warning); or never.
     #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
     pub(crate) fail_on: Option<FailOn>,
-    /// FORMAT or FORMAT=FILE, repeatable: text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html.
+    /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output)]
     pub(crate) outputs: Vec<Output>,
     /// One JSON object: --output json.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Tells this report apart from others of the same workflow, in SARIF.
+    /// Tells SARIF reports of one workflow apart.
     #[arg(long, value_name = "NAME")]
     pub(crate) category: Option<String>,
-    /// The settings to take, in place of max-weights.toml or pyproject.toml in the working folder or above it.
+    /// Settings, in place of max-weights.toml or pyproject.toml.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Take no settings from files.
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
-    /// Findings that stand in this file are not reported again.
+    /// Findings in this file are not reported again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) baseline: Option<PathBuf>,
-    /// Write all findings to a file for --baseline.
+    /// Write all findings to a file for that.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) write_baseline: Option<PathBuf>,
     /// Files that are looked at at the same time.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZero<usize>>,
-    /// Memory for what is unpacked, such as 200MB; what needs more goes to a temporary file.
+    /// Memory for what is unpacked, such as 200MB.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) max_memory: Option<u64>,
-    /// After this time, what is left is not looked at.
+    /// What is left after this time is not looked at.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<f64>,
 }
