@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
-use max_weights::rules::{Answer, Rule};
+use max_weights::rules::{self, Answer, Rule};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Error, Result};
 
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::report::{Depth, FileReport, Global};
 
 /// Of each rule, so many findings are kept for one file; the others are counted.
-pub const MAX_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
 
@@ -118,6 +118,8 @@ impl<'a> Context<'a> {
     pub fn report(&mut self, piece: &Piece<'_>, mut finding: Finding) {
         if finding.member.is_none() {
             finding.member = piece.member.map(str::to_owned);
+            // What a file says of itself may lead beyond its end.
+            finding.offset = finding.offset.filter(|offset| *offset <= piece.bytes.len());
         }
         self.report_here(finding);
     }
@@ -126,6 +128,10 @@ impl<'a> Context<'a> {
     pub fn report_here(&mut self, mut finding: Finding) {
         let rule = finding.rule;
         if !self.options.selection.has(rule) || rule.severity < self.options.severity {
+            return;
+        }
+        // That the name says what the bytes are not, is found as a question of safety, too.
+        if rule == rules::FILE_SUFFIX && self.findings.iter().any(|found| found.rule == rules::CONTAINER_SUFFIX) {
             return;
         }
         // The look at what would be executed and the one at weights find some things both.

@@ -172,7 +172,8 @@ impl Report {
     pub fn settle(&mut self) {
         self.findings.sort_by(|a, b| {
             let weight = |finding: &Finding| (finding.rule.answer, finding.rule.severity);
-            let place = |finding: &Finding| (finding.member.clone(), finding.offset);
+            // What has no byte counts what else there is, and stands last.
+            let place = |finding: &Finding| (finding.member.clone(), finding.offset.unwrap_or(u64::MAX));
             a.path.cmp(&b.path).then(weight(b).cmp(&weight(a))).then_with(|| place(a).cmp(&place(b)))
         });
         for file in &mut self.files {

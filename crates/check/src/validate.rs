@@ -23,6 +23,11 @@ use crate::report::{Depth, FileReport, Report};
 use crate::walk::{Found, Walk};
 use crate::{checkpoint, content, repository, security};
 
+/// Looks at one file.
+type FileCheck = fn(&Piece<'_>, Kind, &mut Context<'_>) -> Result<()>;
+/// Looks at what the files of a folder say of each other.
+type FolderCheck = fn(&Folder, &mut FolderContext<'_>) -> Result<()>;
+
 /// Looks at every file below these paths. One that cannot be read is a finding, and hides no other.
 ///
 /// # Errors
@@ -64,7 +69,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     for folder in folders(entries) {
         interrupt()?;
         let mut context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
-        let checks: &[fn(&Folder, &mut FolderContext<'_>) -> Result<()>] = match options.level {
+        let checks: &[FolderCheck] = match options.level {
             Level::Header => &[checkpoint::check_folder],
             Level::Structure => &[checkpoint::check_folder, repository::check],
             Level::Content => &[checkpoint::check_folder, repository::check, content::check],
@@ -133,11 +138,7 @@ fn one_file(
     let mut context = Context::new(found.path.clone(), len, kind, options, interrupt);
     context.until(deadline);
     let piece = Piece::file(&file, &found.below);
-    // Headers alone say nothing of what a pickle would call.
-    let checks: &[fn(&Piece<'_>, Kind, &mut Context<'_>) -> Result<()>] = match options.level {
-        Level::Header => &[checkpoint::check_file],
-        _ => &[security::scan, checkpoint::check_file],
-    };
+    let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
     for check in checks {
         if let Err(error) = check(&piece, kind, &mut context) {
             unreadable(error, &mut context)?;

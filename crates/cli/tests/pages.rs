@@ -47,7 +47,9 @@ fn assert_is(written: impl Into<Data>, path: &str) {
 fn the_page_of_the_commands_is_what_the_definitions_say() {
     let root = built();
     let mut page = HEAD.to_owned();
-    all(&root).into_iter().for_each(|command| section(command, &mut page));
+    for command in all(&root) {
+        section(command, &mut page);
+    }
     assert_is(page, "commands.md");
 }
 

@@ -125,7 +125,9 @@ pub fn stats(
 ) -> Result<Vec<TensorStatistics>> {
     let table = checkpoint.catalog().table();
     let mut is_wanted = vec![false; table.len()];
-    numbers.iter().for_each(|number| is_wanted[*number] = true);
+    for number in numbers {
+        is_wanted[*number] = true;
+    }
     let mut found =
         read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, None, done, interrupt)?;
     let described = numbers.iter().map(|&number| {
