@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights import _core
+from max_weights._core import shown
 from max_weights.progress import progress_of
 
 if TYPE_CHECKING:
@@ -246,8 +247,8 @@ def _file(entry: dict[str, Any]) -> FileReport:
 
 def _place(finding: Finding) -> str:
     member = f"!/{finding.member}" if finding.member else ""
-    tensor = f": tensor '{finding.tensor}'" if finding.tensor else ""
-    return f"{finding.path}{member}{tensor}"
+    tensor = f": tensor '{shown(finding.tensor)}'" if finding.tensor else ""
+    return f"{_core.printable(finding.path)}{member}{tensor}"
 
 
 def _row(finding: Finding) -> tuple[str, str, str, str]:
