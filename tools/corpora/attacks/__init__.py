@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from corpora.attacks import calls, containers, formats, machine, nested, repositories
 from corpora.item import Item
 
+# What is clean so far although it should not be, and why.
+MISSED = {
+    "33-onnx/external-missing": "that a file with the data of an ONNX model is missing is not looked for yet",
+    "36-side-files/adapter-base-path": "a note: folders of the maker's machine stand in many honest adapters as well",
+}
+
 
 def items() -> Iterator[Item]:
     """All of them, by classes."""
