@@ -15,6 +15,7 @@ use crate::finding::Finding;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
+use crate::security;
 
 /// Suffixes that promise weights and nothing else.
 const WEIGHTS: [&str; 2] = ["safetensors", "gguf"];
@@ -69,11 +70,16 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
     let is_scanned = context.file.answer != Answer::Nothing;
     for fault in faults {
         let of_values = fault.rule.id.starts_with("pickle.") && !OF_TENSORS.contains(&fault.rule);
-        if !(is_other || is_scanned && of_values) {
+        // So has the scan if the bytes are none of the name's format and can run code.
+        let is_said = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
+        if !(is_other || is_said) {
             context.report(piece, Finding::from(fault));
         }
     }
     if let Some(catalog) = catalog {
+        if kind == Kind::Gguf && context.options.level > Level::Header {
+            security::formats::polyglot::beside_tensors(piece, &catalog, context)?;
+        }
         describe(&catalog, kind, context);
         context.catalog = Some(catalog);
     }

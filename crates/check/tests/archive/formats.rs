@@ -119,3 +119,42 @@ fn code_in_the_metadata_of_weights_is_told() {
     let fine = "{'ss_network_module': 'networks.lora', 'eval': true, 'os': 'linux'}";
     assert_eq!(found("m.safetensors", &safetensors(&header(fine), b"")), NONE);
 }
+
+#[test]
+fn a_pickle_in_base64_in_the_metadata_is_found() {
+    let header = |value: &str| format!("{{\"__metadata__\":{{\"note\":\"{value}\"}}}}");
+    // BAD_PICKLE.
+    let text = "gASMCGJ1aWx0aW5zjARldmFsk4wBMYVSLg==";
+    let report = check_with("m.safetensors", &safetensors(&header(text), b""), &Options::default());
+    assert!(rules(&report).contains(&"container.metadata"), "{report:?}");
+    assert_eq!(report.answer(), Answer::Malicious);
+    let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    for fine in [digest, "bm9ib2R5IGNhbGxzIHRoaXMgYSBwaWNrbGUu", "networks.lora", "pt"] {
+        assert_eq!(found("m.safetensors", &safetensors(&header(fine), b"")), NONE, "{fine}");
+    }
+}
+
+#[test]
+fn a_pickle_between_or_behind_the_tensors_of_gguf_is_found() {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    // One dimension of 8 elements of float32.
+    let tensor = |name: &str, at: u64| {
+        [text(name), b"\x01\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0".to_vec(), at.to_le_bytes().to_vec()].concat()
+    };
+    let gguf = |second: u64, data: &[u8]| {
+        let key = [text("general.architecture"), 8u32.to_le_bytes().to_vec(), text("llama")].concat();
+        let counts = [2u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+        let mut bytes = [b"GGUF\x03\0\0\0".to_vec(), counts, key, tensor("a", 0), tensor("b", second)].concat();
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        [bytes, data.to_vec()].concat()
+    };
+    let mut hole = BAD_PICKLE.to_vec();
+    hole.resize(32, 0);
+    for (second, data) in [(64, [&[1; 32], hole.as_slice(), &[1; 32]].concat()), (32, [&[1; 64], BAD_PICKLE].concat())]
+    {
+        let report = check_with("m.gguf", &gguf(second, &data), &Options::default());
+        assert!(rules(&report).contains(&"container.pickle"), "{report:?}");
+        assert_eq!(report.answer(), Answer::Malicious);
+    }
+    assert!(!found("m.gguf", &gguf(32, &[1; 64])).contains(&"container.pickle"));
+}

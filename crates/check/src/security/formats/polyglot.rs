@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::{Catalog, Result};
 use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
 
+use super::names::from_base64;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
@@ -19,6 +20,10 @@ use crate::security::{PICKLE_BYTES, pickle};
 const MAX_HEADER: u64 = 100_000_000;
 /// Tensors of bytes, and holes, whose beginnings are looked at; a file with more of them has a checkpoint's own checks.
 const MAX_LOOKED_AT: usize = 10_000;
+/// Tensors of GGUF begin at multiples of this or of less, but for files that say otherwise.
+const GGUF_ALIGNMENT: u64 = 32;
+/// Fewer bytes, decoded from a text, are no pickle that calls anything.
+const MIN_PICKLE: usize = 16;
 /// What stands in metadata only where somebody put code: no key or value of a trainer has it.
 const CODE: [&str; 14] = [
     "__import__(",
@@ -86,7 +91,7 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     // A header that breaks is for others to say; what came before it counts.
     let _ = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
     for pairs in &found.metadata {
-        metadata(piece, pairs, context);
+        metadata(piece, pairs, context)?;
     }
     let mut spans = found.spans;
     context.go_on()?;
@@ -103,6 +108,25 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         at = at.max(end);
     }
     hidden(piece, data.saturating_add(at), bytes.len(), context)
+}
+
+/// What lies between and behind the tensors of a GGUF file, which are aligned with zeros.
+pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>) -> Result<()> {
+    let mut spans: Vec<(u64, u64)> = catalog.table().iter().map(|info| (info.span.start(), info.span.end())).collect();
+    spans.sort_unstable();
+    let Some(mut at) = spans.first().map(|(start, _)| *start) else { return Ok(()) };
+    let mut looked = 0;
+    for (start, end) in spans.into_iter().chain([(piece.bytes.len(), 0)]) {
+        let is_hole = start > at.next_multiple_of(GGUF_ALIGNMENT) || start == piece.bytes.len() && start > at;
+        if is_hole && looked < MAX_LOOKED_AT {
+            looked += 1;
+            let padding = piece.bytes.part(at, GGUF_ALIGNMENT as usize)?;
+            let zeros = padding.iter().take_while(|byte| **byte == 0).count();
+            hidden(piece, at.saturating_add(zeros as u64), start, context)?;
+        }
+        at = at.max(end);
+    }
+    Ok(())
 }
 
 /// What is looked at of a header.
@@ -174,10 +198,11 @@ fn is_certain(kind: Kind) -> bool {
 }
 
 /// Code in the keys and values of the metadata.
-fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Context<'_>) {
-    let serde_json::Value::Object(pairs) = metadata else { return };
+fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Context<'_>) -> Result<()> {
+    let serde_json::Value::Object(pairs) = metadata else { return Ok(()) };
     for (key, value) in pairs {
         let Some(text) = value.as_str() else { continue };
+        pickle_in_text(piece, key, text, context)?;
         if let Some(code) = CODE.iter().find(|code| text.contains(**code)) {
             let key = max_weights::text::shown(key);
             let at = text.find(code).unwrap_or(0);
@@ -189,4 +214,18 @@ fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Conte
             );
         }
     }
+    Ok(())
+}
+
+/// A pickle that is written as a text, in base64.
+fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Context<'_>) -> Result<()> {
+    let bytes = from_base64(text);
+    let first = bytes.get(..PICKLE_BYTES).unwrap_or(&bytes);
+    // What a text of words spells has no names in it.
+    if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first) {
+        return Ok(());
+    }
+    let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::shown(key));
+    context.report(piece, Finding::new(rules::CONTAINER_METADATA, message).offset(8));
+    scan_inside(piece, &bytes, "metadata", context)
 }
