@@ -64,8 +64,10 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             if tensorflow::is_graph(&first, piece.name) {
                 tensorflow::scan(piece, context)?;
             } else if pickle::may_be_pickle(&first) {
-                suffix::mismatch(piece, Kind::Pickle, context);
-                pickle::scan(piece, Expected::Any, context)?;
+                let seen = pickle::scan(piece, Expected::Any, context)?;
+                if seen.consumed > 0 {
+                    suffix::mismatch(piece, Kind::Pickle, context);
+                }
                 context.looked(Depth::Structure);
             } else if let (None, Kind::Unknown | Kind::TfLite | Kind::OldGgml | Kind::Executable) = (piece.member, kind)
             {
