@@ -3,7 +3,7 @@
 use max_weights::rules::Answer;
 use max_weights_check::{Depth, Level, Options};
 
-use super::build::{PICKLE, check_with, crc32, deflated, found, member, zip, zip_with};
+use super::build::{PICKLE, check_with, crc32, deflated, found, member, rules, zip, zip_with};
 
 const NONE: [&str; 0] = [];
 
@@ -238,6 +238,16 @@ fn an_archive_without_its_end_is_looked_through_by_the_headers_of_its_members() 
     let mut lost = whole;
     lost[0] = b'X';
     assert!(found("a.bin", &lost).contains(&"archive.damaged"));
+}
+
+#[test]
+fn an_archive_that_ends_within_the_header_of_a_member_hides_no_other() {
+    let whole = zip(&[member("a/data.pkl", PICKLE), member("a/version", b"3\n")]);
+    let second = whole.windows(4).rposition(|four| four == b"PK\x03\x04").expect("a second member");
+    for end in [4, 6, 20, 29, second + 4, second + 6, second + 29] {
+        let report = check_with("a.zip", &whole[..end], &Options::default());
+        assert_eq!((rules(&report), report.answer()), (vec!["archive.damaged"], Answer::Broken), "{end}");
+    }
 }
 
 #[test]

@@ -215,7 +215,13 @@ fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut Context<'_
     let (bytes, mut at) = (zip.piece.bytes, 0);
     while zip.members().len() < most {
         context.go_on()?;
-        let Some(local) = local::find(bytes, at)? else { break };
+        let Some(local) = local::find(bytes, at)? else {
+            // The header in which the file ends early begins no other archive.
+            if bytes.part(at, local::SIGNATURE.len())? == local::SIGNATURE {
+                zip.regions.push((at, bytes.len()));
+            }
+            break;
+        };
         let rest = bytes.len().saturating_sub(local.data);
         let is_open = local.record.flags & local::SIZES_FOLLOW != 0 && local.record.packed == 0;
         let packed = if is_open {
