@@ -32,7 +32,7 @@ use remote_code::{Beside, Reference};
 pub use yaml::check_yaml;
 
 /// Longer configurations are not read. The longest that are written have the vocabulary of a tokenizer in them.
-const MAX_CONFIG_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_CONFIG_BYTES: u64 = 32 << 20;
 /// Longer files of JSON whose names are those of no configuration are read only if a word in them asks for it.
 const MAX_PLAIN_BYTES: usize = 1 << 20;
 /// A longer index is not read.

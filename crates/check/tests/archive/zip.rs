@@ -309,3 +309,20 @@ fn a_file_of_a_distributed_checkpoint_is_archives_one_behind_the_other() {
     assert_eq!(found("__0_0.distcp", &[first.clone(), second].concat()), ["archive.path"]);
     assert!(!found("__0_0.distcp", &[first.clone(), PICKLE.to_vec(), first].concat()).is_empty());
 }
+
+#[test]
+fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
+    let yaml = b"a: !!python/object/apply:os.system ['true']\n";
+    let template = b"{{ x.__class__.__mro__[1].__subclasses__() }}";
+    for (name, bytes, rule) in [
+        ("model_config.yaml", yaml.as_slice(), "repository.yaml-call"),
+        ("extra/chat_template.jinja", template.as_slice(), "repository.template-escape"),
+    ] {
+        let report = check_with("a.zip", &zip(&[member(name, bytes)]), &Options::default());
+        let found: Vec<&str> = report.findings.iter().map(|finding| finding.rule.id).collect();
+        assert!(found.contains(&rule), "{report:?}");
+        assert_eq!(report.answer(), Answer::Malicious, "{name}");
+    }
+    let fine = zip(&[member("a.yaml", b"a: 1\n"), member("a.jinja", b"{{ messages }}")]);
+    assert_eq!(check_with("a.zip", &fine, &Options::default()).findings, []);
+}

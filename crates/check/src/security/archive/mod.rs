@@ -13,7 +13,8 @@ use max_weights::{Error, Result};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::kind::Kind;
+use crate::kind::{Kind, has_suffix};
+use crate::repository;
 use crate::security::{PICKLE_BYTES, pickle, scan};
 
 /// Bytes that are read at a time.
@@ -91,12 +92,31 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
     let inner = piece.inside(bytes, name, &way);
     let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     match scan(&inner, kind, context) {
-        Err(Error::Format(fault) | Error::Unsupported(fault)) => {
-            context.report(&inner, Finding::from(*fault));
-            Ok(())
-        }
-        scanned => scanned,
+        Err(Error::Format(fault) | Error::Unsupported(fault)) => context.report(&inner, Finding::from(*fault)),
+        scanned => scanned?,
     }
+    look_at_text(&inner, context)
+}
+
+/// Looks at a member whose name is that of a configuration in YAML or of a template, as at a file beside weights.
+fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let is_yaml = has_suffix(inner.name, &["yaml", "yml"]);
+    if !is_yaml && !has_suffix(inner.name, &["jinja", "jinja2", "j2"]) {
+        return Ok(());
+    }
+    if inner.bytes.len() > repository::MAX_CONFIG_BYTES {
+        let message = format!("{} bytes are too many to look for code in them", inner.bytes.len());
+        context.report(inner, Finding::new(rules::REPOSITORY_TOO_LONG, message));
+        return Ok(());
+    }
+    let bytes = inner.bytes.first(repository::MAX_CONFIG_BYTES as usize)?;
+    let mut report = |finding: Finding| context.report(inner, finding);
+    if is_yaml {
+        repository::check_yaml(&bytes, &mut report);
+    } else {
+        repository::check_template(&String::from_utf8_lossy(&bytes), "the file", &mut report);
+    }
+    Ok(())
 }
 
 /// What bytes are that should not be where they are, if it is something that a loader or a system would take.
