@@ -248,6 +248,8 @@ fn an_archive_that_ends_within_the_header_of_a_member_hides_no_other() {
         let report = check_with("a.zip", &whole[..end], &Options::default());
         assert_eq!((rules(&report), report.answer()), (vec!["archive.damaged"], Answer::Broken), "{end}");
     }
+    // Nothing but the beginning of an end.
+    assert_eq!(found("a.zip", b"PK\x05\x06abc"), ["archive.damaged"]);
 }
 
 #[test]

@@ -53,7 +53,8 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
         }
         (at, before) = (at.max(end), Some(region));
     }
-    if last < len {
+    // What has neither members nor an end is all of the file, which was said to be damaged.
+    if last > 0 && last < len {
         look(piece, (last, len), Place::Behind, context)?;
     }
     for (start, after) in &zip.ends {
