@@ -92,18 +92,18 @@ impl Codes {
         }
     }
 
-    /// What was counted, after which nothing is.
-    pub(super) fn summary(&mut self, dtype: DType) -> Result<Summary> {
+    /// What was counted, after which nothing is; with so many bins.
+    pub(super) fn summary(&mut self, dtype: DType, bins: usize) -> Result<Summary> {
         if let Some(few) = &mut self.few {
             few.sort_unstable();
-            let found = summary(dtype, few.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), 0);
+            let found = summary(dtype, few.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins);
             few.clear();
             return found;
         }
         self.counter.flush(&self.total);
         let total = self.total.get_mut().unwrap_or_else(PoisonError::into_inner);
         let codes = (0..=u16::MAX).zip(total).map(|(code, count)| (code, std::mem::take(count)));
-        summary(dtype, codes.filter(|(_, count)| *count > 0), 0)
+        summary(dtype, codes.filter(|(_, count)| *count > 0), bins)
     }
 }
 

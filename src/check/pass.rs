@@ -33,7 +33,7 @@ pub struct Contents {
     /// SHA-256 of the elements in C order and in little-endian byte order, of packed blocks as they are: the same in every file and format. None
     /// where it was not asked for, and for a tensor whose elements lie over the same bytes of the file again and again, so that they are too many.
     pub sha256: Option<[u8; 32]>,
-    /// What the values are like, without bins; none where that was not asked for, or where the values of the type are not known here.
+    /// What the values are like, with the bins that the pass makes; none where that was not asked for, or where the values of the type are not known here.
     pub statistics: Option<Statistics>,
     /// Of elements of eight bits and fewer that are floats: how many are the largest or the smallest finite one, where conversions saturate.
     pub saturated: u64,
@@ -46,6 +46,8 @@ pub struct Contents {
 /// Makes passes over one tensor after the other, with memory that it keeps.
 #[derive(Default)]
 pub struct Pass {
+    /// Bins of the histograms of elements of at most 16 bits, which cost nothing; wider ones have none.
+    pub bins: usize,
     part: Vec<u8>,
     codes: Option<Box<Codes>>,
 }
@@ -132,7 +134,7 @@ impl Pass {
         };
         match values {
             Some(Counting::Codes(mut codes, dtype)) => {
-                let summary = codes.summary(dtype)?;
+                let summary = codes.summary(dtype, self.bins)?;
                 found.statistics = Some(summary.statistics);
                 found.saturated = summary.saturated;
                 found.odd_bools = summary.odd_bools;

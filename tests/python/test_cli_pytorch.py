@@ -3,6 +3,8 @@
 import collections
 import json
 import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,13 +29,17 @@ def test_globals_that_are_known_are_status_0(plain: Path) -> None:
     result = run("globals", plain)
     assert result.status == 0, result.stderr
     lines = [line.split() for line in result.stdout.split("\n\n")[0].splitlines()]
-    assert [line[1:] for line in lines] == [
+    assert [line[1:3] for line in lines] == [
         ["known", "collections.OrderedDict"],
         ["known", "torch._utils._rebuild_tensor_v2"],
         ["known", "torch.FloatStorage"],
     ]
-    for offset, _, name in lines:
-        found = plain.read_bytes()[int(offset) :]
+    pickled = plain.read_bytes()
+    if zipfile.is_zipfile(plain):
+        assert {line[3] for line in lines} == {"plain/data.pkl"}
+        pickled = zipfile.ZipFile(plain).read("plain/data.pkl")
+    for offset, _, name, *_ in lines:
+        found = pickled[int(offset) :]
         assert found.startswith(b"c" + name.rpartition(".")[0].encode() + b"\n"), name
     assert "3 globals, 0 not known" in result.stdout
 
@@ -46,7 +52,8 @@ def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(2), "config": Config(), "evil": Evil()}, tmp_path / "a.pt")
     result = run("globals", tmp_path / "a.pt")
     assert result.status == 1
-    verdicts = {name: verdict for _, verdict, name in map(str.split, result.stdout.split("\n\n")[0].splitlines())}
+    lines = result.stdout.split("\n\n")[0].splitlines()
+    verdicts = {name: verdict for _, verdict, name, *_ in map(str.split, lines)}
     assert verdicts[f"{__name__}.Config"] == "unknown"
     [dangerous] = [name for name, verdict in verdicts.items() if verdict == "dangerous"]
     assert dangerous.endswith(".eval")
@@ -63,10 +70,27 @@ def test_a_global_that_is_not_known_is_status_1(tmp_path: Path) -> None:
     assert {entry["file"] for entry in found["globals"]} == {str(tmp_path / "a.pt")}
 
 
-def test_globals_of_a_file_that_names_none_is_an_error(models: Path) -> None:
-    result = run("globals", models / "minilm.safetensors")
-    assert result.status == 2
-    assert "nothing in it names code" in result.stderr
+def test_every_file_of_a_folder_is_looked_at(tmp_path: Path, models: Path) -> None:
+    """A good file beside bad ones once hid them."""
+    shutil.copy(models / "minilm.safetensors", tmp_path / "model.safetensors")
+    torch.save({"w": torch.ones(2)}, tmp_path / "pytorch_model.bin")
+    assert run("globals", tmp_path).status == 0
+    payload = b"cos\nsystem\n(S'true'\ntR."
+    (tmp_path / "vocab.pkl").write_bytes(payload)
+    with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "a") as archive:
+        archive.writestr("hook.pkl", payload.replace(b"system", b"popen"))
+    result = run("globals", tmp_path, "--json")
+    assert result.status == 1
+    found = json.loads(result.stdout)
+    dangerous = {(Path(of["file"]).name, of["member"], of["name"]) for of in found["globals"] if of["verdict"] != "known"}
+    assert dangerous == {("vocab.pkl", None, "os.system"), ("pytorch_model.bin", "hook.pkl", "os.popen")}
+    assert len(found["files"]) == 3
+    (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04")
+    for path in ("vocab.pkl", "pytorch_model.bin"):
+        (tmp_path / path).unlink()
+    result = run("globals", tmp_path)
+    assert result.status == 3
+    assert "cut.pt" in result.stderr
 
 
 def test_show_without_a_name_has_the_metadata_and_the_objects(plain: Path) -> None:

@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::report::Depth;
+use crate::report::{Depth, TensorSummary};
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
@@ -67,6 +67,7 @@ pub struct FolderContext<'a> {
     pub interrupt: Interrupt<'a>,
     findings: Vec<Finding>,
     depths: Vec<(Arc<Path>, Depth)>,
+    tensors: Vec<TensorSummary>,
     deadline: Option<Instant>,
     progress: Option<&'a Progress>,
 }
@@ -74,7 +75,15 @@ pub struct FolderContext<'a> {
 impl<'a> FolderContext<'a> {
     /// The check of a folder.
     pub fn new(options: &'a Options, interrupt: Interrupt<'a>) -> Self {
-        Self { options, interrupt, findings: Vec::new(), depths: Vec::new(), deadline: None, progress: None }
+        Self {
+            options,
+            interrupt,
+            findings: Vec::new(),
+            depths: Vec::new(),
+            tensors: Vec::new(),
+            deadline: None,
+            progress: None,
+        }
     }
 
     /// Sets when there is no more time.
@@ -118,8 +127,13 @@ impl<'a> FolderContext<'a> {
         }
     }
 
-    /// What was found.
-    pub fn finish(self) -> Vec<Finding> {
-        self.findings
+    /// Keeps what a tensor is like, for the drawings of the report.
+    pub fn summarise(&mut self, tensor: TensorSummary) {
+        self.tensors.push(tensor);
+    }
+
+    /// What was found, and what tensors are like.
+    pub fn finish(self) -> (Vec<Finding>, Vec<TensorSummary>) {
+        (self.findings, self.tensors)
     }
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use max_weights::check::{Number, Statistics};
 use max_weights::rules::{Answer, Severity};
+use max_weights::tensor::TensorInfo;
 
 use crate::finding::Finding;
 use crate::options::Level;
@@ -128,6 +130,31 @@ pub struct TensorSummary {
     pub bins: Vec<u64>,
 }
 
+impl TensorSummary {
+    /// Of this tensor, with what its values are like, if they were read.
+    pub(crate) fn new(path: &Arc<Path>, info: &TensorInfo<'_>, values: Option<&Statistics>) -> Self {
+        let float = |of: fn(&Statistics) -> Option<Number>| values.and_then(of).map(Number::to_f64);
+        let (mean, deviation) = (values.and_then(|of| of.mean), values.and_then(|of| of.deviation));
+        // The mean of the squares is the variance and the square of the mean.
+        let norm = values
+            .zip(mean.zip(deviation))
+            .map(|(of, (mean, deviation))| (of.finite() as f64).sqrt() * mean.hypot(deviation));
+        Self {
+            path: path.clone(),
+            name: info.name.to_owned(),
+            dtype: info.element.to_string(),
+            shape: info.shape.to_vec(),
+            bytes: info.bytes(),
+            mean,
+            deviation,
+            minimum: float(|of| of.minimum),
+            maximum: float(|of| of.maximum),
+            norm,
+            bins: values.map(|of| of.bins.iter().map(|bin| bin.count).collect()).unwrap_or_default(),
+        }
+    }
+}
+
 /// What a validation found.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -145,7 +172,7 @@ pub struct Report {
     pub known: u64,
     /// Findings that settings leave out where they are.
     pub ignored: u64,
-    /// The tensors, where the values were read.
+    /// The tensors, where the values were read, or where they are to be drawn ([`Options::tensors`](crate::Options::tensors)).
     pub statistics: Vec<TensorSummary>,
     /// How long it took.
     pub elapsed: Duration,

@@ -19,7 +19,7 @@ use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::options::{Level, Options};
 use crate::progress::Progress;
-use crate::report::{Depth, FileReport, Report};
+use crate::report::{Depth, FileReport, Report, TensorSummary};
 use crate::walk::{Found, Walk};
 use crate::{checkpoint, content, repository, security};
 
@@ -87,7 +87,15 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
                 file.depth = file.depth.max(*depth);
             }
         }
-        report.findings.extend(context.finish());
+        let (findings, tensors) = context.finish();
+        report.findings.extend(findings);
+        report.statistics.extend(tensors);
+        if options.tensors && options.level < Level::Content {
+            for (entry, catalog) in folder.files.iter().filter_map(|entry| Some((entry, entry.catalog.as_ref()?))) {
+                let table = catalog.table();
+                report.statistics.extend(table.iter().map(|info| TensorSummary::new(&entry.path, &info, None)));
+            }
+        }
     }
     report.settle();
     report.elapsed = started.elapsed();

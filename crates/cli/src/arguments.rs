@@ -195,15 +195,16 @@ pub(crate) struct Show {
     pub(crate) reading: Reading,
 }
 
-/// List the code that PyTorch files name, with a verdict on each.
+/// List the code that pickles name, with a verdict on each.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-known:      plain data or a tensor is made of it, without a call
+known:      plain data or a tensor is made of it
 unknown:    kept as a placeholder, never built
 dangerous:  likewise, and calling it could run code or reach files
-Exit status 1 if any is not known.")]
+Every file below the paths is looked at. Exit status 1 if any is not known,
+3 if something could not be looked at; `max-weights scan` says more.")]
 pub(crate) struct Globals {
-    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    /// Files, folders, indexes, ORG/MODEL in the local cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// One JSON object.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::arguments::{Format, Ls};
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::warnings::warnings;
 use crate::{CLEAN, FINDINGS};
 
 /// The object that programs get.
@@ -98,7 +99,7 @@ pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut
         screen.line("")?;
     } else {
         print(&ranks, screen)?;
-        screen.warn(catalog.findings())?;
+        screen.warn(warnings(catalog))?;
     }
     Ok(if ranks.fits == Some(false) { FINDINGS } else { CLEAN })
 }

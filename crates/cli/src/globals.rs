@@ -1,24 +1,29 @@
-//! `max-weights globals`: the classes and functions that PyTorch files name, and what is known of them.
+//! `max-weights globals`: the classes and functions that the pickles in files name, and what is known of them.
 
 use std::path::Path;
 
-use max_weights::format::pickle::GlobalUse;
-use max_weights::{Checkpoint, text};
+use max_weights::rules::{Answer, Severity};
+use max_weights::{text, uninterrupted};
+use max_weights_check::{Options, Progress, Report, Safety, Selection};
 use serde::Serialize;
 
-use crate::arguments::{Globals, Reading};
+use crate::arguments::Globals;
 use crate::failure::Failure;
-use crate::open::open;
 use crate::screen::{Screen, padded};
-use crate::{CLEAN, FINDINGS};
+use crate::validate::Inputs;
+use crate::{CLEAN, FINDINGS, UNREADABLE};
 
 #[derive(Serialize)]
 struct Object<'a> {
     schema: &'static str,
     files: Vec<String>,
+    /// How many pickles were looked through.
+    pickles: u64,
     globals: Vec<Global<'a>>,
     /// How many are not known.
     unknown: usize,
+    /// What could not be looked at, or hides what it names.
+    errors: Vec<Problem<'a>>,
 }
 
 /// A class or function that a file names.
@@ -26,56 +31,100 @@ struct Object<'a> {
 struct Global<'a> {
     #[serde(serialize_with = "as_text")]
     file: &'a Path,
-    /// The byte at which it stands first.
+    /// The member of an archive that names it.
+    member: Option<&'a str>,
+    /// The byte at which it stands first: in the member, if there is one.
     offset: u64,
     verdict: &'static str,
     name: String,
 }
 
+/// A file in which not everything could be looked at.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(serialize_with = "as_text")]
+    file: &'a Path,
+    code: &'static str,
+    message: &'a str,
+}
+
 pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure> {
-    let reading = Reading { no_strict: true, ..Reading::default() };
-    let checkpoint = open(&options.paths, &reading)?;
-    let found = globals(&checkpoint)?;
+    let selection = Selection { select: vec!["security".to_owned()], ignore: Vec::new() };
+    let wanted = Options { selection, severity: Severity::Error, ..Options::default() };
+    let inputs = Inputs::new(&options.paths)?;
+    let progress = Progress::default();
+    let report = {
+        let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
+        max_weights_check::validate(&inputs.paths, &wanted, &progress, &uninterrupted)?
+    };
+    let report = inputs.renamed(report);
+    let found = globals(&report);
+    let errors = problems(&report);
     let unknown = found.iter().filter(|global| global.verdict != "known").count();
+    let status = match (unknown, errors.len()) {
+        (0, 0) => CLEAN,
+        (0, _) => UNREADABLE,
+        _ => FINDINGS,
+    };
     if options.json {
-        let files = checkpoint.catalog().files().iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
-        let object = Object { schema: "max-weights.globals/1", files, globals: found, unknown };
+        let files = report.files.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
+        let pickles = report.files.iter().map(|file| file.pickles).sum();
+        let object = Object { schema: "max-weights.globals/1", files, pickles, globals: found, unknown, errors };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
     } else {
-        print(&found, unknown, checkpoint.catalog().files().len() > 1, screen)?;
+        print(&found, unknown, &report, screen)?;
+        let said = |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
+        screen.warn(errors.iter().map(said))?;
     }
-    Ok(if unknown > 0 { FINDINGS } else { CLEAN })
+    Ok(status)
 }
 
-fn globals(checkpoint: &Checkpoint) -> Result<Vec<Global<'_>>, Failure> {
-    let catalog = checkpoint.catalog();
-    let files = catalog.files();
-    if (0..files.len()).all(|number| catalog.torch(number as u32).is_none()) {
-        let path = files.first().map(|file| text::path(&file.path)).unwrap_or_default();
-        return Err(Failure::Usage(format!("{path}: this is a {} file: nothing in it names code", catalog.kind())));
-    }
-    let global = |(file, global): (u32, &GlobalUse)| Global {
-        file: &files[file as usize].path,
+fn globals(report: &Report) -> Vec<Global<'_>> {
+    let of_file = report.files.iter().flat_map(|file| file.globals.iter().map(move |global| (file, global)));
+    let found = of_file.map(|(file, global)| Global {
+        file: &file.path,
+        member: global.member.as_deref(),
         offset: global.offset,
-        verdict: global.verdict.name(),
-        name: global.full_name(),
-    };
-    Ok(catalog.globals().map(global).collect())
+        verdict: match global.safety {
+            Safety::Innocuous => "known",
+            Safety::Suspicious => "unknown",
+            Safety::Dangerous => "dangerous",
+        },
+        name: format!("{}.{}", global.module, global.name),
+    });
+    found.collect()
 }
 
-fn print(found: &[Global<'_>], unknown: usize, several: bool, screen: &mut Screen) -> Result<(), Failure> {
+/// What is broken, or hides what it calls. That something is called that is listed is not said twice.
+fn problems(report: &Report) -> Vec<Problem<'_>> {
+    let listed = |rule: &str| matches!(rule, "code.malicious-global");
+    let counts = report.findings.iter().filter(|of| of.rule.answer != Answer::Nothing && !listed(of.rule.id));
+    counts.map(|of| Problem { file: &of.path, code: of.rule.code, message: &of.message }).collect()
+}
+
+fn print(found: &[Global<'_>], unknown: usize, report: &Report, screen: &mut Screen) -> Result<(), Failure> {
     let paint = screen.paint;
+    let several = report.files.len() > 1;
     let width = found.iter().map(|global| global.offset.to_string().len()).max().unwrap_or(0);
-    for Global { file, offset, verdict, name } in found {
+    for Global { file, member, offset, verdict, name } in found {
         let style = paint.verdict(verdict);
-        let place = if several { format!("  {0}{1}{0:#}", paint.dim, text::path(file)) } else { String::new() };
+        let place = match (several, member) {
+            (true, Some(member)) => format!("{}!/{member}", text::path(file)),
+            (true, None) => text::path(file),
+            (false, Some(member)) => (*member).to_owned(),
+            (false, None) => String::new(),
+        };
+        let place = if place.is_empty() { place } else { format!("  {0}{place}{0:#}", paint.dim) };
         let (verdict, name) = (padded(verdict, 9), text::printable(name));
         screen.line(&format!("{offset:>width$}  {style}{verdict}{style:#}  {name}{place}"))?;
     }
     screen.line("")?;
     let count = text::plural(found.len() as u64, "global");
-    screen.line(&format!("{0}{count}, {1} not known{0:#}", paint.bold, text::grouped(unknown as u64)))?;
+    let pickles = text::plural(report.files.iter().map(|file| file.pickles).sum(), "pickle");
+    let files = text::plural(report.files.len() as u64, "file");
+    let unknown = text::grouped(unknown as u64);
+    screen.line(&format!("{0}{count}, {unknown} not known, in {pickles} of {files}{0:#}", paint.bold))?;
     Ok(())
 }
 

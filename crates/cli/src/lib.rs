@@ -19,6 +19,7 @@ mod screen;
 mod show;
 mod validate;
 mod versions;
+mod warnings;
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -22,7 +22,7 @@ use max_weights::{Checkpoint, Error, OpenOptions, Result, rules};
 use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
-use crate::report::Depth;
+use crate::report::{Depth, TensorSummary};
 use duplicates::Duplicates;
 
 pub(crate) use read::read;
@@ -92,6 +92,7 @@ fn check_file(
         match found {
             Ok(contents) => {
                 judge::judge(checkpoint, &info, contents, &mut |finding| findings.add(finding));
+                context.summarise(TensorSummary::new(&entry.path, &info, contents.statistics.as_ref()));
                 duplicates.add(entry, &info, contents);
             }
             Err(error) => {

@@ -10,6 +10,9 @@ use max_weights::{Checkpoint, Error, Result};
 /// Of a larger tensor, hash and statistics are taken by different threads where there are fewer tensors like it than threads.
 const LARGE: u64 = 64 << 20;
 
+/// Bins of histograms, for the drawings of reports.
+const BINS: usize = 24;
+
 /// What is done with one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {
@@ -54,6 +57,7 @@ pub(crate) fn read(
                 done.fetch_add(bytes, Ordering::Relaxed);
             }
         };
+        pass.bins = BINS;
         let outcome = pass.over(checkpoint, number, wanted, &progress, go_on);
         if matches!(outcome, Err(Error::Interrupted)) {
             return outcome.map(drop);

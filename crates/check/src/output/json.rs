@@ -11,6 +11,7 @@ use super::json_text::{write_line, write_pretty};
 use super::summary::{Answers, DEPTHS, Summary, level};
 use super::{Places, Settings, fingerprints};
 use crate::finding::Finding;
+use crate::options::Level;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 
 /// The name and version of the object.
@@ -42,6 +43,7 @@ struct Totals<'a> {
     left_out: u64,
     known: u64,
     ignored: u64,
+    folders_left_out: Vec<String>,
     kinds: Vec<KindRecord<'a>>,
 }
 
@@ -170,9 +172,14 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         summary: totals(report),
         files: Files(report, places()),
         findings: Findings(report, places(), &fingerprints),
-        statistics: report.statistics.iter().map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
+        statistics: read(report).map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
     };
     write_pretty(&object, out)
+}
+
+/// The tensors whose values were read.
+fn read(report: &Report) -> impl Iterator<Item = &TensorSummary> {
+    report.statistics.iter().filter(|_| report.level == Level::Content)
 }
 
 pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -219,6 +226,7 @@ fn totals(report: &Report) -> Totals<'_> {
         left_out: report.left_out,
         known: report.known,
         ignored: report.ignored,
+        folders_left_out: report.folders_left_out.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
         kinds: kinds
             .map(|kind| KindRecord {
                 kind: kind.kind,

@@ -94,6 +94,12 @@ impl Page<'_> {
         self.kinds(&summary)?;
         self.listed("not looked at", &summary.not_looked_at, places)?;
         self.listed("only recognised, nothing is known of the inside", &summary.recognised, places)?;
+        if !report.folders_left_out.is_empty() {
+            self.line(0, "folders left out:")?;
+        }
+        for path in report.folders_left_out.iter().take(MAX_LISTED) {
+            self.line(2, &text::path(path))?;
+        }
         self.line(0, "")?;
         for (answer, sentence) in summary.verdicts(report) {
             let style = self.colors.answer(answer);

@@ -27,6 +27,7 @@ use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
+use crate::report::Depth;
 use program::Program;
 use remote_code::{Beside, Reference};
 pub use yaml::check_yaml;
@@ -186,7 +187,10 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
     }
     let read = entry.open().and_then(|file| (&file as &dyn Bytes).first(most as usize));
     match read {
-        Ok(bytes) => Ok(Some(bytes)),
+        Ok(bytes) => {
+            context.looked(&entry.path, Depth::Structure);
+            Ok(Some(bytes))
+        }
         Err(error @ max_weights::Error::Interrupted) => Err(error),
         // That a file cannot be opened is said by the check of the file itself.
         Err(_) => Ok(None),

@@ -9,6 +9,7 @@ use super::summary::{Total, totals};
 use crate::failure::Failure;
 use crate::record::{Message, Metadata, Weight};
 use crate::screen::Screen;
+use crate::warnings::warnings;
 
 /// One object: what is known of the whole, and the weights in file order, one a line.
 pub(super) fn json(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
@@ -18,7 +19,8 @@ pub(super) fn json(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> R
     let files: Vec<_> = catalog.files().iter().map(|file| file.path.to_string_lossy()).collect();
     member(screen, "files", &files)?;
     member(screen, "metadata", &Metadata(catalog))?;
-    let warnings: Vec<_> = catalog.findings().iter().map(Message::of_fault).collect();
+    let found = warnings(catalog);
+    let warnings: Vec<_> = found.iter().map(Message::of_fault).collect();
     member(screen, "warnings", &warnings)?;
     let mut whole = Total::default();
     for (_, total) in &totals {

@@ -8,6 +8,7 @@ use max_weights::{Catalog, text};
 use serde::Serialize;
 
 use crate::screen::{Screen, columns, padded};
+use crate::warnings::warnings;
 
 /// A name of a dtype that is longer sticks out of its own line, and pads no other.
 const WIDEST_COLUMN: usize = 100;
@@ -78,5 +79,5 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> 
         let (name, size, count) = (padded(name, width), text::size(bytes), text::plural(weights, "weight"));
         screen.line(&format!("  {0}{name}{0:#}  {size:>9}  {count}{bits}", paint.dtype))?;
     }
-    screen.warn(catalog.findings())
+    screen.warn(warnings(catalog))
 }

@@ -17,6 +17,7 @@ use crate::list;
 use crate::open::open;
 use crate::record::Weight;
 use crate::screen::Screen;
+use crate::warnings::warnings;
 
 /// The weights below a prefix, for programs.
 #[derive(Serialize)]
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
         None | Some("") => metadata::write_all(catalog, options.json, screen)?,
         Some(name) => show(&checkpoint, name, options, screen)?,
     }
-    screen.warn(catalog.findings())?;
+    screen.warn(warnings(catalog))?;
     Ok(CLEAN)
 }
 

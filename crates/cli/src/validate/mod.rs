@@ -48,7 +48,9 @@ fn validate(
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
     let file = settings_file(checking)?;
+    let outputs = outputs(checking, &file);
     let options = Options {
+        tensors: outputs.iter().any(|output| output.format == Format::Html),
         level: level.or(file.level).unwrap_or_default(),
         selection: Selection {
             select: if select.is_empty() { file.select.clone() } else { select },
@@ -94,7 +96,7 @@ fn validate(
         screen.warn(stale.iter().map(|known| format!("{}: no longer there: {}", text::path(path), known.line())))?;
     }
     report.settle();
-    write(&report, &outputs(checking, &file), &settings, screen)?;
+    write(&report, &outputs, &settings, screen)?;
     Ok(fail_on.map_or(CLEAN, |fail_on| status(&report, fail_on)))
 }
 
@@ -194,8 +196,8 @@ fn check_rules(selection: &Selection) -> Result<(), Failure> {
 }
 
 /// The paths that were given, with what stands for models in the cache and for standard input.
-struct Inputs {
-    paths: Vec<PathBuf>,
+pub(crate) struct Inputs {
+    pub(crate) paths: Vec<PathBuf>,
     /// The file that standard input was written to.
     stdin: Option<tempfile::TempDir>,
 }
@@ -204,7 +206,7 @@ struct Inputs {
 const STDIN: &str = "stdin";
 
 impl Inputs {
-    fn new(given: &[PathBuf]) -> Result<Self, Failure> {
+    pub(crate) fn new(given: &[PathBuf]) -> Result<Self, Failure> {
         let cache = ModelCache::from_environment();
         let (mut paths, mut stdin) = (Vec::new(), None);
         for path in given {
@@ -224,7 +226,7 @@ impl Inputs {
     }
 
     /// The report with standard input under its name.
-    fn renamed(&self, mut report: Report) -> Report {
+    pub(crate) fn renamed(&self, mut report: Report) -> Report {
         let Some(folder) = &self.stdin else { return report };
         let name: Arc<Path> = Path::new(STDIN).into();
         let file = folder.path().join(STDIN);

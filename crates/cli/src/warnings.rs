@@ -1,0 +1,22 @@
+//! What is said of a checkpoint besides what was asked: findings of its opening, and code that its pickles name.
+
+use max_weights::error::Fault;
+use max_weights::format::pickle::Verdict;
+use max_weights::{Catalog, rules};
+
+/// The findings of the opening, and for each file the first name of what runs code or reaches files. Nothing calls it here; other programs do.
+pub(crate) fn warnings(catalog: &Catalog) -> Vec<Fault> {
+    let mut warnings = catalog.findings().to_vec();
+    let mut last = None;
+    for (file, global) in catalog.globals().filter(|(_, global)| matches!(global.verdict, Verdict::Dangerous)) {
+        if last.replace(file) == Some(file) {
+            continue;
+        }
+        let cause =
+            format!("a pickle names {}, which can run code or reach files; nothing calls it here", global.full_name());
+        let fault = Fault::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
+        let fault = fault.help("do not load it with another program before you have seen what `max-weights scan` says");
+        warnings.push(fault.path(&catalog.files()[file as usize].path));
+    }
+    warnings
+}
