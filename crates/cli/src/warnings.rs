@@ -15,7 +15,7 @@ pub(crate) fn warnings(catalog: &Catalog) -> Vec<Fault> {
         let cause =
             format!("a pickle names {}, which can run code or reach files; nothing calls it here", global.full_name());
         let fault = Fault::new(rules::CODE_MALICIOUS_GLOBAL, cause).offset(global.offset);
-        let fault = fault.help("do not load it with another program before you have seen what `max-weights scan` says");
+        let fault = fault.help("Do not load it with another program before you have seen what `max-weights scan` says");
         warnings.push(fault.path(&catalog.files()[file as usize].path));
     }
     warnings
