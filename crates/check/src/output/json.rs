@@ -179,7 +179,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 
 /// The tensors whose values were read.
 fn read(report: &Report) -> impl Iterator<Item = &TensorSummary> {
-    report.statistics.iter().filter(|_| report.level == Level::Content)
+    report.statistics.iter().filter(|tensor| report.level == Level::Content || tensor.mean.is_some())
 }
 
 pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
