@@ -82,7 +82,9 @@ def test_every_file_of_a_folder_is_looked_at(tmp_path: Path, models: Path) -> No
     result = run("globals", tmp_path, "--json")
     assert result.status == 1
     found = json.loads(result.stdout)
-    dangerous = {(Path(of["file"]).name, of["member"], of["name"]) for of in found["globals"] if of["verdict"] != "known"}
+    dangerous = {
+        (Path(of["file"]).name, of["member"], of["name"]) for of in found["globals"] if of["verdict"] != "known"
+    }
     assert dangerous == {("vocab.pkl", None, "os.system"), ("pytorch_model.bin", "hook.pkl", "os.popen")}
     assert len(found["files"]) == 3
     (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04")
