@@ -351,9 +351,10 @@ mod tests {
         let shown = |path: &Path| vec![path.display().to_string()];
         assert_eq!(near(folder.path().join("modle.safetensors")), shown(&file));
         assert_eq!(near(folder.path().join("utterly-different")), Vec::<String>::new());
-        let mut folder_x = folder.path().as_os_str().to_owned();
-        folder_x.push("x");
-        assert_eq!(near(Path::new(&folder_x).join("a/b.gguf")), shown(folder.path()));
+        // Not beside the temporary folder itself, where those of other tests come and go.
+        let there = folder.path().join("weights");
+        fs::create_dir(&there).expect("a folder");
+        assert_eq!(near(folder.path().join("weightsx/a/b.gguf")), shown(&there));
         assert_eq!(near("Cargo.tomm".into()), ["Cargo.toml"], "in the working folder");
         let opened = Checkpoint::open_named(&["org/tiny"], &cache, &OpenOptions::default());
         assert!(opened.expect_err("an empty snapshot").to_string().contains("the directory holds no weights"));
