@@ -21,7 +21,7 @@ VERSIONS = {
     "modelaudit": "modelaudit==0.2.54",
 }
 INSTALL_SECONDS = 900
-POLL_SECONDS = 0.002
+POLL_SECONDS = 0.0002
 
 
 @dataclass(frozen=True)
