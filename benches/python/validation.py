@@ -94,8 +94,8 @@ def measure(folder: Path, small: bool) -> Report:
         if label in (TORCH, CONTENT):
             commands[SHA256] = [shutil.which("sha256sum") or "sha256sum", str(path)]
             commands[READ] = ["dd", f"if={path}", "of=/dev/null", "bs=4M"]
-        # Once each, so that program and file are in memory. Slow rivals are taken at that: nobody asks for their third digit,
-        # and beside them what the others need would be forgotten between two of their turns.
+        # Once each, so that program and file are in memory. Slow rivals are taken at that: nobody asks for their third
+        # digit, and beside them what the others need would be forgotten between two of their turns.
         taken = {name: [scanners.timed(command)] for name, command in commands.items()}
         for name in [name for name in commands if taken[name][0] < SLOW_SECONDS or name == NATIVE]:
             taken[name] = [scanners.timed(commands[name]) for _ in range(1 if small else RUNS)]
