@@ -115,7 +115,7 @@ rules! {
         "such files have the suffix .pth as well: in a folder of packages this one runs without being loaded";
         "do not put it into a folder of Python's; it is no checkpoint";
     CONTAINER_PICKLE "MW-EX-234" "container.pickle" Malicious:
-        "a pickle or an archive hides in a file of weights that has none";
+        "a pickle or an archive hides in a file of a format that has none";
         TWO_IN_ONE;
         DO_NOT_LOAD;
     CONTAINER_POLYGLOT "MW-EX-235" "container.polyglot" Malicious:

@@ -89,7 +89,7 @@ const MAGICS: [(&[u8], Kind); 27] = [
     (b"fmgg", Kind::OldGgml),
     (b"lmgg", Kind::OldGgml),
     (b"%PDF", Kind::Media),
-    (b"\x89PNG", Kind::Media),
+    (b"\x89PNG\r\n\x1a\n", Kind::Media),
     (b"\xff\xd8\xff", Kind::Media),
     (b"GIF8", Kind::Media),
     (b"RIFF", Kind::Media),
@@ -164,7 +164,7 @@ impl Kind {
         }
         let start = text.trim_ascii_start();
         let begins = |words: &[u8]| start.get(..words.len()).is_some_and(|start| start.eq_ignore_ascii_case(words));
-        Some(if begins(b"version https://git-lfs") {
+        Some(if start.starts_with(b"version https://git-lfs") {
             Self::LfsPointer
         } else if has_suffix(name, &["py", "pyi"]) {
             Self::Python

@@ -35,6 +35,11 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     if polyglot::is_zip_too(piece, kind, context)? {
         return archive::zip::scan(piece, context);
     }
+    if is_pickle_too(piece, kind, context)? {
+        let message = format!("this is {} by its magic, and a pickle for who loads it", kind.with_article());
+        context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(0));
+        pickle::scan(piece, Expected::Any, context)?;
+    }
     match kind {
         Kind::Zip => archive::zip::scan(piece, context)?,
         Kind::Tar => archive::tar::scan(piece, context)?,
@@ -76,4 +81,11 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         }
     }
     Ok(())
+}
+
+/// Whether a file that is known by its magic, or by its suffix, is a pickle for a reader that asks for neither. These can be: `G` takes the eight
+/// bytes that follow for a number, `J` takes four, and the name of the first member of a tar archive may be any text.
+fn is_pickle_too(piece: &Piece<'_>, kind: Kind, context: &Context<'_>) -> Result<bool> {
+    let may_be = matches!(kind, Kind::Media | Kind::Gguf | Kind::Onnx | Kind::Tar);
+    Ok(may_be && pickle::names_something(piece, context)?)
 }

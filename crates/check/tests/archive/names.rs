@@ -82,3 +82,30 @@ fn what_is_not_understood_is_said_to_be_so() {
     assert_eq!((report.files[0].kind.as_str(), report.files[0].depth.name()), ("unknown", "recognised"));
     assert!(report.files[0].note.is_some());
 }
+
+#[test]
+fn a_pickle_that_begins_like_a_picture_or_an_archive_is_malicious() {
+    let system: &[u8] = b"0cos\nsystem\n(S'true'\ntR.";
+    let archive = super::build::tar(&[("Ncos\nsystem\n(S'true'\ntR.", b'0', "", b"text")]);
+    for (name, bytes) in [
+        ("picture.gif", [b"GIF89a\0\0\0", system].concat()),
+        ("model.gguf", [b"GGUF\x03\0\0\0\x01", system].concat()),
+        // For ONNX, a field of 127 bytes that it does not know.
+        ("model.onnx", [b"J\x7f\0\0\0", system, &[b'x'; 127 - 3 - 24]].concat()),
+        ("model.tar", archive),
+        ("pointer", [b"Version https://git-lfs\n", system].concat()),
+    ] {
+        let report = check_with(name, &bytes, &Options::default());
+        assert_eq!(report.answer(), Answer::Malicious, "{name}: {report:?}");
+        assert!(
+            report.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")),
+            "{name}"
+        );
+        if name != "pointer" {
+            assert!(rules(&report).contains(&"container.pickle"), "{name}: {report:?}");
+        }
+    }
+    // A long name that begins as an instruction does, and nothing that it would name.
+    let fine = super::build::tar(&[("Vision.ckpt", b'0', "", &[0; 5000])]);
+    assert_eq!(found("m.nemo", &fine), NONE);
+}

@@ -81,6 +81,14 @@ pub(super) struct One {
     pub(super) storages: Vec<StorageSeen>,
 }
 
+/// Whether this is a pickle from its first byte on that names a class or function, whatever else it is.
+pub(super) fn names_something(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
+    if !may_be_pickle(&piece.bytes.first(security::PICKLE_BYTES)?) {
+        return Ok(false);
+    }
+    Ok(stream::run(piece.bytes, 0, Expected::Any, false, context)?.names_something())
+}
+
 /// Looks through the pickle at `at`, and no further.
 pub(super) fn one(piece: &Piece<'_>, at: u64, expected: Expected, context: &mut Context<'_>) -> Result<One> {
     stream::one(piece, at, expected, context)

@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Whether it names something that can be imported, as nothing does by chance.
-    fn names_something(&self) -> bool {
+    pub(super) fn names_something(&self) -> bool {
         let is_plain = |text: &str| text.len() > 1 && is_dotted(text.as_bytes());
         self.named.iter().any(|named| is_plain(&named.module) && is_plain(&named.name))
     }
