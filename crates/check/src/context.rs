@@ -63,6 +63,7 @@ pub struct Context<'a> {
     counts: Vec<(&'static Rule, usize)>,
     left_out: u64,
     unpacked: u64,
+    nested: u64,
     deadline: Option<Instant>,
     interrupt: Interrupt<'a>,
 }
@@ -92,6 +93,7 @@ impl<'a> Context<'a> {
             counts: Vec::new(),
             left_out: 0,
             unpacked: 0,
+            nested: 0,
             deadline,
             interrupt,
         }
@@ -173,6 +175,14 @@ impl<'a> Context<'a> {
         // Many bombs in one file are one bomb.
         let beyond = self.unpacked > ALWAYS_INFLATED_BYTES && self.unpacked / MAX_INFLATED_RATIO > self.file.bytes;
         self.unpacked <= self.options.unpacked_bytes && !beyond
+    }
+
+    /// Takes so many bytes of a pickle in a pickle; false if they are more than can lie in one another without lying over one another.
+    #[must_use]
+    pub(crate) fn nest(&mut self, bytes: u64) -> bool {
+        self.nested = self.nested.saturating_add(bytes);
+        let there = self.file.bytes.saturating_add(self.unpacked);
+        self.nested <= there.saturating_mul(self.options.nesting as u64)
     }
 
     /// A place for what is unpacked: in memory while it is little, and a share of what may be taken for all files.

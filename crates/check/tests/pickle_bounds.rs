@@ -136,3 +136,17 @@ fn arrays_of_joblib_are_passed_over() {
     }
     assert!(scan(&wrapper(&[0; 8], b"")).has("code.broken"));
 }
+
+#[test]
+fn pickles_in_one_another_that_readers_come_to_in_many_ways_are_looked_at_once() {
+    let mut pickle = protocol_2(b"cos\nsystem\n(S'true'\ntR");
+    // At the end of each frame, within an instruction, another reader goes on.
+    let frames = b"\x95\x01\0\0\0\0\0\0\0K00".repeat(16);
+    for _ in 0..7 {
+        let bytes = [b"B", &(pickle.len() as u32).to_le_bytes()[..], &pickle].concat();
+        pickle = [b"\x80\x04", &frames[..], b"cpickle\nloads\n", &bytes, b"\x85R."].concat();
+    }
+    let scanned = scan(&pickle);
+    assert!(scanned.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")));
+    assert!(scanned.file.pickles < 1_000, "{}", scanned.file.pickles);
+}

@@ -1,6 +1,8 @@
 //! Pickles one after the other, and what hides between and behind them: a reader stops at the end of the first one, or where it breaks, and
 //! another reader, or another program, goes on.
 
+use std::collections::HashSet;
+
 use max_weights::Result;
 use max_weights::rules::{self, Answer};
 
@@ -174,7 +176,7 @@ pub(super) fn rest(
         commit(piece, tried, context)?;
     }
     if let Some(start) = junk.filter(|_| from > 0) {
-        let message = format!("{} bytes stand behind the end of the pickle, and are none", len - start);
+        let message = format!("{} bytes stand behind the end of the pickle, and are no pickle", len - start);
         context.report(piece, Finding::new(rules::CODE_TRAILING_DATA, message).offset(start));
     } else if more > 0 && expected == Expected::Any {
         let message = format!("{} pickles stand one after the other", more + 1);
@@ -217,9 +219,13 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         let message = "it has more classes, functions, storages or pickles in it than are told apart";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
     }
+    let place = |nested: &Nested| (nested.at, nested.is_loaded);
+    let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
     for at in found.alternatives {
         let mut other = self::run(piece.bytes, at, Expected::Any, true, context)?;
         other.found.alternatives.clear();
+        // Every reader comes to the same pickles in this one, and so on in those: to look at each as often would take time without end.
+        other.found.nested.retain(|nested| known.insert(place(nested)));
         if other.names_something() {
             commit(piece, other, context)?;
         }
@@ -282,9 +288,12 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
         }
         return Ok(());
     }
-    let is_small = matches!(nested.data, Data::There { .. }) || context.unpack(bytes.len());
+    let is_small = match nested.data {
+        Data::There { .. } => context.nest(bytes.len()),
+        Data::Decoded(_) => context.unpack(bytes.len()),
+    };
     if piece.depth >= context.options.nesting || !is_small {
-        let message = "pickles lie in one another deeper than is looked, or are longer when they are decoded";
+        let message = "pickles lie in one another deeper than is looked, or are more together than may be looked at";
         context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(nested.at));
         return Ok(());
     }
