@@ -1,5 +1,6 @@
 //! What every check of one file is given: the options, and the place for what it finds.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,6 +61,8 @@ pub struct Context<'a> {
     /// What the header of a file of weights says, for checks of what files say of each other.
     pub catalog: Option<Arc<Catalog>>,
     findings: Vec<Finding>,
+    /// The modules and names of the globals that are listed.
+    globals: HashSet<(String, String)>,
     counts: Vec<(&'static Rule, usize)>,
     left_out: u64,
     unpacked: u64,
@@ -90,6 +93,7 @@ impl<'a> Context<'a> {
             file,
             catalog: None,
             findings: Vec::new(),
+            globals: HashSet::new(),
             counts: Vec::new(),
             left_out: 0,
             unpacked: 0,
@@ -162,8 +166,8 @@ impl<'a> Context<'a> {
 
     /// Lists a class or function that a pickle names, once.
     pub fn global(&mut self, global: Global) {
-        let same = |listed: &Global| listed.module == global.module && listed.name == global.name;
-        if self.file.globals.len() < MAX_GLOBALS && !self.file.globals.iter().any(same) {
+        let has_room = self.file.globals.len() < MAX_GLOBALS;
+        if has_room && self.globals.insert((global.module.clone(), global.name.clone())) {
             self.file.globals.push(global);
         }
     }

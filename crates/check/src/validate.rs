@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
@@ -66,6 +66,8 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         report.findings.extend(findings);
         report.left_out += left_out;
     }
+    let numbers: HashMap<Arc<Path>, usize> =
+        report.files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
     for folder in folders(entries) {
         interrupt()?;
         let mut context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
@@ -83,7 +85,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
             }
         }
         for (path, depth) in context.depths() {
-            if let Some(file) = report.files.iter_mut().find(|file| file.path == *path) {
+            if let Some(file) = numbers.get(path).and_then(|number| report.files.get_mut(*number)) {
                 file.depth = file.depth.max(*depth);
             }
         }
