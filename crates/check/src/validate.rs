@@ -136,6 +136,11 @@ fn one_file(
     let (file, first) = match opened {
         Ok(opened) => opened,
         Err(error) => {
+            // A folder comes here only if it cannot be listed.
+            let error = match std::fs::read_dir(&found.path) {
+                Err(why) if found.path.is_dir() => Error::io(&found.path, "list the folder", why),
+                _ => error,
+            };
             let mut context = Context::new(found.path.clone(), 0, Kind::Unknown, options, interrupt);
             context.file.depth = Depth::NotLookedAt;
             unreadable(error, &mut context)?;

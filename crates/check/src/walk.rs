@@ -77,10 +77,16 @@ impl Walk {
         if !self.folders.insert(real) {
             return Ok(());
         }
-        let failed = |error| Error::io(folder, "list the folder", error);
-        let entries = fs::read_dir(folder).map_err(failed)?;
-        let mut paths: Vec<PathBuf> =
-            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
+        let paths = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        let mut paths: Vec<PathBuf> = match paths {
+            Ok(paths) => paths,
+            // Looked at as a file, it is a finding.
+            Err(_) if depth > 0 => {
+                self.file(folder.to_path_buf(), below.to_owned(), true);
+                return Ok(());
+            }
+            Err(error) => return Err(Error::io(folder, "list the folder", error)),
+        };
         paths.sort();
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -171,6 +177,24 @@ mod tests {
         assert_eq!(found(&walk), ["a/b/weights.bin", "a/z", "c.txt"]);
         assert_eq!(walk.left_out, [folder.path().join(".git")]);
         assert!(walk.add(&folder.path().join("not there")).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_cannot_be_listed_hides_no_other() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let locked = folder.path().join("locked");
+        fs::create_dir(&locked).expect("a folder");
+        fs::write(folder.path().join("z"), "x").expect("written");
+        let set = |mode| fs::set_permissions(&locked, fs::Permissions::from_mode(mode)).expect("permissions");
+        set(0o000);
+        // Whoever may do everything lists it as well.
+        let is_listed = fs::read_dir(&locked).is_ok();
+        let mut walk = Walk::default();
+        walk.add(folder.path()).expect("walked");
+        set(0o700);
+        assert_eq!(found(&walk), if is_listed { vec!["z"] } else { vec!["locked", "z"] });
     }
 
     #[test]
