@@ -1,6 +1,7 @@
 //! Whether loading a file would run code: every pickle, every archive, every template and program that a loader takes.
 
 pub mod archive;
+mod base64;
 pub(crate) mod formats;
 pub mod pickle;
 pub mod torch;

@@ -6,13 +6,14 @@ use max_weights::rules::Rule;
 use max_weights::text::shown;
 use serde_json::{Map, Value};
 
-use super::names::{dangerous_in, from_base64, is_dangerous};
+use super::names::{dangerous_in, is_dangerous};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::security::archive::{leads_out, scan_inside};
+use crate::security::base64;
 
-/// The longest configuration that is read.
-pub(super) const MAX_CONFIG: usize = 64 << 20;
+/// The longest configuration that is read. Those of the largest models have a few megabytes, and values take many times their text in memory.
+pub(super) const MAX_CONFIG: usize = 16 << 20;
 /// Objects in objects; serde_json itself stops at 128.
 const MAX_DEPTH: usize = 128;
 /// Parts of Keras whose classes and functions are what a model is made of.
@@ -119,7 +120,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
                 context,
             );
             if let Some(module) = config.and_then(|config| config.get("module")).and_then(find_text) {
-                scan_inside(piece, &from_base64(module), "TorchModuleWrapper", context)?;
+                scan_inside(piece, &base64::decoded(module.as_bytes()), "TorchModuleWrapper", context)?;
             }
         }
         "TFSMLayer" => {
@@ -188,7 +189,7 @@ fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) 
     let code = config
         .and_then(|config| config.get("function").or_else(|| config.get("code")).or(Some(config)))
         .and_then(find_text);
-    let bytes = code.map(from_base64).unwrap_or_default();
+    let bytes = code.map(|code| base64::decoded(code.as_bytes())).unwrap_or_default();
     if let Some(name) = dangerous_in(&bytes) {
         let message = format!("a Lambda layer holds compiled Python code that uses '{name}'");
         context.report(piece, Finding::new(rules::KERAS_MALICIOUS, message));

@@ -107,38 +107,9 @@ pub(super) fn dangerous_in(code: &[u8]) -> Option<&'static str> {
     std::str::from_utf8(found).ok().map(|name| name.trim_start_matches('\x02'))
 }
 
-/// The bytes that stand in base64, up to something that is none.
-pub(super) fn from_base64(text: &str) -> Vec<u8> {
-    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() / 4 * 3), 0u32, 0);
-    for letter in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => break,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_read_with_padding_and_ends_of_lines() {
-        assert_eq!(from_base64("aGVs\nbG8="), b"hello");
-        assert_eq!(from_base64("aGVsbG8gd29ybGQ"), b"hello world");
-        assert_eq!(from_base64("!"), b"");
-    }
 
     #[test]
     fn modules_are_known_with_their_submodules() {

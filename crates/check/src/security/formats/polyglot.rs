@@ -7,14 +7,13 @@ use max_weights::{Catalog, Result};
 use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
 
-use super::names::from_base64;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
-use crate::security::{PICKLE_BYTES, pickle};
+use crate::security::{PICKLE_BYTES, base64, pickle};
 
 /// The longest header of safetensors that is read here: the limit of the format.
 const MAX_HEADER: u64 = 100_000_000;
@@ -219,7 +218,9 @@ fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Conte
 
 /// A pickle that is written as a text, in base64.
 fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Context<'_>) -> Result<()> {
-    let bytes = from_base64(text);
+    // Words with other signs between them spell anything.
+    let end = text.bytes().position(|byte| !byte.is_ascii_whitespace() && base64::digit(byte).is_none());
+    let bytes = base64::decoded(text.as_bytes().get(..end.unwrap_or(text.len())).unwrap_or_default());
     let first = bytes.get(..PICKLE_BYTES).unwrap_or(&bytes);
     // What a text of words spells has no names in it.
     if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first) {

@@ -2,11 +2,13 @@
 
 use std::io::Read as _;
 
+use max_weights::rules;
+
 use super::found::{Data, Nested};
 use super::literal::Extent;
 use super::machine::{Machine, Step};
 use super::value::{Kind, Value};
-use max_weights::rules;
+use crate::security::base64;
 
 /// So many bytes of a disguised pickle are decoded.
 const MAX_DECODED: usize = 8 << 20;
@@ -161,7 +163,7 @@ impl Machine<'_, '_> {
 
 fn decoded(loader: Loader, bytes: &[u8]) -> Option<Vec<u8>> {
     match loader {
-        Loader::Base64 => base64(bytes),
+        Loader::Base64 => Some(base64::decoded(bytes)).filter(|bytes| !bytes.is_empty()),
         Loader::Hex => {
             let digits = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
             let digits: Option<Vec<u8>> =
@@ -179,29 +181,6 @@ fn inflated(decoder: impl std::io::Read) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     decoder.take(MAX_DECODED as u64).read_to_end(&mut bytes).ok()?;
     Some(bytes)
-}
-
-/// What base64 spells, either alphabet; other characters are passed over, as Python does.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in text {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => continue,
-        };
-        bits = bits << 6 | u32::from(digit);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    (!bytes.is_empty()).then_some(bytes)
 }
 
 #[cfg(test)]
