@@ -9,6 +9,7 @@ mod bytes;
 pub mod checkpoint;
 pub mod content;
 mod context;
+mod dangerous;
 pub mod difference;
 pub mod expectation;
 mod finding;

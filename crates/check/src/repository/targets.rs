@@ -4,78 +4,11 @@ use max_weights::rules;
 use max_weights::text::shown;
 use serde_json::Value;
 
+use crate::dangerous;
 use crate::finding::Finding;
 
-/// Modules of which nothing belongs into the configuration of a model: they run programs and code, or reach files and the network.
-const DANGEROUS_MODULES: [&str; 52] = [
-    "__builtin__",
-    "_io",
-    "_posixsubprocess",
-    "asyncio",
-    "atexit",
-    "bdb",
-    "builtins",
-    "cProfile",
-    "cloudpickle",
-    "code",
-    "codeop",
-    "commands",
-    "ctypes",
-    "dill",
-    "distutils",
-    "doctest",
-    "ensurepip",
-    "ftplib",
-    "functools",
-    "http",
-    "idlelib",
-    "imp",
-    "importlib",
-    "io",
-    "jsonpickle",
-    "marshal",
-    "multiprocessing",
-    "nt",
-    "os",
-    "pdb",
-    "pickle",
-    "pip",
-    "pkgutil",
-    "platform",
-    "posix",
-    "pty",
-    "pydoc",
-    "requests",
-    "runpy",
-    "shutil",
-    "site",
-    "smtplib",
-    "socket",
-    "ssl",
-    "subprocess",
-    "sys",
-    "tempfile",
-    "timeit",
-    "trace",
-    "types",
-    "urllib",
-    "webbrowser",
-];
-/// Names by themselves, without a module, that are dangerous.
-const DANGEROUS_NAMES: [&str; 12] = [
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-    "open",
-    "getattr",
-    "setattr",
-    "globals",
-    "execfile",
-    "input",
-    "breakpoint",
-    "vars",
-];
+/// Modules of which nothing belongs into the configuration of a model, though others of their classes may belong into a model itself.
+const OTHER_MODULES: [&str; 3] = ["__builtin__", "builtins", "functools"];
 /// Functions of libraries that run what they are given.
 const DANGEROUS_FUNCTIONS: [&str; 24] = [
     "hydra.utils.get_method",
@@ -111,8 +44,9 @@ pub(super) fn is_dangerous(name: &str) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     // A module of the standard library that is reached through another one is there for no good reason.
     let through = rest.iter().any(|part| ["os", "_os", "sys", "subprocess", "builtins"].contains(part));
-    (rest.is_empty() && DANGEROUS_NAMES.contains(first))
-        || (!rest.is_empty() && DANGEROUS_MODULES.contains(first) && !is_plain(name))
+    let is_module = dangerous::is_module(first) || OTHER_MODULES.contains(first);
+    (rest.is_empty() && dangerous::is_function(first))
+        || (!rest.is_empty() && is_module && !is_plain(name))
         || DANGEROUS_FUNCTIONS.contains(&name)
         || (through && !name.contains("torch.optim"))
         || parts.iter().any(|part| part.starts_with("__") && part.ends_with("__") && part.len() > 4)

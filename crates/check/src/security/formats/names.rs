@@ -1,81 +1,9 @@
 //! Names of Python's modules and functions by which a configuration reaches what is not the model's.
 
-/// Modules that run commands, load code, or reach files and networks: no model needs one of them.
-const DANGEROUS: [&str; 58] = [
-    "os",
-    "posix",
-    "nt",
-    "subprocess",
-    "_posixsubprocess",
-    "sys",
-    "shutil",
-    "pathlib",
-    "io",
-    "_io",
-    "tempfile",
-    "glob",
-    "socket",
-    "ssl",
-    "urllib",
-    "http",
-    "ftplib",
-    "smtplib",
-    "requests",
-    "webbrowser",
-    "importlib",
-    "imp",
-    "runpy",
-    "pkgutil",
-    "pydoc",
-    "pickle",
-    "_pickle",
-    "cPickle",
-    "dill",
-    "cloudpickle",
-    "joblib",
-    "marshal",
-    "shelve",
-    "code",
-    "codeop",
-    "types",
-    "ctypes",
-    "_ctypes",
-    "pty",
-    "pip",
-    "ensurepip",
-    "venv",
-    "site",
-    "timeit",
-    "profile",
-    "cProfile",
-    "pdb",
-    "bdb",
-    "trace",
-    "doctest",
-    "unittest",
-    "asyncio",
-    "multiprocessing",
-    "threading",
-    "signal",
-    "platform",
-    "commands",
-    "distutils",
-];
-/// Functions of Python itself that do the same.
-const DANGEROUS_BUILTINS: [&str; 12] = [
-    "eval",
-    "exec",
-    "execfile",
-    "compile",
-    "__import__",
-    "open",
-    "getattr",
-    "setattr",
-    "globals",
-    "vars",
-    "input",
-    "breakpoint",
-];
+use crate::dangerous;
+
+/// Modules that have nothing to do with a model that a program saved, though a person may name them in a configuration.
+const OTHER_MODULES: [&str; 5] = ["glob", "joblib", "pathlib", "signal", "threading"];
 /// What stands in compiled code that runs commands or loads more code.
 const DANGEROUS_BYTES: [&[u8]; 14] = [
     b"system",
@@ -98,7 +26,9 @@ const DANGEROUS_BYTES: [&[u8]; 14] = [
 pub(super) fn is_dangerous(module: &str, name: &str) -> bool {
     let first = module.split('.').next().unwrap_or(module);
     let is_builtin = matches!(first, "builtins" | "__builtin__" | "");
-    DANGEROUS.contains(&first) || (is_builtin && name.split('.').any(|part| DANGEROUS_BUILTINS.contains(&part)))
+    dangerous::is_module(first)
+        || OTHER_MODULES.contains(&first)
+        || (is_builtin && name.split('.').any(dangerous::is_function))
 }
 
 /// The first name in compiled code that runs commands, loads code, or reaches networks.
