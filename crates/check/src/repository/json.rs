@@ -7,7 +7,7 @@ use serde_json::Value;
 const MAX_SEARCHED: usize = 1 << 20;
 
 /// The value of a text; an error says where it is no JSON.
-pub(super) fn read(bytes: Vec<u8>) -> Result<Value, String> {
+pub(crate) fn read(bytes: Vec<u8>) -> Result<Value, String> {
     serde_json::from_slice(&tolerated(bytes)).map_err(|error| error.to_string())
 }
 

@@ -28,6 +28,7 @@ use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
+pub(crate) use json::read as read_json;
 use program::Program;
 use remote_code::{Beside, Reference};
 pub use yaml::check_yaml;
@@ -219,7 +220,8 @@ fn config(name: &str, bytes: Vec<u8>, beside: &dyn Beside, report: &mut dyn FnMu
 }
 
 /// Whether loaders read a JSON file of this name as a configuration.
-fn is_config(name: &str) -> bool {
+pub(crate) fn is_config(name: &str) -> bool {
+    let name = name.rsplit('/').next().unwrap_or(name);
     name.ends_with("config.json") || ["chat_template.json", "model_index.json", "modules.json"].contains(&name)
 }
 

@@ -75,6 +75,30 @@ fn a_configuration_that_cannot_be_read_is_broken() {
 }
 
 #[test]
+fn a_configuration_of_keras_is_found_however_it_is_written() {
+    let lambda = format!("{{ \"class_name\": \"Lambda\", \"config\": {{\"function\": [\"{EVAL}\"]}} }}");
+    let escaped = lambda.replace("class_name", "cl\\u0061ss_n\\u0061me");
+    let far = format!("{{ \"a\": \"{}\", {}", "x".repeat(6000), &lambda[1..]);
+    let number = lambda.replace("{ \"class_name\"", "{ \"a\": -Infinity, \"class_name\"");
+    for config in [&lambda, &escaped, &far, &number] {
+        assert_eq!(
+            found("m.keras", &zip(&[member("config.json", config.as_bytes())])),
+            ["keras.malicious"],
+            "{config}"
+        );
+        let hdf5 = [b"\x89HDF\r\n\x1a\n\0{ \"\x01".as_slice(), config.as_bytes(), &[0; 64]].concat();
+        assert_eq!(found("m.h5", &hdf5), ["keras.malicious"], "{config}");
+    }
+}
+
+#[test]
+fn a_configuration_of_keras_that_is_too_long_is_not_passed_over() {
+    let long =
+        format!("{{\"class_name\": \"Lambda\", {}\"config\": {{\"function\": [\"{EVAL}\"]}}}}", " ".repeat(17 << 20));
+    assert_eq!(found("m.keras", &zip(&[super::build::deflated("config.json", long.as_bytes())])), ["keras.config"]);
+}
+
+#[test]
 fn a_configuration_in_hdf5_is_found_wherever_it_stands() {
     let file =
         |config: &str| [b"\x89HDF\r\n\x1a\n".as_slice(), &vec![0xff; 1 << 20], config.as_bytes(), &[0; 64]].concat();

@@ -2,7 +2,7 @@
 
 pub(crate) mod compressed;
 pub(crate) mod tar;
-mod unpack;
+pub(crate) mod unpack;
 pub(crate) mod zip;
 
 use max_weights::format::SNIFF_BYTES;

@@ -1,6 +1,8 @@
 //! HDF5 files, as older Keras writes them. They are searched for what a loader would act on: the configuration of a model, and links to other files.
 //! Objects in them are not followed: a part that no object leads to is looked at as well.
 
+use std::io::Read as _;
+
 use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
@@ -11,31 +13,29 @@ use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::report::Depth;
+use crate::repository;
+use crate::security::archive::unpack::Reader;
 
 /// Bytes that are searched at a time, and by how many the parts overlap.
 const WINDOW: usize = 1 << 20;
 const OVERLAP: usize = 8 << 10;
-/// What a configuration of Keras begins with.
-const STARTS: [&[u8]; 4] = [b"{\"class_name\"", b"{\"module\"", b"{\"name\": \"", b"{\"config\""];
 /// The longest name of a link or a file.
 const MAX_NAME: usize = 4096;
-/// So many configurations are read in one file.
-const MAX_CONFIGS: usize = 1_000;
+/// So many bytes are read of what begins like a configuration and is none.
+const MAX_IN_VAIN: u64 = 256 << 20;
 
 /// Searches an HDF5 file.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let bytes = piece.bytes;
-    let (mut at, mut after_config, mut configs) = (0, 0, 0);
+    let mut at = 0;
+    let mut configs = Configs { after: 0, found: 0, left: MAX_IN_VAIN };
     while at < bytes.len() {
         context.go_on()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
-        for place in memchr::memmem::find_iter(&window, b"{\"") {
-            let here = at + place as u64;
-            let start = window.get(place..).unwrap_or_default();
-            let begins = place < WINDOW && here >= after_config && STARTS.iter().any(|word| start.starts_with(word));
-            if begins && keras::is_config(start) && configs < MAX_CONFIGS {
-                configs += 1;
-                after_config = config(piece, here, context)?;
+        for place in memchr::memchr_iter(b'{', &window).take_while(|place| *place < WINDOW) {
+            let (here, start) = (at + place as u64, window.get(place..).unwrap_or_default());
+            if here >= configs.after && opens_object(start) {
+                configs.look(piece, here, start, context)?;
             }
         }
         for place in memchr::memchr_iter(0x40, &window) {
@@ -54,24 +54,81 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         }
         at += WINDOW as u64;
     }
-    if piece.member.is_none() && configs > 0 {
+    if piece.member.is_none() && configs.found > 0 {
         context.file.kind = "Keras (HDF5)".into();
     }
     context.looked(Depth::Structure);
     Ok(())
 }
 
-/// Reads a configuration; tells where it ends.
-fn config(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<u64> {
-    let text = piece.bytes.part(at, keras::MAX_CONFIG)?;
-    let mut values = serde_json::Deserializer::from_slice(&text).into_iter::<Value>();
-    if let Some(Ok(value)) = values.next() {
-        keras::walk(piece, &value, 0, context)?;
-    } else {
-        let message = "a configuration of Keras breaks off or is damaged: what it names was not looked at";
-        context.report(piece, Finding::new(rules::KERAS_CONFIG, message).offset(at));
+/// Whether an object in JSON begins here, with a key.
+fn opens_object(bytes: &[u8]) -> bool {
+    bytes.get(1..).unwrap_or_default().trim_ascii_start().first() == Some(&b'"')
+}
+
+/// The text there, up to a byte that no text has.
+fn text_at(bytes: &dyn Bytes, at: u64) -> Result<Vec<u8>> {
+    let mut text = bytes.part(at, keras::MAX_CONFIG)?;
+    let end = text.iter().position(|byte| *byte < b' ' && !byte.is_ascii_whitespace());
+    text.truncate(end.unwrap_or(text.len()));
+    Ok(text)
+}
+
+/// The configurations of Keras in a file.
+struct Configs {
+    /// Where the last one ends.
+    after: u64,
+    found: u64,
+    /// Bytes that may be read in vain.
+    left: u64,
+}
+
+impl Configs {
+    /// Reads the object at `at`, where `window` begins. One that is a configuration is to be whole.
+    fn look(&mut self, piece: &Piece<'_>, at: u64, window: &[u8], context: &mut Context<'_>) -> Result<()> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let is_config = keras::is_config(window);
+        let mut rest = window;
+        let (mut value, mut read) = (first_value(&mut rest), (window.len() - rest.len()) as u64);
+        if value.is_none() && rest.is_empty() {
+            let mut reader = Reader::new(piece.bytes, at);
+            value = first_value((&mut reader).take(keras::MAX_CONFIG as u64));
+            read = read.saturating_add(reader.position().saturating_sub(at));
+        }
+        if value.is_none() && is_config {
+            // Python writes numbers that JSON does not have.
+            let text = text_at(piece.bytes, at)?;
+            self.left = self.left.saturating_sub(text.len() as u64);
+            value = repository::read_json(text).ok().map(|value| (value, 0));
+        }
+        self.found += u64::from(is_config);
+        let Some((value, len)) = value else {
+            self.left = self.left.saturating_sub(read);
+            for (is_said, message) in [
+                (is_config, "a configuration of Keras breaks off or is damaged: what it names was not looked at"),
+                (
+                    self.left == 0,
+                    "too much looks like a configuration of Keras: from here on it was not looked for more",
+                ),
+            ] {
+                if is_said {
+                    context.report(piece, Finding::new(rules::KERAS_CONFIG, message).offset(at));
+                }
+            }
+            return Ok(());
+        };
+        self.after = at + len;
+        keras::walk(piece, &value, 0, context)
     }
-    Ok(at + values.byte_offset() as u64)
+}
+
+/// The value with which a text in JSON begins, and its length.
+fn first_value(text: impl std::io::Read) -> Option<(Value, u64)> {
+    let mut values = serde_json::Deserializer::from_reader(text).into_iter();
+    let value = values.next()?.ok()?;
+    Some((value, values.byte_offset() as u64))
 }
 
 /// The file of an external link, whose type stands at `at`: a version, flags, the type, and then the name and where it leads.

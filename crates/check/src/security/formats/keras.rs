@@ -62,8 +62,11 @@ const LOOKUPS: [&str; 4] = ["StringLookup", "IntegerLookup", "TextVectorization"
 /// Whether a JSON text is a configuration of Keras, by its first keys.
 pub(super) fn is_config(text: &[u8]) -> bool {
     let start = text.get(..4096).unwrap_or(text);
+    // What follows a byte that no text has is something else.
+    let end = start.iter().position(|byte| *byte < b' ' && !byte.is_ascii_whitespace()).unwrap_or(start.len());
+    let start = start.get(..end).unwrap_or_default();
     let has = |word: &[u8]| memchr::memmem::find(start, word).is_some();
-    has(b"\"class_name\"") && (has(b"\"config\"") || has(b"\"module\""))
+    has(b"\"class_name\"") && (has(b"\"config\"") || has(b"\"module\"")) || super::hides_letters(start)
 }
 
 /// Looks at all objects of a configuration.

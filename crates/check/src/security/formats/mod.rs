@@ -16,9 +16,11 @@ use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
 
+use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::kind::has_suffix;
+use crate::repository;
 use crate::security::archive::Archive;
 
 /// Archives that are known by a member: the end of its name, and what they are. The first that fits counts.
@@ -78,28 +80,60 @@ pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &
 
 /// Looks at a JSON text that a loader makes objects by: a configuration of Keras, or the schema of a skops file.
 pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    if piece.bytes.len() > keras::MAX_CONFIG as u64 {
+    let words = words_of_objects(piece.bytes, context)?;
+    if words == Words::default() {
         return Ok(());
     }
-    let text = piece.bytes.first(keras::MAX_CONFIG)?;
-    let has = |word: &[u8]| memchr::memmem::find(&text, word).is_some();
-    let (is_keras, is_skops) = (has(b"\"class_name\""), has(b"\"__loader__\"") || has(b"\"__module__\""));
-    if !is_keras && !is_skops {
-        return Ok(());
-    }
-    let value = match serde_json::from_slice(&text) {
-        Ok(value) => value,
-        Err(error) => {
-            let message = format!("the configuration cannot be read: {}", shown(&error.to_string()));
-            context.report(piece, Finding::new(rules::KERAS_CONFIG, message));
-            return Ok(());
-        }
+    // What is long is data, unless a loader looks for it by its name.
+    let is_named = repository::is_config(piece.name) || ends_in(piece.name, "schema.json");
+    let report = |message: String, context: &mut Context<'_>| {
+        context.report(piece, Finding::new(rules::KERAS_CONFIG, message));
     };
-    if is_keras {
-        keras::walk(piece, &value, 0, context)?;
+    let len = piece.bytes.len();
+    if len > keras::MAX_CONFIG as u64 {
+        if is_named {
+            report(format!("the configuration has {len} bytes, too many to look for code in them"), context);
+        }
+        return Ok(());
     }
-    if is_skops {
-        skops::walk(piece, &value, context)?;
+    match repository::read_json(piece.bytes.first(keras::MAX_CONFIG)?) {
+        Ok(value) => {
+            keras::walk(piece, &value, 0, context)?;
+            skops::walk(piece, &value, context)?;
+        }
+        Err(why) if words.are_plain || is_named => {
+            report(format!("the configuration cannot be read: {}", shown(&why)), context);
+        }
+        Err(_) => {}
     }
     Ok(())
+}
+
+/// The words in a JSON text by which a loader is told what objects to make.
+#[derive(Default, PartialEq, Eq)]
+struct Words {
+    are_plain: bool,
+    may_be_hidden: bool,
+}
+
+fn words_of_objects(bytes: &dyn Bytes, context: &Context<'_>) -> Result<Words> {
+    const WINDOW: usize = 1 << 20;
+    /// Words lie over the ends of windows.
+    const OVERLAP: usize = 16;
+    const WORDS: [&[u8]; 3] = [b"\"class_name\"", b"\"__loader__\"", b"\"__module__\""];
+    let (mut words, mut at) = (Words::default(), 0);
+    while at < bytes.len() {
+        context.go_on()?;
+        let window = bytes.part(at, WINDOW + OVERLAP)?;
+        words.are_plain |= WORDS.iter().any(|word| memchr::memmem::find(&window, word).is_some());
+        words.may_be_hidden |= hides_letters(&window);
+        at += WINDOW as u64;
+    }
+    Ok(words)
+}
+
+/// Whether a letter is written by its number, `\u0061` for `a`: no program writes JSON like this, and a word is not found by its letters then.
+fn hides_letters(text: &[u8]) -> bool {
+    memchr::memmem::find_iter(text, b"\\u00")
+        .any(|at| matches!(text.get(at + 4..at + 6), Some([b'4'..=b'6', _] | [b'7', b'0'..=b'9' | b'a' | b'A'])))
 }
