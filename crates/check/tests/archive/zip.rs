@@ -325,6 +325,34 @@ fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
         assert!(found.contains(&rule), "{report:?}");
         assert_eq!(report.answer(), Answer::Malicious, "{name}");
     }
-    let fine = zip(&[member("a.yaml", b"a: 1\n"), member("a.jinja", b"{{ messages }}")]);
+    let fine = zip(&[
+        member("a.yaml", b"a: 1\n"),
+        member("a.jinja", b"{{ messages }}"),
+        member("config.json", b"{\"model_type\": \"llama\"}"),
+    ]);
     assert_eq!(check_with("a.zip", &fine, &Options::default()).findings, []);
+}
+
+#[test]
+fn a_stored_member_that_is_longer_than_it_says_is_malicious() {
+    let bytes = zip(&[member("a.txt", b"text and more").both(|header| header.size = 4)]);
+    assert_eq!(found("a.zip", &bytes), ["archive.local"]);
+}
+
+#[test]
+fn what_lies_behind_many_members_with_records_of_their_sizes_is_found() {
+    let mut members: Vec<super::build::Member> = (0..1_200)
+        .map(|number| {
+            let mut member = member(&number.to_string(), b"");
+            member.before = [b"PK\x07\x08".as_slice(), &[0; 12]].concat();
+            member
+        })
+        .collect();
+    members[0].before.clear();
+    members[1_199].before = PICKLE.to_vec();
+    assert_eq!(found("a.zip", &zip(&members)), ["archive.hidden"]);
+    for member in &mut members {
+        member.before = b"\xc3 stray".to_vec();
+    }
+    assert!(found("a.zip", &zip(&members)).contains(&"archive.many"));
 }

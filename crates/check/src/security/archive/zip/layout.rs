@@ -12,7 +12,7 @@ use crate::security::archive::is_zero;
 
 /// The lengths of the record of sizes that may follow the bytes of a member.
 const DESCRIPTORS: [u64; 4] = [12, 16, 20, 24];
-/// Parts that belong to no member and are looked at one by one; a file with more was made to exhaust its reader.
+/// Parts with something in them that belong to no member and are looked at one by one; a file with more was made to exhaust its reader.
 const MAX_PARTS: usize = 1_000;
 
 /// Looks at all bytes that belong to no member.
@@ -31,14 +31,13 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
     for region in regions {
         let (start, end) = region;
         if start > at {
-            parts += 1;
-            if parts <= MAX_PARTS {
-                look(
-                    piece,
-                    (at, start),
-                    if at == 0 && start == first { Place::Before } else { Place::Between },
-                    context,
-                )?;
+            let place = if at == 0 && start == first { Place::Before } else { Place::Between };
+            if parts < MAX_PARTS {
+                parts += usize::from(look(piece, (at, start), place, context)?);
+            } else if parts == MAX_PARTS {
+                parts += 1;
+                let message = format!("only the first {MAX_PARTS} parts that belong to no member were looked at");
+                context.report(piece, Finding::new(rules::ARCHIVE_MANY, message).offset(at));
             }
         } else if start < at
             && before != Some(region)
@@ -88,14 +87,15 @@ enum Place {
     Behind,
 }
 
-fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: &mut Context<'_>) -> Result<()> {
+/// Looks at a part of the archive that is no member; tells whether there is anything in it.
+fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: &mut Context<'_>) -> Result<bool> {
     context.go_on()?;
     if place == Place::Between {
         start += descriptor(piece, start, end)?;
     }
     let stray = part(piece, start, end);
     if stray.is_empty() || is_zero(&stray, context)? {
-        return Ok(());
+        return Ok(false);
     }
     let what = match place {
         Place::Before => "the bytes before the first member",
@@ -103,7 +103,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         Place::Behind => "the bytes behind the end of the archive",
     };
     if hidden(piece, &stray, start, what, context)? {
-        return Ok(());
+        return Ok(true);
     }
     let count = stray.len();
     if place == Place::Before {
@@ -113,7 +113,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         let message = format!("{count} bytes from byte {start} on belong to no member of the archive");
         context.report(piece, Finding::new(rules::ARCHIVE_STRAY, message).offset(start));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The length of the record of sizes that fills the beginning of this gap, or all of it.

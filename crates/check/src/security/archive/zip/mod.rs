@@ -197,6 +197,11 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
         );
         context.report(&piece, Finding::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
     }
+    if record.method == 0 && record.flags & local::LOCKED == 0 && record.packed != record.size {
+        let (name, packed, size) = (shown(&record.name), record.packed, record.size);
+        let message = format!("member '{name}' is stored in {packed} bytes, and has {size} by the directory");
+        context.report(&piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
+    }
     zip.regions.push((record.header, local.data.saturating_add(record.packed)));
     let other = local.is_another_view(&record).then(|| {
         let own = &local.record;
