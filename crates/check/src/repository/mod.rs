@@ -1,7 +1,7 @@
 //! What a repository makes its loaders run: remote code, templates, targets of configurations, programs, and paths that lead elsewhere.
 //!
 //! `check` looks at all files of a folder together, as a program is judged by whether a configuration beside it makes loaders run it;
-//! `check_yaml` and `check_config` look at one text, for members of archives. Nothing is imported, rendered or called.
+//! `check_yaml` and its siblings look at one text, for members of archives. Nothing is imported, rendered or called.
 
 mod json;
 mod paths;
@@ -37,6 +37,8 @@ pub use yaml::check_yaml;
 pub(crate) const MAX_CONFIG_BYTES: u64 = 32 << 20;
 /// Longer files of JSON whose names are those of no configuration are read only if a word in them asks for it.
 const MAX_PLAIN_BYTES: usize = 1 << 20;
+/// Longer programs are not read.
+pub(crate) const MAX_PROGRAM_BYTES: u64 = program::MAX_BYTES as u64;
 /// A longer index is not read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// JSON files that hold data, often many megabytes, and that no loader takes code from.

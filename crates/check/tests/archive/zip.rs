@@ -288,6 +288,10 @@ fn programs_that_a_server_runs_need_trust() {
     let bytes = zip(&[member("MAR-INF/MANIFEST.json", b"{}"), member("handler.py", b"import torch\n")]);
     let report = check_with("m.mar", &bytes, &Options::default());
     assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.program"], Answer::NeedsTrust));
+    let evil = zip(&[member("MAR-INF/MANIFEST.json", b"{}"), member("handler.py", b"import os\nos.system('x')\n")]);
+    let report = check_with("m.mar", &evil, &Options::default());
+    let call = report.findings.iter().find(|finding| finding.rule.id == "repository.call-at-import").expect("a call");
+    assert_eq!((call.member.as_deref(), call.evidence.as_deref()), (Some("handler.py"), Some("os.system('x')")));
 }
 
 #[test]
@@ -316,7 +320,9 @@ fn a_file_of_a_distributed_checkpoint_is_archives_one_behind_the_other() {
 fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
     let yaml = b"a: !!python/object/apply:os.system ['true']\n";
     let template = b"{{ x.__class__.__mro__[1].__subclasses__() }}";
+    let config = br#"{"chat_template": "{{ x.__class__.__mro__ }}"}"#;
     for (name, bytes, rule) in [
+        ("inner/tokenizer_config.json", config.as_slice(), "repository.template-escape"),
         ("model_config.yaml", yaml.as_slice(), "repository.yaml-call"),
         ("extra/chat_template.jinja", template.as_slice(), "repository.template-escape"),
     ] {

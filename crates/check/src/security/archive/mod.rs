@@ -98,10 +98,11 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
     look_at_text(&inner, context)
 }
 
-/// Looks at a member whose name is that of a configuration in YAML or of a template, as at a file beside weights.
+/// Looks at a member whose name is that of a configuration or of a template, as at a file beside weights.
 fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let is_yaml = has_suffix(inner.name, &["yaml", "yml"]);
-    if !is_yaml && !has_suffix(inner.name, &["jinja", "jinja2", "j2"]) {
+    let is_template = has_suffix(inner.name, &["jinja", "jinja2", "j2"]);
+    if !is_yaml && !is_template && !repository::is_config(inner.name) {
         return Ok(());
     }
     if inner.bytes.len() > repository::MAX_CONFIG_BYTES {
@@ -113,8 +114,10 @@ fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut report = |finding: Finding| context.report(inner, finding);
     if is_yaml {
         repository::check_yaml(&bytes, &mut report);
-    } else {
+    } else if is_template {
         repository::check_template(&String::from_utf8_lossy(&bytes), "the file", &mut report);
+    } else {
+        repository::check_config(inner.name, bytes, &mut report);
     }
     Ok(())
 }
