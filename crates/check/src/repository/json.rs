@@ -82,6 +82,6 @@ fn unit(bytes: &[u8], at: usize) -> Option<u32> {
 pub(super) fn line_of(text: &[u8], wanted: &str) -> Option<(usize, u64)> {
     // Far behind, the line is worth less than the search for it.
     let text = text.get(..text.len().min(MAX_SEARCHED))?;
-    let at = text.windows(wanted.len().max(1)).position(|part| part == wanted.as_bytes())?;
+    let at = memchr::memmem::find(text, wanted.as_bytes())?;
     Some((text.get(..at)?.split(|byte| *byte == b'\n').count(), at as u64))
 }

@@ -175,8 +175,9 @@ fn one_file(entry: &Entry, here: &Here<'_>, context: &mut FolderContext<'_>) -> 
         if let Some(bytes) = read(entry, MAX_CONFIG_BYTES, context)? {
             programs::requirements(&bytes, &mut |finding| context.report(&entry.path, finding));
         }
-    } else if matches!(entry.kind, Kind::Safetensors | Kind::Gguf) && !is_program(entry) {
-        templates::of_weights(entry, &mut |finding| context.report(&entry.path, finding))?;
+    } else if let (Kind::Safetensors | Kind::Gguf, Some(catalog)) = (entry.kind, &entry.catalog) {
+        // What is wrong with the file itself is said by its own check.
+        templates::of_weights(catalog, &mut |finding| context.report(&entry.path, finding));
     }
     Ok(Vec::new())
 }
@@ -228,7 +229,7 @@ pub(crate) fn is_config(name: &str) -> bool {
 }
 
 fn contains(bytes: &[u8], word: &str) -> bool {
-    bytes.windows(word.len()).any(|part| part == word.as_bytes())
+    memchr::memmem::find(bytes, word.as_bytes()).is_some()
 }
 
 /// The programs of a folder, by what configurations call them.
@@ -248,8 +249,13 @@ impl Beside for Here<'_> {
         let mut names: Vec<&&str> = self.programs.keys().collect();
         names.sort();
         let defines = |name: &&&&str| self.programs.get(**name).is_some_and(|program| program.classes.contains(class));
-        names.iter().find(defines).map(|name| name.trim_end_matches(".py").to_owned())
+        names.iter().find(defines).map(|name| module_of(name).to_owned())
     }
+}
+
+/// The module that a program of this name is.
+fn module_of(name: &str) -> &str {
+    name.strip_suffix(".py").unwrap_or(name)
 }
 
 /// By whom each module is run as a model is loaded: the configurations that name it, and the programs that import it.

@@ -1,13 +1,10 @@
 //! Where chat templates stand: in configurations, in files of their own, and in the metadata of weights.
 
-use std::sync::Arc;
-
-use max_weights::{Backend, Checkpoint, Error, OpenOptions, Result};
+use max_weights::Catalog;
 use serde_json::Value;
 
 use super::{json, remote_code, template};
 use crate::finding::Finding;
-use crate::folder::Entry;
 
 /// The key of templates in metadata: `tokenizer.chat_template`, `tokenizer.chat_template.tool_use`, `chat_template`.
 const KEY: &str = "chat_template";
@@ -56,17 +53,8 @@ pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
     }
 }
 
-/// The templates, and the configurations, in the metadata of a file of weights. What is wrong with the file itself is said by its own check.
-pub(super) fn of_weights(entry: &Entry, report: &mut dyn FnMut(Finding)) -> Result<()> {
-    // One file by itself, whether or not the other shards are there.
-    let options = OpenOptions::default().backend(Backend::Read).strict(false);
-    let opened = entry.open().and_then(|file| Checkpoint::open_sources(vec![Arc::new(file)], &options));
-    let checkpoint = match opened {
-        Ok(checkpoint) => checkpoint,
-        Err(error @ Error::Interrupted) => return Err(error),
-        Err(_) => return Ok(()),
-    };
-    let catalog = checkpoint.catalog();
+/// The templates, and the configurations, in the metadata of a file of weights.
+pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Finding)) {
     if let Some(gguf) = catalog.gguf() {
         for (key, value) in gguf.metadata.iter().filter(|(key, _)| key.contains(KEY)) {
             value
@@ -90,5 +78,4 @@ pub(super) fn of_weights(entry: &Entry, report: &mut dyn FnMut(Finding)) -> Resu
             of_config(&value, &mut of_key);
         }
     }
-    Ok(())
 }
