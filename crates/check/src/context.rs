@@ -110,13 +110,7 @@ impl<'a> Context<'a> {
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
     pub fn go_on(&self) -> Result<()> {
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(Error::io(
-                &self.file.path,
-                "look at all of it in the time given",
-                std::io::ErrorKind::TimedOut.into(),
-            ));
-        }
+        in_time(self.deadline, &self.file.path)?;
         (self.interrupt)()
     }
 
@@ -207,4 +201,12 @@ impl<'a> Context<'a> {
         });
         (self.file, self.findings, self.left_out)
     }
+}
+
+/// An error about this path if there is no more time.
+pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return Err(Error::io(path, "look at all of it in the time given", std::io::ErrorKind::TimedOut.into()));
+    }
+    Ok(())
 }

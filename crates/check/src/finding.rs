@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use max_weights::Error;
 use max_weights::error::Fault;
-use max_weights::rules::Rule;
+use max_weights::rules::{self, Rule};
 
 /// A broken rule, where it was broken, and what shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +95,18 @@ impl From<Fault> for Finding {
             offset: fault.offset,
             evidence: None,
             global: None,
+        }
+    }
+}
+
+/// What ends the look at a file.
+impl From<&Error> for Finding {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => {
+                Self::from((**fault).clone())
+            }
+            other => Self::new(rules::FILE_UNREADABLE, other.to_string()),
         }
     }
 }

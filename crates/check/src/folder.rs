@@ -1,4 +1,4 @@
-//! What lies below one path that was given, for checks of what files say of each other.
+//! The files of one folder, for checks of what they say of each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use max_weights::source::LocalFile;
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Result};
 
+use crate::context::in_time;
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Options;
@@ -19,7 +20,7 @@ use crate::report::{Depth, TensorSummary};
 pub struct Entry {
     /// Its path.
     pub path: Arc<Path>,
-    /// The path below the folder, with `/`.
+    /// The path below what was given, with `/`.
     pub below: String,
     /// What it is.
     pub kind: Kind,
@@ -101,6 +102,12 @@ impl<'a> FolderContext<'a> {
     /// When there is no more time.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// An error if the work is to end: by Ctrl-C, or as time has run out while this was looked at. To be asked at least every few milliseconds.
+    pub fn go_on(&self, path: &Path) -> Result<()> {
+        in_time(self.deadline, path)?;
+        (self.interrupt)()
     }
 
     /// What counts how far this is.

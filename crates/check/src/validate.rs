@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
-use max_weights::rules;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Error, Result};
@@ -80,7 +79,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
             if let Err(error) = check(&folder, &mut context) {
                 match error {
                     Error::Interrupted => return Err(error),
-                    error => context.report(&folder.path, finding_of(error)),
+                    error => context.report(&folder.path, Finding::from(&error)),
                 }
             }
         }
@@ -175,15 +174,8 @@ fn unreadable(error: Error, context: &mut Context<'_>) -> Result<()> {
     if matches!(error, Error::Interrupted) {
         return Err(error);
     }
-    let finding = finding_of(error);
+    let finding = Finding::from(&error);
     context.file.note.get_or_insert_with(|| finding.message.clone());
     context.report_here(finding);
     Ok(())
-}
-
-fn finding_of(error: Error) -> Finding {
-    match error {
-        Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => Finding::from(*fault),
-        other => Finding::new(rules::FILE_UNREADABLE, other.to_string()),
-    }
 }

@@ -9,16 +9,13 @@ mod read;
 mod scales;
 
 use std::collections::HashMap;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use max_weights::check::Wanted;
 use max_weights::tensor::Element;
 use max_weights::{Checkpoint, Error, OpenOptions, Result, rules};
 
+use crate::context::in_time;
 use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
@@ -41,7 +38,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
         let Some(checkpoint) = open(entry) else { continue };
         match check_file(entry, is_alone, &checkpoint, &mut duplicates, context) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => context.report(&entry.path, finding_of(&error)),
+            Err(error) => context.report(&entry.path, Finding::from(&error)),
             Ok(()) => {}
         }
     }
@@ -84,7 +81,7 @@ fn check_file(
     let found = read(checkpoint, &wanted, threads, done, &go_on)?;
     let mut findings = Findings::default();
     match checkpoint.verify_checksums_while(&go_on) {
-        Err(error @ Error::Format(_)) => findings.add(finding_of(&error)),
+        Err(error @ Error::Format(_)) => findings.add(Finding::from(&error)),
         verified => drop(verified?),
     }
     let mut is_whole = true;
@@ -100,7 +97,7 @@ fn check_file(
                 // The arrays that it is made of are tensors of their own.
                 if !is_no_array {
                     is_whole = false;
-                    findings.add(finding_of(error).tensor(info.name));
+                    findings.add(Finding::from(error).tensor(info.name));
                 }
             }
         }
@@ -110,21 +107,6 @@ fn check_file(
     }
     findings.finish(|finding| context.report(&entry.path, finding));
     Ok(())
-}
-
-fn in_time(deadline: Option<Instant>, path: &Arc<Path>) -> Result<()> {
-    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return Err(Error::io(path, "look at all of it in the time given", io::ErrorKind::TimedOut.into()));
-    }
-    Ok(())
-}
-
-/// What could not be read, as a finding.
-fn finding_of(error: &Error) -> Finding {
-    match error {
-        Error::Format(fault) | Error::Unsupported(fault) | Error::FileChanged(fault) => (**fault).clone().into(),
-        other => Finding::new(rules::FILE_UNREADABLE, other.to_string()),
-    }
 }
 
 /// The findings about one file, not too many of each rule.

@@ -64,8 +64,8 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let interrupt = context.interrupt;
     let mut programs = HashMap::new();
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        interrupt()?;
-        let Some(bytes) = read(entry, program::MAX_BYTES as u64, context)? else { continue };
+        context.go_on(&entry.path)?;
+        let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
         if let Some(program) = Program::read(&bytes, interrupt)? {
             programs.insert(entry.name(), program);
         } else {
@@ -76,16 +76,16 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     let here = Here { folder, programs: &programs };
     let mut referenced: Vec<(String, String)> = Vec::new();
     for entry in &folder.files {
-        interrupt()?;
+        context.go_on(&entry.path)?;
         let named = one_file(entry, &here, context)?;
         let module = |reference: Reference| (reference.module, entry.name().to_owned());
         referenced.extend(named.into_iter().map(module));
     }
     let run_by = run_by(referenced, &programs);
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        interrupt()?;
+        context.go_on(&entry.path)?;
         let Some(program) = programs.get(entry.name()) else { continue };
-        let module = entry.name().trim_end_matches(".py");
+        let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
