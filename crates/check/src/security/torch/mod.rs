@@ -87,7 +87,7 @@ impl Check<'_> {
             }
         }
         for name in NOTES {
-            self.note(piece, &format!("{root}{name}"), context)?;
+            self.note(&format!("{root}{name}"), context)?;
         }
         if is_script {
             self.programs(piece, &format!("{root}code/"), context)?;
@@ -149,8 +149,7 @@ impl Check<'_> {
     }
 
     /// A short text that PyTorch writes; anything else by this name is looked at as a file.
-    fn note(&mut self, piece: &Piece<'_>, name: &str, context: &mut Context<'_>) -> Result<()> {
-        let _ = piece;
+    fn note(&mut self, name: &str, context: &mut Context<'_>) -> Result<()> {
         for number in self.named(name) {
             if self.members.get(number).is_none_or(|member| member.size > MAX_NOTE) {
                 continue;
