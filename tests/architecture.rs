@@ -23,6 +23,20 @@ const LAYERS: [&[&str]; 16] = [
     &["load"],
     &["check", "write"],
 ];
+/// The same of validation.
+const CHECK_LAYERS: [&[&str]; 11] = [
+    &["bytes", "dangerous", "kind", "options", "progress", "walk"],
+    &["finding"],
+    &["report"],
+    &["context"],
+    &["folder"],
+    &["repository"],
+    &["security"],
+    &["checkpoint", "content", "difference"],
+    &["validate", "expectation"],
+    &["manifest", "output"],
+    &["baseline", "settings_file"],
+];
 /// Where `unsafe` may stand, each file opting in by itself.
 const UNSAFE_ROOMS: [&str; 8] = [
     "src/memory/",
@@ -51,32 +65,48 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(root).expect("inside").to_string_lossy().replace('\\', "/")
 }
 
-fn layer(module: &str) -> usize {
-    let found = LAYERS.iter().position(|layer| layer.contains(&module));
+fn layer(layers: &[&[&str]], module: &str) -> usize {
+    let found = layers.iter().position(|layer| layer.contains(&module));
     found.unwrap_or_else(|| panic!("module `{module}` has no layer; give it one here and in docs/architecture.md"))
 }
 
-#[test]
-fn imports_run_one_way() {
+/// The modules that code names by `crate::`, alone or in braces.
+fn used(code: &str) -> Vec<&str> {
+    let mut used = Vec::new();
+    for after in code.split("crate::").skip(1) {
+        let list = after.strip_prefix('{').and_then(|list| list.split('}').next());
+        let names = list.map_or_else(|| vec![after], |list| list.split(',').map(str::trim).collect());
+        let words = names.into_iter().filter_map(|name| name.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        used.extend(words.filter(|word| word.starts_with(|first: char| first.is_lowercase())));
+    }
+    used
+}
+
+fn assert_one_way(folder: &str, layers: &[&[&str]]) {
     let mut files = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut files);
     assert!(files.len() > 10);
     for path in files {
         let name = relative(&path);
-        let module = name["src/".len()..].split(['/', '.']).next().expect("a module");
+        let module = name[folder.len() + 1..].split(['/', '.']).next().expect("a module");
         if module == "lib" {
             continue;
         }
         // Tests may look upwards: they stand at the end of a file.
         let text = fs::read_to_string(&path).expect("a source file");
         let code = text.split("#[cfg(test)]").next().expect("the code before the tests");
-        for used in code.split("crate::").skip(1) {
-            let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().expect("a word");
-            if !used.is_empty() && used != module {
-                assert!(layer(used) < layer(module), "{name} uses crate::{used}, which does not stand below it");
-            }
+        let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for used in used(&code).into_iter().filter(|used| *used != module) {
+            let is_below = layer(layers, used) < layer(layers, module);
+            assert!(is_below, "{name} uses crate::{used}, which does not stand below it");
         }
     }
+}
+
+#[test]
+fn imports_run_one_way() {
+    assert_one_way("src", &LAYERS);
+    assert_one_way("crates/check/src", &CHECK_LAYERS);
 }
 
 #[test]
