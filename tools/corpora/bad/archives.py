@@ -102,7 +102,6 @@ CONTENTS = {
     "pickle.stack": torch_zip(pickled(b"00")),
     "pickle.protocol": torch_zip(b"\x80\x09" + PICKLE[2:]),
     "pickle.call": torch_zip(pickled(value({"w": call("torch._utils", "_rebuild_tensor_v2", 1)}))),
-    "torch.distributed": b"",
 }
 
 
@@ -112,7 +111,5 @@ def items() -> Iterator[Item]:
     for name, data in made.items():
         yield Item(f"{name}.pt", {"": data}, "torch-zip", CAUGHT, "", (f"torch-zip.{name.split('.')[0]}",))
     for name, data in CONTENTS.items():
-        if data:
-            yield Item(f"{name}.pt", {"": data}, "torch", CAUGHT, "", (name,))
-    shard = {".metadata": pickled(value({})), "__0_0.distcp": torch_zip(PICKLE)}
-    yield Item("distributed-without-metadata", {"__0_0.distcp": shard["__0_0.distcp"]}, "torch", CAUGHT)
+        yield Item(f"{name}.pt", {"": data}, "torch", CAUGHT, "", (name,))
+    yield Item("distributed-without-metadata", {"__0_0.distcp": torch_zip(PICKLE)}, "torch", CAUGHT)

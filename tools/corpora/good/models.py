@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from corpora.good.written import GOOD, TRUST, by_folder, by_path, saved, single
-from corpora.item import CLEAN, NEEDS_TRUST, Item
+from corpora.good.written import TRUST, by_folder, by_path, saved, single
+from corpora.item import Item
 
 SMALL = {
     "vocab_size": 32,
@@ -294,9 +294,8 @@ def other_folders() -> Iterator[Item]:
         yield by_folder("folders", f"timm-{name}", vision)
     arguments = transformers.TrainingArguments(output_dir="x", use_cpu=True)
     yield single("needs-trust", "training_args.bin", saved(arguments), TRUST)
-    whole = frozenset({CLEAN, NEEDS_TRUST})
     yield single("needs-trust", "config-in-checkpoint.pt", saved({"config": transformers.LlamaConfig(**SMALL)}), TRUST)
-    yield single("torch-training", "hf-scheduler.pt", saved({"last_epoch": 1, "_last_lr": [0.1]}), GOOD & whole)
+    yield single("torch-training", "hf-scheduler.pt", saved({"last_epoch": 1, "_last_lr": [0.1]}))
 
 
 def items() -> Iterator[Item]:
