@@ -260,7 +260,13 @@ def test_hooks_look_at_all_files_of_a_commit_at_once() -> None:
             assert not files.search(name), name
 
 
-def ran(tmp_path: Path, **inputs: str) -> tuple[int, list[str], str]:
+WRITES_ARGUMENTS = """#!/bin/sh
+for argument; do printf "%s\\0" "$argument"; done > "$RUNNER_TEMP/arguments"
+exit 4
+"""
+
+
+def ran(tmp_path: Path, program_text: str = WRITES_ARGUMENTS, **inputs: str) -> tuple[int, list[str], str]:
     """The step of the action that validates, with a program that writes down its arguments.
 
     What comes back is the exit status, the arguments, and the outputs of the step.
@@ -271,9 +277,7 @@ def ran(tmp_path: Path, **inputs: str) -> tuple[int, list[str], str]:
     named = {name: re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) \}\}", value) for name, value in step["env"].items()}
     program = tmp_path / "max-weights" / "bin" / "max-weights"
     program.parent.mkdir(parents=True)
-    program.write_text(
-        '#!/bin/sh\nfor argument; do printf "%s\\0" "$argument"; done > "$RUNNER_TEMP/arguments"\nexit 4\n'
-    )
+    program.write_text(program_text)
     program.chmod(0o755)
     variables = {name: values[match[1]] for name, match in named.items() if match}
     assert set(variables) == set(step["env"])
@@ -289,11 +293,35 @@ def test_the_action_hands_over_its_inputs_and_the_status(tmp_path: Path) -> None
     status, arguments, output = ran(tmp_path, paths=paths, select="MW-EX", html='a "page".html', **{"fail-on": "error"})
     assert (status, output) == (4, "status=4\n")
     assert arguments == [
-        "validate", "--level", "structure", "--severity", "note", "--fail-on", "error", "--category", "max-weights",
-        "--output", "github", "--output", "sarif=max-weights.sarif", "--select", "MW-EX",
+        "validate", "--category", "max-weights", "--output", "github", "--output", "sarif=max-weights.sarif",
+        "--fail-on", "error", "--select", "MW-EX",
         "--output", 'html=a "page".html', "--", "models/a folder", "$(touch owned)", "--help",
     ]  # fmt: skip
     assert not (tmp_path / "owned").exists()
+
+
+def test_a_report_is_uploaded_only_where_there_is_one(tmp_path: Path) -> None:
+    step = yaml.safe_load(ACTION.read_text())["runs"]["steps"][-1]
+    assert "steps.validate.outputs.written == 'true'" in step["if"]
+    _, _, output = ran(tmp_path, WRITES_ARGUMENTS.replace("exit 4", "touch max-weights.sarif; exit 5"))
+    assert output == "status=5\nwritten=true\n"
+
+
+@pytest.mark.parametrize(("level", "options"), [("", []), ("content", ["--level", "content"])])
+def test_the_template_leaves_to_the_settings_what_is_not_said(tmp_path: Path, level: str, options: list[str]) -> None:
+    job = yaml.safe_load(TEMPLATE.read_text())["max-weights"]
+    program = tmp_path / "max-weights"
+    program.write_text(WRITES_ARGUMENTS)
+    program.chmod(0o755)
+    variables = job["variables"] | {"MAX_WEIGHTS_LEVEL": level, "MAX_WEIGHTS_PATHS": "models more"}
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path)}
+    done = subprocess.run(["sh", "-e", "-c", "\n".join(job["script"])], env=environment | variables, timeout=60)
+    assert done.returncode == 4
+    arguments = (tmp_path / "arguments").read_text().split("\0")[:-1]
+    assert arguments[: 1 + len(options)] == ["validate", *options]
+    assert "" not in arguments
+    assert "--fail-on" not in arguments
+    assert arguments[-3:] == ["--", "models", "more"]
 
 
 def test_nothing_of_an_input_is_a_part_of_a_script() -> None:
