@@ -29,9 +29,10 @@ Answer = Literal["clean", "broken", "needs-trust", "malicious"]
 Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", "gitlab-sast", "markdown", "html"]
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
-_ANSWERS: tuple[Answer, ...] = ("clean", "broken", "needs-trust", "malicious")
 _SHOWN = 20
 """Findings that an error quotes."""
+_ROWS = 200
+"""Findings that a notebook shows."""
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
@@ -86,7 +87,8 @@ class FileReport:
     bytes: int
     depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
     """How deep it was looked into."""
-    answer: Answer
+    answer: Answer | Literal["unknown"]
+    """The worst answer of its findings; "unknown" if there are none and it was not looked into."""
     note: str | None
     """Why it was not looked into deeper."""
     tensors: int | None
@@ -104,13 +106,10 @@ class Report:
         self._found = found
         data: dict[str, Any] = json.loads(found.render("json"))
         self.level: Level = data["level"]
+        self.answer: Answer = data["answer"]
+        """The worst answer of all findings."""
         self.files: tuple[FileReport, ...] = tuple(_file(entry) for entry in data["files"])
         self.findings: tuple[Finding, ...] = tuple(_of(Finding, entry) for entry in data["findings"])
-
-    @property
-    def answer(self) -> Answer:
-        """The worst answer of all findings."""
-        return max((finding.answer for finding in self.findings), key=_ANSWERS.index, default="clean")
 
     @property
     def ok(self) -> bool:
@@ -142,18 +141,19 @@ class Report:
         return self.render("text")
 
     def __repr__(self) -> str:
-        return f"<Report: {len(self.files)} files, {len(self.findings)} findings, {self.answer}>"
+        return f"<Report: {_count(self.files, 'file')}, {_count(self.findings, 'finding')}, {self.answer}>"
 
     def _repr_html_(self) -> str:
         rows = "".join(
             "<tr>" + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in _row(finding)) + "</tr>"
-            for finding in self.findings
+            for finding in self.findings[:_ROWS]
         )
         head = "".join(f"<th style='text-align:left'>{title}</th>" for title in ("severity", "rule", "where", "what"))
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-        files = f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}"
-        summary = f"<summary><b>{self.answer}</b>: {files}, {len(self.findings)} findings</summary>"
-        return f"<details open>{summary}{table}</details>"
+        counts = f"{_count(self.files, 'file')}, {_count(self.findings, 'finding')}"
+        more = len(self.findings) - _ROWS
+        rest = f"<p>… and {more} more, in <code>findings</code></p>" if more > 0 else ""
+        return f"<details open><summary><b>{self.answer}</b>: {counts}</summary>{table}{rest}</details>"
 
 
 class InvalidCheckpointError(AssertionError):
@@ -227,9 +227,12 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
         lines = [f"{_place(found)}: {found.message} [{found.code} {found.rule}]" for found in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
             lines.append(f"… and {len(wrong) - _SHOWN} more")
-        head = f"{len(wrong)} finding{'s' if len(wrong) > 1 else ''}:"
-        raise InvalidCheckpointError("\n".join([head, *lines]), report)
+        raise InvalidCheckpointError("\n".join([f"{_count(wrong, 'finding')}:", *lines]), report)
     return report
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _words(words: str | Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ def test_a_good_file_is_clean(tmp_path: Path) -> None:
     assert (report.ok, report.answer, report.findings) == (True, "clean", ())
     (file,) = report.files
     assert (file.kind, file.bytes, file.depth, file.tensors, file.parameters) == ("safetensors", 96, "structure", 1, 4)
-    assert repr(report) == "<Report: 1 files, 0 findings, clean>"
+    assert repr(report) == "<Report: 1 file, 0 findings, clean>"
 
 
 def test_a_payload_is_malicious_wherever_it_lies_and_hides_nothing_else(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Resu
     });
     let mut findings: Vec<Known> = known.collect();
     findings.sort();
-    let baseline = Baseline { schema: SCHEMA.into(), level: level(report.level).into(), findings };
+    let baseline = Baseline { schema: SCHEMA.into(), level: report.level.name().into(), findings };
     write_pretty(&baseline, out)
 }
 
@@ -104,7 +104,7 @@ pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &
         found.map(|seen| *seen = true).is_none()
     });
     report.known += (before - report.findings.len()) as u64;
-    if level(report.level) != baseline.level && report.level < Level::Content {
+    if report.level.name() != baseline.level && report.level < Level::Content {
         return Vec::new();
     }
     let mut places = Places::new(root);
@@ -116,12 +116,4 @@ pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &
         unseen && is_selected && (looked_at.contains(&entry.path) || !root.join(&entry.path).exists())
     };
     baseline.findings.iter().filter(stale).cloned().collect()
-}
-
-fn level(level: Level) -> &'static str {
-    match level {
-        Level::Header => "header",
-        Level::Structure => "structure",
-        Level::Content => "content",
-    }
 }

@@ -4,6 +4,7 @@
 //! findings. The rules stand in the registry of the core, [`max_weights::rules`]. What stands in which room, and which may import which, says
 //! `docs/architecture.md`; `tests/architecture.rs` of the core enforces it.
 
+pub mod amount;
 pub mod baseline;
 mod bytes;
 pub mod checkpoint;

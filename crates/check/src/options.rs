@@ -17,6 +17,20 @@ pub enum Level {
     Content,
 }
 
+impl Level {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Header, Self::Structure, Self::Content];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Structure => "structure",
+            Self::Content => "content",
+        }
+    }
+}
+
 /// Which rules count.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {

@@ -103,6 +103,13 @@ pub struct FileReport {
     pub parameters: Option<u64>,
 }
 
+impl FileReport {
+    /// The word for its answer; that of a file that was not looked into is not "clean".
+    pub fn answer_name(&self) -> &'static str {
+        if self.answer == Answer::Nothing && self.depth <= Depth::Recognised { "unknown" } else { self.answer.name() }
+    }
+}
+
 /// A tensor as the report draws it: how large it is, and what its values are like where they were read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorSummary {

@@ -15,6 +15,7 @@ use max_weights::{Error, Result, names, text};
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use crate::amount;
 use crate::options::{Level, Selection};
 use crate::output::{Format, Places};
 use crate::report::Report;
@@ -54,8 +55,8 @@ pub struct SettingsFile {
     pub ignore: Vec<String>,
     /// Findings below this are left out.
     pub severity: Option<Severity>,
-    /// Findings from here on fail.
-    pub fail_on: Option<Severity>,
+    /// Findings from here on fail; the inner one is none where nothing does.
+    pub fail_on: Option<Option<Severity>>,
     /// How deep files are looked into.
     pub level: Option<Level>,
     /// Globs of paths, seen from the file's folder, and the rules that do not count there.
@@ -170,20 +171,21 @@ impl SettingsFile {
 
     fn checked(raw: Raw, path: &Path) -> Result<Self> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let severities = [Severity::Note, Severity::Warning, Severity::Error];
-        let severity = |key: &str, word: Option<String>| {
-            let names = severities.map(Severity::name);
-            word.map(|word| {
-                let found = severities.into_iter().find(|severity| severity.name() == word);
-                found.ok_or_else(|| wrong(path, &format!("{key}: {}", unknown("severity", &word, &names))))
-            })
-            .transpose()
+        let severity = |key: &str, word: &str, others: &[&str]| {
+            let all = [Severity::Note, Severity::Warning, Severity::Error];
+            let names = [&all.map(Severity::name), others].concat();
+            let found = all.into_iter().find(|severity| severity.name() == word);
+            found.ok_or_else(|| wrong(path, &format!("{key}: {}", unknown("severity", word, &names))))
         };
-        let level = |word: String| match word.as_str() {
-            "header" => Ok(Level::Header),
-            "structure" => Ok(Level::Structure),
-            "content" => Ok(Level::Content),
-            _ => Err(wrong(path, &format!("level: {}", unknown("level", &word, &["header", "structure", "content"])))),
+        let fail_on = |word: String| match word.as_str() {
+            "never" => Ok(None),
+            word => severity("fail-on", word, &["never"]).map(Some),
+        };
+        let level = |word: String| {
+            let found = Level::ALL.into_iter().find(|level| level.name() == word);
+            found.ok_or_else(|| {
+                wrong(path, &format!("level: {}", unknown("level", &word, &Level::ALL.map(Level::name))))
+            })
         };
         let selection = Selection {
             select: raw.select.clone(),
@@ -200,14 +202,16 @@ impl SettingsFile {
             Ok(format) => Ok((format, folder.join(file))),
             Err(message) => Err(wrong(path, &format!("output: {message}"))),
         };
-        let bytes =
-            |amount: Amount| amount.bytes().ok_or_else(|| wrong(path, "max-memory: a size such as '2GB' is needed"));
-        let time =
-            |amount: Amount| amount.time().ok_or_else(|| wrong(path, "timeout: a time such as '10min' is needed"));
+        let bytes = |amount: Amount| {
+            amount.parsed(amount::bytes).ok_or_else(|| wrong(path, "max-memory: a size such as '2GB' is needed"))
+        };
+        let time = |amount: Amount| {
+            amount.parsed(amount::time).ok_or_else(|| wrong(path, "timeout: a time such as '10min' is needed"))
+        };
         Ok(Self {
             path: path.to_owned(),
-            severity: severity("severity", raw.severity)?,
-            fail_on: severity("fail-on", raw.fail_on)?,
+            severity: raw.severity.map(|word| severity("severity", &word, &[])).transpose()?,
+            fail_on: raw.fail_on.map(fail_on).transpose()?,
             level: raw.level.map(level).transpose()?,
             per_path_ignores: raw.per_path_ignores.into_iter().map(pattern).collect::<Result<_>>()?,
             output: raw.output.into_iter().map(output).collect::<Result<_>>()?,
@@ -267,38 +271,11 @@ fn fits(pattern: &Pattern, path: &str) -> bool {
 }
 
 impl Amount {
-    fn bytes(&self) -> Option<u64> {
-        let (number, unit) = match self {
-            Self::Number(number) => (*number, ""),
-            Self::Text(text) => {
-                let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-                let (number, unit) = text.split_at(split);
-                (number.parse().ok()?, unit.trim())
-            }
-        };
-        let factor = match unit.to_ascii_lowercase().as_str() {
-            "" | "b" => 1.0,
-            "k" | "kb" => 1e3,
-            "m" | "mb" => 1e6,
-            "g" | "gb" => 1e9,
-            "t" | "tb" => 1e12,
-            "kib" => f64::from(1u32 << 10),
-            "mib" => f64::from(1u32 << 20),
-            "gib" => f64::from(1u32 << 30),
-            "tib" => (1u64 << 40) as f64,
-            _ => return None,
-        };
-        let bytes = number * factor;
-        (bytes >= 1.0 && bytes.is_finite()).then_some(bytes as u64)
-    }
-
-    /// Seconds, or what humantime understands: `90s`, `10min`, `1h 30m`.
-    fn time(&self) -> Option<Duration> {
-        let time = match self {
-            Self::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok()?,
-            Self::Text(text) => humantime::parse_duration(text).ok()?,
-        };
-        (!time.is_zero()).then_some(time)
+    fn parsed<T>(&self, parse: fn(&str) -> Option<T>) -> Option<T> {
+        match self {
+            Self::Number(number) => parse(&number.to_string()),
+            Self::Text(text) => parse(text),
+        }
     }
 }
 
@@ -326,24 +303,6 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Option<SettingsFile>> {
         SettingsFile::parse(text, Path::new("/r/max-weights.toml"))
-    }
-
-    #[test]
-    fn amounts_have_units() {
-        let text = |text: &str| Amount::Text(text.into());
-        assert_eq!(text("2GB").bytes(), Some(2_000_000_000));
-        assert_eq!(text("1.5 GiB").bytes(), Some(3 << 29));
-        assert_eq!(Amount::Number(4096.0).bytes(), Some(4096));
-        assert_eq!(
-            (text("2 apples").bytes(), text("-1").bytes(), Amount::Number(f64::NAN).bytes()),
-            (None, None, None)
-        );
-        assert_eq!(text("1h 30min").time(), Some(Duration::from_secs(5400)));
-        assert_eq!(Amount::Number(0.5).time(), Some(Duration::from_millis(500)));
-        assert_eq!(
-            (text("soon").time(), Amount::Number(-1.0).time(), Amount::Number(f64::INFINITY).time()),
-            (None, None, None)
-        );
     }
 
     #[test]
@@ -378,7 +337,7 @@ mod tests {
         assert_eq!((read.select, read.ignore), (vec!["MW-FI".to_owned()], vec!["format.json".to_owned()]));
         assert_eq!(
             (read.severity, read.fail_on, read.level),
-            (Some(Severity::Note), Some(Severity::Error), Some(Level::Content))
+            (Some(Severity::Note), Some(Some(Severity::Error)), Some(Level::Content))
         );
         assert_eq!(read.output, [(Format::Html, "/r/b.html".into()), (Format::Sarif, "/r/out/a.sarif".into())]);
         assert_eq!((read.jobs, read.max_memory), (NonZero::new(2), Some(1_000_000_000)));
@@ -393,7 +352,8 @@ mod tests {
         for (text, part) in [
             ("[validate]\nselct = []", "'selct' is no key; did you mean 'select'"),
             ("[validate]\nlevel = \"contents\"", "'contents' is no level; did you mean 'content'"),
-            ("[validate]\nseverity = \"bad\"", "there are note, warning, error"),
+            ("[validate]\nseverity = \"never\"", "severity: 'never' is no severity"),
+            ("[validate]\nfail-on = \"nevr\"", "fail-on: 'nevr' is no severity; did you mean 'never'"),
             ("[validate]\nselect = [\"MW-ZZ\"]", "no rule is named 'MW-ZZ'"),
             ("[validate]\nper-path-ignores = { \"[\" = [\"security\"] }", "'[' is no glob"),
             ("[validate]\nper-path-ignores = { \"a\" = [\"nothing.like-it\"] }", "no rule is named 'nothing.like-it'"),
@@ -408,6 +368,12 @@ mod tests {
             let message = parsed(text).expect_err(text).to_string();
             assert!(message.contains("/r/max-weights.toml: ") && message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn nothing_needs_to_fail() {
+        let read = parsed("[validate]\nfail-on = \"never\"").expect("settings").expect("a table");
+        assert_eq!(read.fail_on, Some(None));
     }
 
     #[test]

@@ -55,8 +55,21 @@ fn a_model_is_described_by_its_bytes_and_by_its_files() {
     assert_eq!(of(&component["properties"], "content"), [manifest.content.as_str()]);
     let names: Vec<&Value> = made["components"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
     assert_eq!(names, ["README.md", "config.json", "model.safetensors"]);
+    let verdicts = [0, 1, 2].map(|file| of(&made["components"][file]["properties"], "verdict"));
+    assert_eq!(verdicts, [["unknown"], ["clean"], ["clean"]], "a text that nothing is known of is not clean");
     assert_eq!(made["components"][2]["hashes"][0]["content"], manifest.files[2].sha256.as_str());
     assert_eq!(made, self::made(&path), "the same files give the same document");
+}
+
+#[test]
+fn code_is_named_by_where_it_lies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("model.safetensors"), &model());
+    fs::create_dir(folder.path().join("more")).expect("a folder");
+    fs::write(folder.path().join("more/hook.pkl"), b"\x80\x02cos\nsystem\nX\x04\0\0\0true\x85R.").expect("written");
+    let component = &made(folder.path())["metadata"]["component"];
+    assert_eq!(of(&component["properties"], "code-bearing-file"), ["more/hook.pkl"]);
+    assert_eq!(of(&component["properties"], "global"), ["os.system"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use max_weights::rules::Severity;
+use max_weights::text;
 use max_weights_check::output::{Format, Settings, write};
 use max_weights_check::{Report, TensorSummary};
 use serde_json::Value;
@@ -36,8 +37,27 @@ fn sarif_keeps_the_worst_5000() {
     assert!(results.iter().all(|result| result["ruleId"] == fixture::CALL.code), "the worst are kept");
     assert!(run["tool"]["driver"]["rules"].as_array().is_some_and(|rules| rules.len() == 1));
     let said = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
-    assert_eq!(said, Some("245,000 findings left out: the worst 5000 are kept"));
+    assert_eq!(said, Some("245,000 findings left out: the worst 5,000 are kept"));
     assert!(text.len() < 10 << 20, "10 MB are taken, and that when it is compressed");
+}
+
+#[test]
+fn long_sentences_do_not_make_reports_longer_than_is_taken() {
+    let mut report = fixture::many(3000, 10);
+    for (number, finding) in report.findings.iter_mut().enumerate() {
+        finding.help = format!("{number} ").repeat(800);
+        finding.evidence = Some("x".repeat(3000));
+    }
+    let written = |format| written(&report, format, &fixture::settings());
+    let log = parsed(&written(Format::Sarif));
+    let run = &log["runs"][0];
+    let kept = run["results"].as_array().map_or(0, Vec::len);
+    let said = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
+    assert!(kept > 100 && said.is_some_and(|said| said.starts_with(&text::plural(3000 - kept as u64, "finding"))));
+    for format in [Format::Sarif, Format::Gitlab, Format::GitlabSast] {
+        let bytes = serde_json::to_string(&parsed(&written(format))).map_or(0, |text| text.len());
+        assert!((1_000_000..10_000_000).contains(&bytes), "{}: {bytes} bytes", format.name());
+    }
 }
 
 #[test]
@@ -91,10 +111,10 @@ fn gitlab_gets_the_worst_5000() {
     let issues = issues.as_array().expect("an array");
     assert_eq!(issues.len(), 5001);
     assert!(issues[..5000].iter().all(|issue| issue["severity"] == "blocker"));
-    assert_eq!(issues[5000]["description"], "245,000 findings left out: the worst 5000 are listed");
+    assert_eq!(issues[5000]["description"], "245,000 findings left out: the worst 5,000 are listed");
     let security = parsed(&written(report, Format::GitlabSast, &fixture::settings()));
     assert_eq!(security["vulnerabilities"].as_array().map(Vec::len), Some(5000));
-    assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: the worst 5000 are listed");
+    assert_eq!(security["scan"]["messages"][0]["value"], "120,000 findings left out: the worst 5,000 are listed");
 }
 
 #[test]

@@ -59,12 +59,8 @@ pub(crate) fn validate_files(
     timeout: Option<f64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Report> {
-    let level = match level {
-        "header" => Level::Header,
-        "structure" => Level::Structure,
-        "content" => Level::Content,
-        _ => return Err(wrong("level", level, "'header', 'structure' or 'content'")),
-    };
+    let found = Level::ALL.into_iter().find(|known| known.name() == level);
+    let level = found.ok_or_else(|| wrong("level", level, "'header', 'structure' or 'content'"))?;
     let severity = match severity {
         "note" => Severity::Note,
         "warning" => Severity::Warning,

@@ -73,7 +73,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
         let mut properties = vec![property("bytes", record.bytes)];
         if let Some(known) = known {
             properties.push(property("format", &known.kind));
-            properties.push(property("verdict", known.answer.name()));
+            properties.push(property("verdict", known.answer_name()));
         }
         json!({
             "type": "file",
@@ -92,7 +92,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
         "version": 1,
         "metadata": {
             "tools": {"components": [{"type": "application", "name": OURS, "version": env!("CARGO_PKG_VERSION")}]},
-            "component": model(&name, &manifest, &report, &card),
+            "component": model(&name, &manifest, &report, &tree, &card),
         },
         "components": files,
         "dependencies": [{"ref": "model", "dependsOn": references}],
@@ -100,7 +100,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
 }
 
 /// The component that is the model.
-fn model(name: &str, manifest: &Manifest, report: &Report, card: &Card) -> Value {
+fn model(name: &str, manifest: &Manifest, report: &Report, tree: &Tree, card: &Card) -> Value {
     let mut model = Map::new();
     model.insert("type".into(), "machine-learning-model".into());
     model.insert("bom-ref".into(), "model".into());
@@ -138,7 +138,7 @@ fn model(name: &str, manifest: &Manifest, report: &Report, card: &Card) -> Value
         "modelCard".into(),
         json!({"bom-ref": "model-card", "modelParameters": parameters, "properties": of_weights}),
     );
-    model.insert("properties".into(), safety(manifest, report).into());
+    model.insert("properties".into(), safety(manifest, report, tree).into());
     model.into()
 }
 
@@ -162,12 +162,12 @@ fn tensors(tensors: &[TensorRecord], card: &Card) -> Vec<Value> {
 }
 
 /// What the validation found.
-fn safety(manifest: &Manifest, report: &Report) -> Vec<Value> {
+fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
     let mut properties = vec![property("content", &manifest.content), property("verdict", report.answer().name())];
-    for file in report.files.iter().filter(|file| file.answer >= Answer::NeedsTrust) {
-        let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-        properties.push(property("code-bearing-file", name));
-    }
+    let code: BTreeSet<&Path> =
+        report.files.iter().filter(|file| file.answer >= Answer::NeedsTrust).map(|file| &*file.path).collect();
+    let names = tree.files.iter().filter(|(_, path)| code.contains(&***path)).map(|(name, _)| name);
+    properties.extend(names.map(|name| property("code-bearing-file", name)));
     let globals =
         report.files.iter().flat_map(|file| &file.globals).filter(|global| global.safety != Safety::Innocuous);
     let names: BTreeSet<String> = globals.map(|global| format!("{}.{}", global.module, global.name)).collect();

@@ -7,11 +7,11 @@ use max_weights::text;
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, sentence, time, worst_first};
+use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, sentence, shorten, time, worst_first};
 use crate::finding::Finding;
 use crate::report::Report;
 
-/// Findings that are written, the worst first: a merge request with more is not read by anyone, and reports have to stay below 10 MB.
+/// Findings that are written, the worst first: a merge request with more is not read by anyone.
 pub(super) const MAX_FINDINGS: usize = 5000;
 /// Characters of texts.
 const MAX_TEXT: usize = 1000;
@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 1000;
 const SAST_VERSION: &str = "15.1.4";
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let (kept, left_out) = kept(report, |_| true);
+    let (kept, all) = kept(report, |_| true);
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
     let mut issues: Vec<Value> = numbered
@@ -34,9 +34,8 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             })
         })
         .collect();
-    if left_out > 0 {
-        let description =
-            format!("{} left out: the worst {MAX_FINDINGS} are listed", text::plural(left_out, "finding"));
+    shorten(&mut issues);
+    if let Some(description) = left_out(all, issues.len()) {
         issues.push(json!({
             "description": description,
             "check_name": "left-out",
@@ -50,10 +49,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 }
 
 pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let (kept, left_out) = kept(report, is_security);
+    let (kept, all) = kept(report, is_security);
     let mut places = Places::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
-    let vulnerabilities: Vec<Value> = numbered
+    let mut vulnerabilities: Vec<Value> = numbered
         .map(|(finding, fingerprint)| {
             json!({
                 "id": fingerprint,
@@ -81,21 +80,26 @@ pub(super) fn write_sast(report: &Report, settings: &Settings, out: &mut dyn Wri
         "start_time": time(settings.started),
         "end_time": time(ended),
     });
-    if left_out > 0 {
-        let value = format!("{} left out: the worst {MAX_FINDINGS} are listed", text::plural(left_out, "finding"));
+    shorten(&mut vulnerabilities);
+    if let Some(value) = left_out(all, vulnerabilities.len()) {
         scan["messages"] = json!([{ "level": "warn", "value": value }]);
     }
     let object = json!({ "version": SAST_VERSION, "scan": scan, "vulnerabilities": vulnerabilities });
     write_pretty(&object, out)
 }
 
-/// The worst findings of these rules, and how many there are beside them.
+/// The worst findings of these rules, and how many there are of all.
 fn kept(report: &Report, wanted: impl Fn(&Rule) -> bool) -> (Vec<&Finding>, u64) {
     let order = worst_first(&report.findings);
     let all = order.iter().filter_map(|at| report.findings.get(*at)).filter(|finding| wanted(finding.rule));
-    let kept: Vec<_> = all.clone().take(MAX_FINDINGS).collect();
-    let left_out = (all.count() - kept.len()) as u64;
-    (kept, left_out + report.left_out)
+    (all.clone().take(MAX_FINDINGS).collect(), all.count() as u64 + report.left_out)
+}
+
+/// What is said of findings that are not listed.
+fn left_out(all: u64, listed: usize) -> Option<String> {
+    let left_out = all.checked_sub(listed as u64).filter(|left_out| *left_out > 0)?;
+    let (left_out, listed) = (text::plural(left_out, "finding"), text::grouped(listed as u64));
+    Some(format!("{left_out} left out: the worst {listed} are listed"))
 }
 
 fn described(finding: &Finding) -> String {

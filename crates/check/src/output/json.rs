@@ -8,8 +8,8 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
 use super::json_text::{write_line, write_pretty};
-use super::summary::{Answers, DEPTHS, Summary, level};
-use super::{Places, Settings, fingerprints};
+use super::summary::{Answers, DEPTHS, Summary};
+use super::{Places, Settings, fails, fingerprints};
 use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
@@ -166,10 +166,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     let object = Object {
         schema: SCHEMA,
         version: super::VERSION,
-        level: level(report.level),
+        level: report.level.name(),
         answer: report.answer().name(),
-        fails: report.verdict(settings.fail_on).is_some(),
-        summary: totals(report),
+        fails: fails(report, settings),
+        summary: totals(report, settings),
         files: Files(report, places()),
         findings: Findings(report, places(), &fingerprints),
         statistics: read(report).map(|tensor| tensor_record(tensor, names.name(&tensor.path))).collect(),
@@ -204,16 +204,16 @@ pub(super) fn write_lines(report: &Report, settings: &Settings, out: &mut dyn Wr
         write_line(&Line { schema: SCHEMA, kind: "finding", of }, out)?;
     }
     let of = Last {
-        level: level(report.level),
+        level: report.level.name(),
         answer: report.answer().name(),
-        fails: report.verdict(settings.fail_on).is_some(),
-        summary: totals(report),
+        fails: fails(report, settings),
+        summary: totals(report, settings),
     };
     write_line(&Line { schema: SCHEMA, kind: "summary", of }, out)
 }
 
-fn totals(report: &Report) -> Totals<'_> {
-    let summary = Summary::new(report);
+fn totals<'a>(report: &'a Report, settings: &Settings) -> Totals<'a> {
+    let (summary, mut places) = (Summary::new(report), Places::new(&settings.root));
     let kinds = summary.kinds.iter();
     Totals {
         files: report.files.len() as u64,
@@ -226,7 +226,7 @@ fn totals(report: &Report) -> Totals<'_> {
         left_out: report.left_out,
         known: report.known,
         ignored: report.ignored,
-        folders_left_out: report.folders_left_out.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+        folders_left_out: report.folders_left_out.iter().map(|path| places.name(path).to_owned()).collect(),
         kinds: kinds
             .map(|kind| KindRecord {
                 kind: kind.kind,
@@ -252,7 +252,7 @@ fn file_record<'a>(file: &'a FileReport, path: &'a str) -> FileRecord<'a> {
         bytes: file.bytes,
         depth: key(file.depth),
         note: file.note.as_deref(),
-        answer: file.answer.name(),
+        answer: file.answer_name(),
         status: status(file),
         members: file.members,
         pickles: file.pickles,

@@ -22,6 +22,25 @@ pub(super) fn write_line(value: &impl Serialize, out: &mut dyn Write) -> io::Res
     out.write_all(b"\n")
 }
 
+/// How many bytes the object has in one line.
+pub(super) fn len(value: &impl Serialize) -> usize {
+    struct Counting(usize);
+    impl Write for Counting {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Counting(0);
+    // Counting cannot fail.
+    let _ = write_line(value, &mut count);
+    count.0
+}
+
 /// What is written has to be whole characters, as serde_json writes them. Beyond ASCII they stand in texts only, where each may have an escape.
 struct Escaping<'a>(&'a mut dyn Write);
 
@@ -31,7 +50,7 @@ impl Write for Escaping<'_> {
             return self.0.write(bytes);
         }
         match std::str::from_utf8(bytes) {
-            Ok(text) => self.0.write_all(escaped(text).as_bytes()).map(|()| bytes.len()),
+            Ok(text) => self.0.write_all(json_escaped(text).as_bytes()).map(|()| bytes.len()),
             Err(_) => self.0.write(bytes),
         }
     }
@@ -41,7 +60,8 @@ impl Write for Escaping<'_> {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// What serde_json writes, with escapes for the characters that are not printed as signs of their own.
+pub fn json_escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         let mut bytes = [0; 4];

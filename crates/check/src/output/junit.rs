@@ -163,7 +163,7 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
             if findings.is_empty() && !(always && file.is_some()) {
                 continue;
             }
-            let fails = |finding: &&Finding| finding.rule.severity >= settings.fail_on;
+            let fails = |finding: &&Finding| settings.fail_on.is_some_and(|fail_on| finding.rule.severity >= fail_on);
             findings.sort_by_key(|finding| !fails(finding));
             let unreadable = |finding: &&Finding| finding.rule == rules::FILE_UNREADABLE && fails(finding);
             let outcome = if findings.iter().any(unreadable) {

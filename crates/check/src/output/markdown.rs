@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use max_weights::rules::Answer;
 use max_weights::text;
 
-use super::summary::{Summary, level, seconds};
+use super::summary::{Summary, seconds};
 use super::{Places, Settings, place, word, worst_first};
 use crate::finding::Finding;
 use crate::report::{FileReport, Report};
@@ -37,7 +37,7 @@ pub(super) fn write(report: &Report, settings: &Settings, most: usize, out: &mut
     }
     let files = text::plural(report.files.len() as u64, "file");
     let size = text::size(report.bytes());
-    page.push_str(&format!("\n{files}, {size}, in {} at the level {}: ", seconds(report), level(report.level)));
+    page.push_str(&format!("\n{files}, {size}, in {} at the level {}: ", seconds(report), report.level.name()));
     page.push_str(&format!("{}.\n\n", prose(&summary.counts(report, settings))));
     page.push_str("| kind | files | size | looked into |\n|---|---:|---:|---|\n");
     for kind in summary.kinds.iter().take(MAX_LISTED) {

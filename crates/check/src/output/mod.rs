@@ -23,10 +23,13 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use max_weights::rules::{Answer, Rule, Severity};
+use serde_json::Value;
 
 pub(crate) use fingerprint::fingerprints;
+pub use json_text::json_escaped;
 pub(crate) use json_text::write_pretty;
 pub(crate) use place::Places;
+pub use text::wrap;
 
 use crate::finding::Finding;
 use crate::report::Report;
@@ -36,6 +39,9 @@ const PROGRAM: &str = "max-weights";
 /// Its version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Bytes of JSON for findings that CI systems surely take: GitHub takes 10 MB of SARIF when it is packed, to which texts may not shrink, and spaces
+/// do.
+const MOST_JSON: usize = 8 << 20;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
@@ -112,8 +118,8 @@ impl FromStr for Format {
 pub struct Settings {
     /// The folder that files are named by their paths in: the root of the repository for whoever shows findings beside files.
     pub root: PathBuf,
-    /// Findings from here on fail.
-    pub fail_on: Severity,
+    /// Findings from here on fail; none: nothing does.
+    pub fail_on: Option<Severity>,
     /// Columns of text.
     pub width: usize,
     /// Whether text has colours.
@@ -134,7 +140,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             root: PathBuf::new(),
-            fail_on: Severity::Warning,
+            fail_on: Some(Severity::Warning),
             width: 100,
             color: false,
             all_files: false,
@@ -179,13 +185,29 @@ fn is_security(rule: &Rule) -> bool {
     rule.answer >= Answer::NeedsTrust || rule.code.starts_with("MW-EX")
 }
 
+/// Whether any finding fails.
+fn fails(report: &Report, settings: &Settings) -> bool {
+    settings.fail_on.is_some_and(|fail_on| report.verdict(fail_on).is_some())
+}
+
 /// The numbers of the findings, the worst first, those of the same kind in the order of the report.
 fn worst_first(findings: &[Finding]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..findings.len()).collect();
     order.sort_by_key(|&number| {
-        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.severity, finding.rule.answer)))
+        findings.get(number).map(|finding| std::cmp::Reverse((finding.rule.answer, finding.rule.severity)))
     });
     order
+}
+
+/// Leaves out the last values, so that the others do not have too many bytes.
+fn shorten(values: &mut Vec<Value>) {
+    let mut bytes = 0;
+    let fits = |value: &&Value| {
+        bytes += json_text::len(value);
+        bytes <= MOST_JSON
+    };
+    let count = values.iter().take_while(fits).count();
+    values.truncate(count);
 }
 
 /// The sentence of a finding, with where in the file it is and what stands there, for readers that have no place of their own for these.

@@ -8,7 +8,7 @@ use max_weights::text;
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, place, sentence, worst_first};
+use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, place, sentence, shorten, worst_first};
 use crate::finding::Finding;
 use crate::report::{Depth, Report};
 
@@ -36,7 +36,8 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         });
         results.push(result(finding, rule, places.name(&finding.path), &fingerprint));
     }
-    let left_out = report.left_out + (report.findings.len() - kept.len()) as u64;
+    shorten(&mut results);
+    let left_out = report.left_out + (report.findings.len() - results.len()) as u64;
     let run = json!({
         "tool": { "driver": {
             "name": PROGRAM,
@@ -50,7 +51,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             "executionSuccessful": true,
             "startTimeUtc": utc(settings.started),
             "endTimeUtc": utc(settings.started.checked_add(report.elapsed).unwrap_or(settings.started)),
-            "toolExecutionNotifications": notifications(report, left_out, &mut places),
+            "toolExecutionNotifications": notifications(report, left_out, results.len(), &mut places),
         }],
         "results": results,
     });
@@ -107,10 +108,11 @@ fn describe(rule: &Rule) -> Value {
 }
 
 /// What is no finding about a line: what was left out, and what was not looked at.
-fn notifications<'a>(report: &'a Report, left_out: u64, places: &mut Places<'a>) -> Vec<Value> {
+fn notifications<'a>(report: &'a Report, left_out: u64, kept: usize, places: &mut Places<'a>) -> Vec<Value> {
     let mut notifications = Vec::new();
     if left_out > 0 {
-        let sentence = format!("{} left out: the worst {MAX_RESULTS} are kept", text::plural(left_out, "finding"));
+        let (left_out, kept) = (text::plural(left_out, "finding"), text::grouped(kept as u64));
+        let sentence = format!("{left_out} left out: the worst {kept} are kept");
         notifications.push(json!({ "level": "warning", "message": { "text": sentence } }));
     }
     for (count, of) in [(report.known, "known from the baseline"), (report.ignored, "ignored by settings")] {

@@ -5,7 +5,6 @@ use max_weights::text;
 use serde::Serialize;
 
 use super::Settings;
-use crate::options::Level;
 use crate::report::{Depth, FileReport, Report};
 
 /// The depths, the deepest first.
@@ -105,21 +104,23 @@ impl<'a> Summary<'a> {
             ));
         }
         if answers.needs_trust > 0 {
-            let sentence = format!("needs trust: {}, of which loading runs code, or may", files(answers.needs_trust));
+            let sentence = format!("needs trust: loading {} runs code, or may", files(answers.needs_trust));
             verdicts.push((Answer::NeedsTrust, sentence));
         }
         if answers.broken > 0 {
-            let sentence = format!("broken or not looked at: {}, of which nothing is known", files(answers.broken));
+            let sentence =
+                format!("broken: {}, damaged, not as expected, or not looked at in full", files(answers.broken));
             verdicts.push((Answer::Broken, sentence));
         }
         // What is about a folder is about none of its files.
-        if verdicts.is_empty() && report.answer() != Answer::Nothing {
-            verdicts.push((report.answer(), format!("{}: what the files say of each other", report.answer().name())));
+        let (worst, of_files) = (report.answer(), verdicts.first().map_or(Answer::Nothing, |(answer, _)| *answer));
+        if worst > of_files {
+            verdicts.insert(0, (worst, format!("{}: what the files of a folder say of each other", worst.name())));
         }
         if answers.clean > 0 {
             verdicts.push((
                 Answer::Nothing,
-                format!("clean: {} at the level {}", files(answers.clean), level(report.level)),
+                format!("clean: {} at the level {}", files(answers.clean), report.level.name()),
             ));
         }
         if report.files.is_empty() {
@@ -144,15 +145,6 @@ impl<'a> Summary<'a> {
             counts.push(format!("{} ignored by {by}", text::grouped(report.ignored)));
         }
         counts.join(", ")
-    }
-}
-
-/// The word for a level.
-pub(super) fn level(level: Level) -> &'static str {
-    match level {
-        Level::Header => "header",
-        Level::Structure => "structure",
-        Level::Content => "content",
     }
 }
 

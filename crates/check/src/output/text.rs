@@ -7,7 +7,7 @@ use anstyle::Style;
 use max_weights::text;
 
 use super::colors::Colors;
-use super::summary::{DEPTHS, Summary, about, level, seconds};
+use super::summary::{DEPTHS, Summary, about, seconds};
 use super::{Places, Settings, place, word};
 use crate::finding::Finding;
 use crate::report::{Depth, FileReport, Report};
@@ -51,13 +51,14 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn file(&mut self, name: &str, file: Option<&FileReport>) -> io::Result<()> {
-        let name = text::printable(name);
-        let bold = self.colors.bold;
-        let about = file.map_or_else(|| "what its files say of each other".into(), about);
-        let dim = self.colors.dim;
-        let (name, about) = (guarded(&name), guarded(&about));
-        writeln!(self.out, "{bold}{name}{bold:#} {dim}({about}){dim:#}")?;
-        Ok(())
+        let (name, bold, dim) = (text::printable(name), self.colors.bold, self.colors.dim);
+        let about = format!("({})", file.map_or_else(|| "what its files say of each other".into(), about));
+        let name = guarded(&name);
+        if name.chars().count() + 1 + about.chars().count() <= self.width {
+            return writeln!(self.out, "{bold}{name}{bold:#} {dim}{}{dim:#}", guarded(&about));
+        }
+        writeln!(self.out, "{bold}{name}{bold:#}")?;
+        self.wrapped(2, dim, &about)
     }
 
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
@@ -87,7 +88,7 @@ impl Page<'_> {
             text::plural(report.files.len() as u64, "file"),
             text::size(report.bytes()),
             seconds(report),
-            level(report.level)
+            report.level.name()
         );
         let bold = self.colors.bold;
         writeln!(self.out, "{bold}{looked}{bold:#}")?;
@@ -98,7 +99,7 @@ impl Page<'_> {
             self.line(0, "folders left out:")?;
         }
         for path in report.folders_left_out.iter().take(MAX_LISTED) {
-            self.line(2, &text::path(path))?;
+            self.line(2, &text::printable(places.name(path)))?;
         }
         self.line(0, "")?;
         for (answer, sentence) in summary.verdicts(report) {
@@ -168,7 +169,7 @@ impl Page<'_> {
 }
 
 /// The text in lines of at most so many characters, cut between words where there are any.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     if text.len() <= width {
         return vec![text.to_owned()];
     }

@@ -7,6 +7,8 @@ mod treemap;
 
 use std::io::{self, Write};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use max_weights::rules::Answer;
 use max_weights::text;
 use minijinja::Environment;
@@ -14,10 +16,10 @@ use minijinja::value::{Serde, Value};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::summary::{DEPTHS, Summary, level, seconds};
+use super::summary::{DEPTHS, Summary, seconds};
 use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
 use crate::finding::Finding;
-use crate::report::{Depth, FileReport, Report};
+use crate::report::{FileReport, Report};
 
 /// Findings that are listed, the worst first.
 pub(super) const MAX_FINDINGS: usize = 2000;
@@ -132,7 +134,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         program: PROGRAM,
         version: VERSION,
         started: time(settings.started).replace('T', " "),
-        level: level(report.level),
+        level: report.level.name(),
         seconds: seconds(report),
         size: text::size(report.bytes()),
         file_count: text::plural(report.files.len() as u64, "file"),
@@ -159,21 +161,8 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 fn policy() -> String {
     format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
-        base64(&Sha256::digest(SCRIPT.as_bytes()))
+        STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()))
     )
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let number = chunk.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for digit in 0..4 {
-            let at = (number >> (18 - 6 * digit) & 63) as usize;
-            text.push(if digit <= chunk.len() { DIGITS.get(at).map_or('=', |digit| char::from(*digit)) } else { '=' });
-        }
-    }
-    text
 }
 
 fn row(finding: &Finding, path: &str) -> Row {
@@ -206,14 +195,13 @@ fn file_row(file: &FileReport, path: &str) -> FileRow {
         name: text::shown(&format!("{}.{}", global.module, global.name)),
         safety: global.safety.name(),
     });
-    let unknown = file.answer == Answer::Nothing && file.depth <= Depth::Recognised;
     FileRow {
         path: shown(path),
         kind: text::shown(&file.kind),
         size: text::size(file.bytes),
         depth: file.depth.name(),
-        answer: if unknown { "unknown" } else { file.answer.name() },
-        class: if unknown { "unknown" } else { class(file.answer) },
+        answer: file.answer_name(),
+        class: if file.answer_name() == "unknown" { "unknown" } else { class(file.answer) },
         note: file.note.as_deref().map(shown),
         tensors: file.tensors.map(|tensors| text::plural(tensors, "tensor")),
         globals: shown_globals.collect(),
@@ -242,19 +230,5 @@ fn class(answer: Answer) -> &'static str {
         Answer::NeedsTrust => "trust",
         Answer::Broken => "broken",
         _ => "clean",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digest_of_the_script_is_in_base64() {
-        for (bytes, text) in
-            [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe\xfd\xfc", "//79/A==")]
-        {
-            assert_eq!(base64(bytes), text);
-        }
     }
 }
