@@ -201,4 +201,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
 if __name__ == "__main__":
     import sys
 
-    json.dump(expectation_of_config(sys.argv[1]), sys.stdout)
+    try:
+        json.dump(expectation_of_config(sys.argv[1]), sys.stdout)
+    except (ImportError, ArgumentError, UnsupportedError, OSError) as error:
+        sys.exit(str(error).removeprefix(f"{shown(sys.argv[1])}: "))  # whoever asks for it names the file

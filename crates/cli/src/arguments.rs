@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use max_weights::DType;
+use max_weights_check::amount;
 
 use crate::complete;
 use crate::validate::{Explain, Scan, Validate};
@@ -271,25 +272,10 @@ fn dtype(text: &str) -> Result<DType, String> {
 }
 
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
-    let wrong = || "a size such as 80GB, 24GiB or 1500MB is needed".to_owned();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kb" => 1e3,
-        "m" | "mb" => 1e6,
-        "g" | "gb" => 1e9,
-        "t" | "tb" => 1e12,
-        "kib" => f64::from(1 << 10),
-        "mib" => f64::from(1 << 20),
-        "gib" => f64::from(1 << 30),
-        "tib" => (1u64 << 40) as f64,
-        _ => return Err(wrong()),
-    };
-    number.parse::<f64>().map(|number| (number * factor) as u64).map_err(|_| wrong())
+    amount::bytes(text).ok_or_else(|| "a size such as 80GB, 24GiB or 1500MB is needed".to_owned())
 }
 
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds >= 1.0 && seconds.is_finite() => Ok(seconds),
         _ => Err("a number of seconds, at least 1, is needed".into()),

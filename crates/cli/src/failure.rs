@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::record::Message;
 use crate::screen::Screen;
-use crate::{CLEAN, INTERRUPTED, UNREADABLE, USAGE};
+use crate::{INTERRUPTED, UNREADABLE, USAGE};
 
 /// What ends a command.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Failure {
         if let Self::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe
         {
-            return CLEAN; // the reader has seen enough: `max-weights ls … | head`
+            return screen.status; // the reader has seen enough: `max-weights ls … | head`
         }
         let message = self.to_string();
         if json && !screen.was_written() {
@@ -80,7 +80,8 @@ impl Failure {
         match self {
             Self::Checkpoint(Error::Interrupted) => INTERRUPTED,
             Self::Checkpoint(Error::Argument(_)) | Self::Usage(_) => USAGE,
-            _ => UNREADABLE,
+            // That a report cannot be written does not hide what it would say.
+            _ => UNREADABLE.max(screen.status),
         }
     }
 

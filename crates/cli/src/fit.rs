@@ -94,6 +94,7 @@ pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut
     ranks.experts = experts.into_iter().max_by_key(|part| part.bytes).unwrap_or_default();
     ranks.bytes = ranks.divided.bytes.saturating_add(ranks.whole.bytes).saturating_add(ranks.experts.bytes);
     ranks.fits = options.memory.map(|memory| ranks.bytes <= memory);
+    screen.status = if ranks.fits == Some(false) { FINDINGS } else { CLEAN };
     if options.format() == Format::Json {
         serde_json::to_writer_pretty(&mut *screen, &ranks)?;
         screen.line("")?;
@@ -101,7 +102,7 @@ pub(crate) fn run(options: &Ls, catalog: &Catalog, numbers: &[u32], screen: &mut
         print(&ranks, screen)?;
         screen.warn(warnings(catalog))?;
     }
-    Ok(if ranks.fits == Some(false) { FINDINGS } else { CLEAN })
+    Ok(screen.status)
 }
 
 /// What a name says of the expert that a weight belongs to.

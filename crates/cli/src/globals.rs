@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     let found = globals(&report);
     let errors = problems(&report);
     let unknown = found.iter().filter(|global| global.verdict != "known").count();
-    let status = match (unknown, errors.len()) {
+    screen.status = match (unknown, errors.len()) {
         (0, 0) => CLEAN,
         (0, _) => UNREADABLE,
         _ => FINDINGS,
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
         let said = |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
         screen.warn(errors.iter().map(said))?;
     }
-    Ok(status)
+    Ok(screen.status)
 }
 
 fn globals(report: &Report) -> Vec<Global<'_>> {

@@ -37,7 +37,7 @@ impl Host {
         let mut programs = folders.flat_map(|folder| PROGRAMS.map(|program| folder.join(program)));
         programs.find(|program| program.is_file()).ok_or_else(|| {
             Failure::Needs(
-                "Python loads what this is measured beside, and no python3 is on the path: install Python and `pip install max-weights`".into(),
+                "this takes Python, and no python3 is on the path: install it and `pip install max-weights`".into(),
             )
         })
     }

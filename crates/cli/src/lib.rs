@@ -7,6 +7,7 @@ mod bench;
 mod complete;
 mod diff;
 mod failure;
+mod file;
 mod fit;
 mod globals;
 mod host;

@@ -1,7 +1,5 @@
 //! `max-weights manifest` and `max-weights bom`: what files and tensors were, whether they still are, and a bill of materials.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
@@ -12,6 +10,7 @@ use max_weights_check::{Finding, Progress};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::file;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS};
 
@@ -125,6 +124,7 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
     match &options.action {
         Action::Create(options) => {
             let path = resolved(&options.path)?;
+            options.output.as_deref().map_or(Ok(()), file::prepare)?;
             // It may lie in the folder already.
             let leave_out: Vec<PathBuf> = options.output.iter().cloned().collect();
             let made = with_bar(|progress| create(&path, &leave_out, progress, &uninterrupted))?;
@@ -136,6 +136,7 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             let checked = with_bar(|progress| {
                 check(&options.manifest, path.as_deref(), options.tensors, progress, &uninterrupted)
             })?;
+            screen.status = if checked.differs() { FINDINGS } else { CLEAN };
             if options.json {
                 let findings = checked.findings.iter().map(Found::new).collect();
                 let (kind, files, tensors) = (checked.kind, checked.files, checked.tensors);
@@ -145,13 +146,14 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             } else {
                 print(&checked, !options.tensors, screen)?;
             }
-            Ok(if checked.differs() { FINDINGS } else { CLEAN })
+            Ok(screen.status)
         }
     }
 }
 
 pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
     let path = resolved(&options.path)?;
+    options.output.as_deref().map_or(Ok(()), file::prepare)?;
     let made = with_bar(|progress| bill(&path, progress, &uninterrupted))?;
     write(&made, options.output.as_deref(), screen)?;
     Ok(CLEAN)
@@ -180,13 +182,10 @@ fn write(made: &impl Serialize, output: Option<&Path>, screen: &mut Screen) -> R
         serde_json::to_writer_pretty(&mut *screen, made)?;
         return Ok(screen.line("")?);
     };
-    let written = File::create(path).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        serde_json::to_writer_pretty(&mut file, made)?;
-        file.write_all(b"\n")?;
-        file.flush()
-    });
-    Ok(written.map_err(|error| Error::io(path, "write it", error))?)
+    file::write(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, made)?;
+        out.write_all(b"\n")
+    })
 }
 
 fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(), Failure> {

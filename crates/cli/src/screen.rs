@@ -7,8 +7,10 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use max_weights::text;
+use max_weights_check::output::json_escaped;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::CLEAN;
 use crate::arguments::Color;
 
 /// The one control character of ASCII that JSON has without an escape.
@@ -65,6 +67,8 @@ impl Paint {
 pub(crate) struct Screen {
     out: BufWriter<Box<dyn Write>>,
     written: bool,
+    /// The exit status that the command comes to, also where what it prints finds no reader. Commands that judge set it before they print.
+    pub(crate) status: u8,
     /// The colours of standard output.
     pub(crate) paint: Paint,
     /// Those of standard error, and whether it has any.
@@ -92,6 +96,7 @@ impl Screen {
         Self {
             out: BufWriter::with_capacity(BUFFER, out),
             written: false,
+            status: CLEAN,
             paint: Paint::new(painted),
             paint_errors: Paint::new(errors != ColorChoice::Never),
             errors,
@@ -166,7 +171,7 @@ impl Write for Screen {
             return self.out.write(bytes);
         }
         match std::str::from_utf8(bytes) {
-            Ok(text) => self.out.write_all(escaped(text).as_bytes()).map(|()| bytes.len()),
+            Ok(text) => self.out.write_all(json_escaped(text).as_bytes()).map(|()| bytes.len()),
             Err(_) => self.out.write(bytes), // a part of a character
         }
     }
@@ -255,23 +260,6 @@ fn ascii(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
-/// JSON with escapes for the characters that are not printed as signs of their own.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        let mut bytes = [0; 4];
-        let plain = &*c.encode_utf8(&mut bytes);
-        if c != char::from(DELETE) && (c.is_ascii() || text::printable(plain) == plain) {
-            safe.push(c);
-        } else {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(safe, "\\u{unit:04x}");
-            }
-        }
-    }
-    safe
-}
-
 /// Whether the locale's characters are UTF-8. Systems that have no such variables show it.
 fn has_unicode() -> bool {
     if cfg!(not(unix)) {
@@ -316,11 +304,6 @@ mod tests {
         assert_eq!(fitted("abc", 1, true), "…");
         assert_eq!(fitted("model.layers.0.weight", 11, false), "mode...ight");
         assert_eq!(fitted("abc", 2, false), "..");
-    }
-
-    #[test]
-    fn json_has_escapes_for_what_could_steer_a_terminal() {
-        assert_eq!(escaped("\"重\u{202e}\u{9b}\u{7f}\u{e0001}\\n\""), "\"重\\u202e\\u009b\\u007f\\udb40\\udc01\\n\"");
     }
 
     #[test]

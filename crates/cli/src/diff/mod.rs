@@ -87,6 +87,7 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
     let found = difference::compare(&a, &b, &wanted, &done, &uninterrupted);
     drop(progress);
     let found = found?;
+    screen.status = if found.is_none() { CLEAN } else { FINDINGS };
     if options.json {
         serde_json::to_writer_pretty(&mut *screen, &difference::Object::new(&found, &wanted))?;
         screen.line("")?;
@@ -94,5 +95,5 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
         tables::write(&found, options, screen)?;
         screen.warn(a.catalog().findings().iter().chain(b.catalog().findings()))?;
     }
-    Ok(if found.is_none() { CLEAN } else { FINDINGS })
+    Ok(screen.status)
 }

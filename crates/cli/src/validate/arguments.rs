@@ -3,30 +3,36 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use max_weights_check::Level;
 use max_weights_check::output::Format;
+use max_weights_check::{Level, amount};
 
-use crate::arguments::{memory, seconds};
+use crate::arguments::memory;
+
+/// Heads of options in the help: what counts, what is written, and how it is done.
+const RULES: &str = "Rules";
+const REPORTS: &str = "Reports";
+const BOUNDS: &str = "Settings and bounds";
 
 /// Check that files are whole, safe, and what they claim to be.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status, the worst first: 5 malicious, 4 needs trust, 3 broken or not looked at, 1 other findings, 0 none from --fail-on on. `max-weights explain CODE` says what a rule means."
+    after_help = "Exit status, the worst first: 5 malicious, 4 needs trust, 3 broken or not looked at, 1 other findings, 0 none that fails. `max-weights explain CODE` says more."
 )]
 pub(crate) struct Validate {
-    #[command(flatten)]
-    pub(crate) checking: Checking,
-    /// header, structure (all but values; the default) or content.
+    /// header, structure (the default: no values) or content.
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) level: Option<Depth>,
-    /// Only these rules: codes, their beginnings, names, security.
-    #[arg(long, value_name = "RULES", value_delimiter = ',')]
-    pub(crate) select: Vec<String>,
-    /// What it is to be: a spec.json, a checkpoint, a config.json.
+    /// What it is to be: spec.json, a checkpoint, config.json.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
+    /// Only these: codes, beginnings, names, security.
+    #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
+    pub(crate) select: Vec<String>,
+    #[command(flatten)]
+    pub(crate) checking: Checking,
 }
 
 /// Check whether loading files would run code.
@@ -45,45 +51,45 @@ pub(crate) struct Checking {
     /// Files, folders, indexes, ORG/MODEL in the local cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Not these rules.
-    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    /// Not these.
+    #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) ignore: Vec<String>,
     /// Leave out what is below: note, warning, error.
-    #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
+    #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
     pub(crate) severity: Option<Severity>,
-    /// From here on the exit status is not 0 (warning); or never.
-    #[arg(long, value_name = "SEVERITY", hide_possible_values = true)]
+    /// The least that fails (warning); never: nothing.
+    #[arg(long, value_name = "SEVERITY", hide_possible_values = true, help_heading = RULES)]
     pub(crate) fail_on: Option<FailOn>,
-    /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
-    #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output)]
-    pub(crate) outputs: Vec<Output>,
-    /// One JSON object: --output json.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Tells SARIF reports of one workflow apart.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) category: Option<String>,
-    /// Settings, in place of max-weights.toml or pyproject.toml.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) config: Option<PathBuf>,
-    /// Take no settings from files.
-    #[arg(long, conflicts_with = "config")]
-    pub(crate) no_config: bool,
     /// Findings in this file are not reported again.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) baseline: Option<PathBuf>,
     /// Write all findings to a file for that.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = RULES)]
     pub(crate) write_baseline: Option<PathBuf>,
+    /// text, json, jsonl, junit, sarif, github, gitlab, gitlab-sast, markdown, html; repeatable.
+    #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output, help_heading = REPORTS)]
+    pub(crate) outputs: Vec<Output>,
+    /// One JSON object: --output json.
+    #[arg(long, help_heading = REPORTS)]
+    pub(crate) json: bool,
+    /// Tells SARIF reports of one workflow apart.
+    #[arg(long, value_name = "NAME", help_heading = REPORTS)]
+    pub(crate) category: Option<String>,
+    /// Instead of max-weights.toml and pyproject.toml.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = BOUNDS)]
+    pub(crate) config: Option<PathBuf>,
+    /// Take no settings from files.
+    #[arg(long, conflicts_with = "config", help_heading = BOUNDS)]
+    pub(crate) no_config: bool,
     /// Files that are looked at at the same time.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = BOUNDS)]
     pub(crate) jobs: Option<NonZero<usize>>,
     /// Memory for what is unpacked, such as 200MB.
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = BOUNDS)]
     pub(crate) max_memory: Option<u64>,
-    /// What is left after this time is not looked at.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<f64>,
+    /// What is left after this (90s, 10min) is not looked at.
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = BOUNDS)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Checking {
@@ -109,6 +115,10 @@ fn output(text: &str) -> Result<Output, String> {
         None => (text, None),
     };
     Ok(Output { format: Format::from_str(format)?, file })
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    amount::time(text).ok_or_else(|| "a time such as 90s or 10min is needed".to_owned())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -16,7 +16,8 @@ const CONFIG: &str = "config.json";
 
 /// Reads what is expected.
 pub(super) fn read(path: &Path, host: &Host) -> Result<Expectation, Failure> {
-    if path.file_name().is_some_and(|name| name == CONFIG) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name == CONFIG || name.ends_with(&format!(".{CONFIG}")) {
         return of_config(path, host);
     }
     if path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("json")) && path.is_file() {
@@ -30,10 +31,7 @@ fn of_config(path: &Path, host: &Host) -> Result<Expectation, Failure> {
     let python = host.interpreter()?;
     let run = Command::new(&python).args(["-m", "max_weights.expected_config"]).arg(path).output();
     let failed = |why: &str| {
-        let path = text::path(path);
-        Failure::Needs(format!(
-            "{path}: what it asks for is told by torch and transformers in Python, which failed: {why}"
-        ))
+        Failure::Needs(format!("torch and transformers in Python cannot say what {} asks for: {why}", text::path(path)))
     };
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {

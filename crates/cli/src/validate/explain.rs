@@ -2,6 +2,7 @@
 
 use max_weights::rules::{self, Answer, Rule, Severity};
 use max_weights_check::Selection;
+use max_weights_check::output::wrap;
 use serde::Serialize;
 
 use super::arguments::Explain;
@@ -92,27 +93,10 @@ fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
     let dim = screen.paint.dim;
     for (title, text) in [("what", rule.meaning), ("why", rule.cause), ("what to do", rule.cure)] {
         let wide = screen.width().unwrap_or(WIDTH).max(40) - 14;
-        for (number, line) in folded(text, wide).iter().enumerate() {
+        for (number, line) in wrap(text, wide).iter().enumerate() {
             let title = if number == 0 { title } else { "" };
             screen.line(&format!("  {dim}{title:10}{dim:#}  {line}"))?;
         }
     }
     Ok(())
-}
-
-/// The words in lines of at most so many characters.
-fn folded(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.len() - 1;
-        if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !lines[last].is_empty() {
-                lines[last].push(' ');
-            }
-            lines[last].push_str(word);
-        }
-    }
-    lines
 }

@@ -5,13 +5,13 @@ mod expect;
 mod explain;
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use max_weights::checkpoint::ModelCache;
-use max_weights::rules::{Answer, Severity};
+use max_weights::error::Fault;
+use max_weights::rules::{self, Answer, Severity};
 use max_weights::{Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
@@ -21,17 +21,20 @@ pub(crate) use arguments::{Explain, Scan, Validate};
 
 use self::arguments::{Checking, FailOn, Output};
 use crate::failure::Failure;
+use crate::file as files;
 use crate::host::Host;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
 pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     let level = options.level.map(Level::from);
-    validate(&options.checking, level, options.select.clone(), options.expect.as_deref(), host, screen)
+    let file = settings_file(&options.checking)?;
+    validate(&options.checking, &file, level, options.select.clone(), options.expect.as_deref(), host, screen)
 }
 
 pub(crate) fn scan(options: &Scan, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    validate(&options.checking, Some(Level::Structure), vec!["security".to_owned()], None, host, screen)
+    let file = SettingsFile { expect: None, ..settings_file(&options.checking)? };
+    validate(&options.checking, &file, Some(Level::Structure), vec!["security".to_owned()], None, host, screen)
 }
 
 pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
@@ -41,14 +44,14 @@ pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Fail
 /// `level` and `select` are what the command line says; the file of settings says the rest.
 fn validate(
     checking: &Checking,
+    file: &SettingsFile,
     level: Option<Level>,
     select: Vec<String>,
     expect: Option<&Path>,
     host: &Host,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
-    let file = settings_file(checking)?;
-    let outputs = outputs(checking, &file);
+    let outputs = outputs(checking, file);
     let options = Options {
         tensors: outputs.iter().any(|output| output.format == Format::Html),
         level: level.or(file.level).unwrap_or_default(),
@@ -59,14 +62,13 @@ fn validate(
         severity: checking.severity.map(Severity::from).or(file.severity).unwrap_or(Severity::Note),
         jobs: checking.jobs.or(file.jobs),
         max_memory: checking.max_memory.or(file.max_memory),
-        timeout: checking.timeout.map(Duration::from_secs_f64).or(file.timeout),
+        timeout: checking.timeout.or(file.timeout),
         ..Options::default()
     };
     check_rules(&options.selection)?;
     workers::set_threads(options.jobs);
-    let fail_on = checking.fail_on.map_or(Some(file.fail_on.unwrap_or(Severity::Warning)), FailOn::severity);
     let settings = Settings {
-        fail_on: fail_on.unwrap_or(Severity::Error),
+        fail_on: checking.fail_on.map(FailOn::severity).or(file.fail_on).unwrap_or(Settings::default().fail_on),
         width: screen.width().unwrap_or(Settings::default().width),
         color: screen.paint.is_painted(),
         category: checking.category.clone().or(file.category.clone()).unwrap_or(Settings::default().category),
@@ -75,6 +77,10 @@ fn validate(
         root: root(),
         ..Settings::default()
     };
+    let written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
+    written.map(|path| files::prepare(path)).collect::<Result<(), _>>()?;
+    let known = checking.baseline.as_ref().or(file.baseline.as_ref());
+    let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
     let expected = expect.or(file.expect.as_deref()).map(|path| expect::read(path, host)).transpose()?;
     let progress = Progress::default();
@@ -88,16 +94,18 @@ fn validate(
     }
     let mut report = inputs.renamed(report);
     file.apply(&mut report);
+    report.settle();
+    // What a file is does not depend on what is known of it already.
     if let Some(path) = &checking.write_baseline {
-        write_file(path, |out| baseline::write(&report, &settings.root, out))?;
+        files::write(path, |out| baseline::write(&report, &settings.root, out))?;
     }
-    if let Some(path) = checking.baseline.as_ref().or(file.baseline.as_ref()) {
-        let stale = baseline::apply(&mut report, &baseline::read(path)?, &settings.root, &options.selection);
+    if let Some((path, known)) = known {
+        let stale = baseline::apply(&mut report, &known, &settings.root, &options.selection);
         screen.warn(stale.iter().map(|known| format!("{}: no longer there: {}", text::path(path), known.line())))?;
     }
-    report.settle();
+    screen.status = settings.fail_on.map_or(CLEAN, |fail_on| status(&report, fail_on));
     write(&report, &outputs, &settings, screen)?;
-    Ok(fail_on.map_or(CLEAN, |fail_on| status(&report, fail_on)))
+    Ok(screen.status)
 }
 
 /// The root of the repository that this runs in, or else the working folder: what reports name files from.
@@ -134,45 +142,21 @@ fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
     outputs
 }
 
+/// Writes the files first: whoever reads standard output may leave early.
 fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut Screen) -> Result<(), Failure> {
-    for output in outputs {
-        match &output.file {
-            None if output.format == Format::Text => {
-                let mut text = Vec::new();
-                output::write(report, output.format, settings, &mut text)?;
-                screen.text(&String::from_utf8_lossy(&text))?;
-            }
-            None => output::write(report, output.format, settings, screen.raw())?,
-            Some(path) => {
-                let settings = Settings { color: false, width: Settings::default().width, ..settings.clone() };
-                write_file(path, |out| output::write(report, output.format, &settings, out))?;
-            }
+    let of_files = Settings { color: false, width: Settings::default().width, ..settings.clone() };
+    for (format, path) in outputs.iter().filter_map(|output| Some((output.format, output.file.as_ref()?))) {
+        files::write(path, |out| output::write(report, format, &of_files, out))?;
+    }
+    for Output { format, .. } in outputs.iter().filter(|output| output.file.is_none()) {
+        if *format == Format::Text {
+            let mut text = Vec::new();
+            output::write(report, *format, settings, &mut text)?;
+            screen.text(&String::from_utf8_lossy(&text))?;
+        } else {
+            output::write(report, *format, settings, screen.raw())?;
         }
     }
-    Ok(())
-}
-
-/// Writes a file whole or not at all: a report that is half there may be taken for a whole one.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<(), Failure> {
-    let failed = |error| Failure::Checkpoint(Error::io(path, "write the report", error));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    let mut out = io::BufWriter::new(file.as_file_mut());
-    write(&mut out).and_then(|()| out.flush()).map_err(failed)?;
-    drop(out);
-    readable_by_all_who_may(file.as_file()).map_err(failed)?;
-    file.persist(path).map(drop).map_err(|error| failed(error.error))
-}
-
-/// Temporary files are the user's alone; a report has the mode of any new file.
-#[cfg(unix)]
-fn readable_by_all_who_may(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn readable_by_all_who_may(_: &File) -> io::Result<()> {
     Ok(())
 }
 
@@ -217,7 +201,10 @@ impl Inputs {
                 let folder = tempfile::tempdir().map_err(failed)?;
                 let path = folder.path().join(STDIN);
                 let mut file = File::create(&path).map_err(failed)?;
-                io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
+                if io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)? == 0 {
+                    // What was to write it failed, most likely.
+                    return Err(Fault::new(rules::FORMAT_EMPTY, "nothing came").path(Path::new(STDIN)).format().into());
+                }
                 paths.push(path);
                 stdin = Some(folder);
             }

@@ -1,0 +1,50 @@
+//! Files that commands write.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use max_weights::Error;
+
+use crate::failure::Failure;
+
+/// Makes sure that there is a place for a file before the work begins whose result it gets: folders that lack are made.
+pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::Checkpoint(Error::io(path, "write it", error));
+    if path.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    fs::create_dir_all(folder(path)).map_err(failed)
+}
+
+/// Writes a file whole or not at all: one that is half there may be taken for a whole one. A link stays a link, and what is no regular file,
+/// such as a pipe or `/dev/null`, is written to and not replaced.
+pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let written = match fs::metadata(path) {
+        Ok(there) if !there.is_file() || path.starts_with("/dev") => {
+            File::options().write(true).open(path).and_then(|mut file| buffered(&mut file, make))
+        }
+        _ => replace(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()), make),
+    };
+    Ok(written.map_err(|error| Error::io(path, "write it", error))?)
+}
+
+fn replace(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    // Temporary files are the user's alone; this one is as any new file is.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder(path))?;
+    buffered(file.as_file_mut(), make)?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+fn buffered(file: &mut File, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    make(&mut out)?;
+    out.flush()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
