@@ -21,7 +21,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), Failure> {
 /// such as a pipe or `/dev/null`, is written to and not replaced.
 pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let written = match fs::metadata(path) {
-        Ok(there) if !there.is_file() || path.starts_with("/dev") => {
+        Ok(there) if !there.is_file() => {
             File::options().write(true).open(path).and_then(|mut file| buffered(&mut file, make))
         }
         _ => replace(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()), make),

@@ -111,7 +111,8 @@ pub(crate) struct Output {
 fn output(text: &str) -> Result<Output, String> {
     let (format, file) = match text.split_once('=') {
         Some((_, "")) => return Err("a file is missing after the =".into()),
-        Some((format, file)) => (format, Some(file.into()).filter(|file: &PathBuf| file.as_os_str() != "-")),
+        Some((format, "-" | "/dev/stdout")) => (format, None),
+        Some((format, file)) => (format, Some(file.into())),
         None => (text, None),
     };
     Ok(Output { format: Format::from_str(format)?, file })

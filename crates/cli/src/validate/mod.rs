@@ -77,8 +77,8 @@ fn validate(
         root: root(),
         ..Settings::default()
     };
-    let written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
-    written.map(|path| files::prepare(path)).collect::<Result<(), _>>()?;
+    let mut written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
+    written.try_for_each(|path| files::prepare(path))?;
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
