@@ -97,6 +97,36 @@ fn a_tensor_is_the_same_in_other_shards_and_in_another_order() {
 }
 
 #[test]
+fn another_version_of_a_tensor_in_a_file_beside_is_told_also_where_tensors_alone_count() {
+    let folder = tempfile::tempdir().expect("a folder");
+    two_shards(folder.path());
+    let manifest = folder.path().join("manifest.json");
+    written(&made(folder.path()), &manifest);
+    let alone = || check(&manifest, None, true, &Progress::default(), &uninterrupted).expect("checked");
+    let copy = |value: f32| ("layers.0.weight", "F32", vec![16, 16], ramp(256, value));
+    safetensors(&folder.path().join("zero.safetensors"), &[copy(1.0)]);
+    assert_eq!((found(&alone()), alone().differs()), (vec![], false), "the same once more");
+    safetensors(&folder.path().join("zero.safetensors"), &[copy(2.0)]);
+    let other = alone();
+    assert_eq!(found(&other), [("manifest.new-tensor", "zero.safetensors".to_owned(), "layers.0.weight")]);
+    assert_eq!(other.findings[0].message, "the manifest has another tensor of this name");
+    assert_eq!(other.tensors, Some(TensorCounts { same: 4, new: 1, ..TensorCounts::default() }));
+    assert!(other.differs());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn files_whose_names_are_the_same_as_texts_are_refused() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in [b"a\xff", b"a\xfe"] {
+        fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
+    }
+    let error = create(folder.path(), &[], &Progress::default(), &uninterrupted).expect_err("one hides the other");
+    assert!(error.to_string().contains("cannot tell this file from"), "{error}");
+}
+
+#[test]
 fn one_file_has_a_manifest_in_which_others_are_not_new() {
     let folder = tempfile::tempdir().expect("a folder");
     two_shards(folder.path());
@@ -166,6 +196,15 @@ fn what_is_no_manifest_is_an_error_that_says_why() {
     digest.files[0].sha256 = "abc".into();
     let mut tensor = good.clone();
     tensor.tensors[0].sha256 = Some("g".repeat(64));
+    let mut renamed = good.clone();
+    renamed.tensors[0].name = "other".into();
+    let mut elements = good.clone();
+    elements.tensors[1].sha256 = Some("0".repeat(64));
+    let mut fewer = good.clone();
+    fewer.tensors.remove(0);
+    let mut content = good.clone();
+    content.content = "0".repeat(64);
+    let of_tensors = format!("its content is not that of its tensors, which is {}", good.content);
     let texts = [
         (b"not JSON".to_vec(), "it is no manifest"),
         (b"{\"dsseEnvelope\": {}}".to_vec(), "its envelope has no payload"),
@@ -175,6 +214,10 @@ fn what_is_no_manifest_is_an_error_that_says_why() {
         (serde_json::to_vec(&twice).expect("JSON"), "twice"),
         (serde_json::to_vec(&digest).expect("JSON"), "the SHA-256 of 'config.json' is none"),
         (serde_json::to_vec(&tensor).expect("JSON"), "1 hash of its tensors are none"),
+        (serde_json::to_vec(&renamed).expect("JSON"), "the content of 'other' is not the hash of its name"),
+        (serde_json::to_vec(&elements).expect("JSON"), "the content of 'layers.0.weight' is not the hash"),
+        (serde_json::to_vec(&fewer).expect("JSON"), "its content is not that of its tensors"),
+        (serde_json::to_vec(&content).expect("JSON"), &of_tensors),
     ];
     for (text, says) in texts {
         fs::write(&path, text).expect("written");

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::create::{open, records};
 use super::hash::{Extent, hash};
 use super::signing::{self, Statement};
-use super::tensor_hash::{hexadecimal, is_sha256};
+use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash};
 use super::tensors::compare;
 use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
@@ -228,10 +228,32 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
         }
     }
     let hashes = manifest.tensors.iter().flat_map(|tensor| tensor.sha256.iter().chain(&tensor.content));
-    match hashes.filter(|digits| !is_sha256(digits)).count() {
-        0 => Ok(manifest),
-        count => Err(format!("{} of its tensors are none", text::plural(count as u64, "hash"))),
+    let wrong = hashes.filter(|digits| !is_sha256(digits)).count();
+    if wrong > 0 {
+        return Err(format!("{} of its tensors are none", text::plural(wrong as u64, "hash")));
     }
+    // Whoever has compared `content` with one that is trusted believes what stands beside it.
+    let contents: Vec<Option<[u8; 32]>> = manifest.tensors.iter().map(content_of).collect();
+    let is_said = |said: Option<&String>, made: Option<&[u8; 32]>| match (said, made) {
+        (Some(said), Some(made)) => said.eq_ignore_ascii_case(&hexadecimal(made)),
+        (said, made) => said.is_none() && made.is_none(),
+    };
+    let mut all = manifest.tensors.iter().zip(&contents);
+    if let Some((tensor, _)) = all.find(|(tensor, made)| !is_said(tensor.content.as_ref(), made.as_ref())) {
+        let name = text::shown(&tensor.name);
+        return Err(format!("the content of '{name}' is not the hash of its name, dtype, shape and elements"));
+    }
+    let made = set_hash(contents.into_iter().flatten());
+    if !is_said(Some(&manifest.content), Some(&made)) {
+        return Err(format!("its content is not that of its tensors, which is {}", hexadecimal(&made)));
+    }
+    Ok(manifest)
+}
+
+/// The hash of a tensor by what a manifest says of it; none where its elements have none.
+fn content_of(tensor: &TensorRecord) -> Option<[u8; 32]> {
+    let elements: [u8; 32] = bytes_of(tensor.sha256.as_deref()?)?.try_into().ok()?;
+    Some(tensor_hash(&tensor.name, &tensor.dtype, &tensor.shape, &elements))
 }
 
 fn broken(path: &Path, cause: &str) -> Error {

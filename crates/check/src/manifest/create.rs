@@ -88,6 +88,8 @@ pub(super) fn open(path: &Arc<Path>) -> Result<Option<Checkpoint>> {
     }
     match Checkpoint::open(&[path], &OpenOptions::default().strict(false)) {
         Err(Error::Interrupted) => Err(Error::Interrupted),
+        // Such as that too many files are open: then the tensors could be known.
+        Err(error @ Error::Io { .. }) => Err(error),
         opened => Ok(opened.ok()),
     }
 }

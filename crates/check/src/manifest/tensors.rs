@@ -1,6 +1,6 @@
 //! Which tensors are the ones that a manifest has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use max_weights::{rules, text};
@@ -44,8 +44,11 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
     for tensor in there {
         by_name.entry(&tensor.name).or_default().push(tensor);
     }
-    let known: std::collections::HashSet<&str> = manifest.tensors.iter().map(|tensor| &*tensor.name).collect();
-    let new: Vec<&TensorRecord> = there.iter().filter(|tensor| !known.contains(&*tensor.name)).collect();
+    let mut known: HashMap<&str, Vec<&TensorRecord>> = HashMap::new();
+    for tensor in &manifest.tensors {
+        known.entry(&tensor.name).or_default().push(tensor);
+    }
+    let new: Vec<&TensorRecord> = there.iter().filter(|tensor| !known.contains_key(&*tensor.name)).collect();
     // What is new by its elements, to find out what a missing one is called now.
     let mut new_by_elements: HashMap<(&str, &[u64], &str), &TensorRecord> = HashMap::new();
     for tensor in &new {
@@ -55,6 +58,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
     }
     let (mut changed, mut missing, mut added) = (List::default(), List::default(), List::default());
     let mut moved: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut told: HashSet<(&str, &str)> = HashSet::new();
     for tensor in &manifest.tensors {
         let here = by_name.get(&*tensor.name).map_or(&[][..], Vec::as_slice);
         let same_file = here.iter().find(|found| found.file == tensor.file);
@@ -68,6 +72,7 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             }
             (Some(found), _) | (None, Some(found)) => {
                 counts.changed += 1;
+                told.insert((&found.file, &found.name));
                 let finding = Finding::new(rules::MANIFEST_CHANGED_TENSOR, difference(tensor, found));
                 changed.add(root, &found.file, finding.tensor(&tensor.name));
             }
@@ -85,10 +90,16 @@ pub(super) fn compare(manifest: &Manifest, there: &[TensorRecord], root: &Path, 
             }
         }
     }
-    counts.new = new.len() as u64;
-    for tensor in new {
-        let finding = Finding::new(rules::MANIFEST_NEW_TENSOR, "it is not in the manifest").tensor(&tensor.name);
-        added.add(root, &tensor.file, finding);
+    // Of a name that is known, another version in a file beside may be the one that a loader takes.
+    let is_other = |tensor: &&TensorRecord| {
+        let said = known.get(&*tensor.name);
+        said.is_some_and(|said| !said.iter().any(|said| is_same(said, tensor)))
+            && !told.contains(&(&*tensor.file, &*tensor.name))
+    };
+    let others = there.iter().filter(is_other).map(|tensor| (tensor, "the manifest has another tensor of this name"));
+    for (tensor, message) in new.into_iter().map(|tensor| (tensor, "it is not in the manifest")).chain(others) {
+        counts.new += 1;
+        added.add(root, &tensor.file, Finding::new(rules::MANIFEST_NEW_TENSOR, message).tensor(&tensor.name));
     }
     for list in [changed, missing, added] {
         list.finish(checked);

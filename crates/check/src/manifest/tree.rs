@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use max_weights::{Error, Result};
+use max_weights::{Error, Result, text};
 
 use crate::walk::{Found, Walk};
 
@@ -40,7 +40,11 @@ impl Tree {
             }
             let is_here = real.is_none_or(|real| lies_in(&real, &root));
             let list = if is_here { &mut tree.files } else { &mut tree.links };
-            list.insert(below, path);
+            // Names that are no Unicode can be the same once they are texts: then a manifest could not tell the files apart.
+            if let Some(other) = list.insert(below, path.clone()) {
+                let (one, other) = (text::path(&path), text::path(&other));
+                return Err(Error::Argument(format!("{one}: a manifest cannot tell this file from {other}")));
+            }
         }
         Ok(tree)
     }
