@@ -10,6 +10,7 @@ use max_weights::{Error, uninterrupted};
 use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, check};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 const SIGNATURES: [&str; 4] = ["file-sha256.sig", "file-blake2.sig", "shard-sha256.sig", "shard-blake2.sig"];
 
@@ -104,6 +105,33 @@ fn a_statement_that_contradicts_itself_or_leads_elsewhere_is_told() {
     let method =
         changed(folder.path(), |statement| statement["predicate"]["serialization"]["method"] = "shards".into());
     assert_eq!(rules(&method)[..3], ["manifest.broken", "manifest.broken", "manifest.broken"]);
+}
+
+#[test]
+fn a_model_of_one_file_is_signed_without_a_path() {
+    let folder = signed();
+    let one = changed(folder.path(), |statement| {
+        let resources = &mut statement["predicate"]["resources"];
+        let mut resource = resources.as_array().expect("a list").iter().find(|of| of["name"] == "a.bin").cloned();
+        resource.as_mut().expect("it was signed")["name"] = ".".into();
+        let digest = resource.as_ref().expect("it was signed")["digest"].as_str().expect("a text").to_owned();
+        let bytes = (0..32).map(|at| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).expect("digits"));
+        let root = Sha256::digest(bytes.collect::<Vec<u8>>());
+        let root: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
+        *resources = json!([resource]);
+        statement["subject"] = json!([{"name": "a.bin", "digest": {"sha256": root}}]);
+    });
+    for path in [folder.path().to_path_buf(), folder.path().join("a.bin")] {
+        let same = checked(&one, &path);
+        assert_eq!((found(&same), same.files.same), (vec![], 1), "{}", path.display());
+    }
+    let renamed = folder.path().join("b.bin");
+    fs::copy(folder.path().join("a.bin"), &renamed).expect("copied");
+    assert_eq!(found(&checked(&one, &renamed)), [], "its name is not signed for itself");
+    fs::write(&renamed, "other").expect("written");
+    assert_eq!(found(&checked(&one, &renamed)), [("manifest.changed", "b.bin".to_owned())]);
+    fs::remove_file(folder.path().join("a.bin")).expect("deleted");
+    assert_eq!(found(&checked(&one, folder.path())), [("manifest.missing", "a.bin".to_owned())]);
 }
 
 #[test]

@@ -25,6 +25,9 @@ const BEFORE_1: &str = "https://model_signing/Digests/v0.1";
 /// What a signature never covers.
 const IGNORED: [&str; 4] = [".git", ".gitattributes", ".github", ".gitignore"];
 
+/// The path of a model that is one file.
+const ITSELF: &str = ".";
+
 /// What was signed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Statement {
@@ -164,14 +167,21 @@ pub(super) fn check(
     }
     let note = "the hashes of its files were compared; its signature was not verified";
     checked.report(signature, Finding::new(rules::MANIFEST_SIGNATURE, note));
+    let method = &statement.predicate.serialization.method;
+    let is_itself = |resource: &Resource| part(resource, method).is_some_and(|(path, ..)| path == ITSELF);
+    let is_one_file = !resources.is_empty() && resources.iter().all(is_itself);
+    // Of one file the name is that of the subject, unless it is told which file that is.
+    let given = root.file_name().filter(|_| !tree.whole).map(|name| name.to_string_lossy().into_owned());
+    let itself = given.or_else(|| Some(statement.subject.first()?.name.clone())).unwrap_or_default();
     let mut files: BTreeMap<&str, Signed> = BTreeMap::new();
     let (mut extents, mut said) = (Vec::new(), Vec::new());
     for resource in &resources {
-        let Some((path, start, end)) = part(resource, &statement.predicate.serialization.method) else {
+        let Some((path, start, end)) = part(resource, method) else {
             let name = text::shown(&resource.name);
             checked.report(signature, Finding::new(rules::MANIFEST_BROKEN, format!("'{name}' is no part of a file")));
             continue;
         };
+        let path = if is_one_file { &itself } else { path };
         if !is_below(path) {
             checked.report(signature, unsafe_path(path));
             continue;
@@ -216,7 +226,7 @@ pub(super) fn check(
             checked.files.same += 1;
         }
     }
-    if tree.whole {
+    if tree.whole && !is_one_file {
         let ignored: BTreeSet<&str> = IGNORED
             .into_iter()
             .chain(statement.predicate.serialization.ignore_paths.iter().map(String::as_str))
@@ -226,7 +236,7 @@ pub(super) fn check(
             above.any(|path| !path.is_empty() && ignored.contains(path))
         };
         // Nothing of an empty file is in any shard.
-        let shards = statement.predicate.serialization.method == "shards";
+        let shards = method == "shards";
         let is_empty = |below: &str| {
             tree.files.get(below).is_some_and(|path| std::fs::metadata(path).is_ok_and(|meta| meta.len() == 0))
         };
