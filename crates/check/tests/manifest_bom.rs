@@ -98,3 +98,14 @@ fn a_model_that_is_there_in_two_formats_is_counted_once_and_broken_files_are_onl
     assert_eq!(of(&card["properties"], "parameters"), ["800"]);
     assert_eq!(made["components"].as_array().expect("a list").len(), 4);
 }
+
+#[test]
+fn a_file_that_bears_code_is_named_by_its_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("model.safetensors"), &model());
+    fs::create_dir(folder.path().join("old")).expect("a folder");
+    fs::write(folder.path().join("old/model.safetensors"), b"cposix\nsystem\n(Vtrue\ntR.").expect("written");
+    let properties = &made(folder.path())["metadata"]["component"]["properties"];
+    assert_eq!(of(properties, "code-bearing-file"), ["old/model.safetensors"]);
+    assert_eq!((of(properties, "global"), of(properties, "verdict")), (vec!["posix.system"], vec!["malicious"]));
+}
