@@ -97,6 +97,11 @@ fn another_number_of_tensors_than_is_expected() {
         "\"symbols\": {\"layers\": 3}, \"tensors\": {\"*.up\": {\"count\": \"layers\"}}, \"allow_extra\": true";
     let says = "2 tensors match '*.up', so that 'layers' is 2, and 3 is expected";
     assert_eq!(found(symbols), one("expectation.count", says));
+    let other = r#""tensors": {"blk.*.up": {"count": "layers"}, "blk.*.q": {"count": "layers", "optional": true}}"#;
+    let says = "no tensor matches 'blk.*.up'";
+    assert_eq!(found(&format!("{other}, \"allow_extra\": true")), one("expectation.missing", says));
+    let none = r#""symbols": {"layers": 0}, "tensors": {"blk.*.up": {"count": "layers"}}, "allow_extra": true"#;
+    assert_eq!(found(none), []);
 }
 
 #[test]
@@ -128,6 +133,8 @@ fn what_is_not_expected_is_extra() {
     let says = "'embed.weight', bfloat16 of shape [6, 4], is not expected";
     assert_eq!(found("\"allow_extra\": [\"layers.*\"]"), one("expectation.extra", says));
     assert_eq!(found("\"tensors\": {}").len(), 5, "nothing is expected");
+    let of_all = "\"tensors\": {\"layers.*\": {}, \"*\": {\"dtype\": \"BF16\"}}";
+    assert_eq!(found(of_all), one("expectation.extra", says), "what holds for all names nothing");
 }
 
 #[test]

@@ -144,15 +144,23 @@ impl<'a> Checking<'a> {
                     )
                 });
             }
+            // As many as there are, but some: a symbol that is 0 everywhere would hide that all names are others.
+            Some(Count::Symbol(symbol))
+                if numbers.is_empty() && !wanted.optional && !self.expected.symbols.contains_key(symbol) =>
+            {
+                self.missing(wanted);
+            }
             Some(Count::Symbol(symbol)) => {
                 self.symbols.entry(symbol).or_default().push((Place::Count(position), numbers.len() as u64));
             }
             None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
             Some(Count::Bounds(_)) | None => {}
         }
+        // What holds for all says of none that it may be there.
+        let is_named = !wanted.name.is_all();
         for number in numbers {
             if let Some(named) = self.named.get_mut(number) {
-                *named = true;
+                *named |= is_named;
             }
             self.tensor(number, wanted);
         }

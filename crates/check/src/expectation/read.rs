@@ -140,7 +140,7 @@ fn texts(place: &str, list: &[Json]) -> Result<Vec<String>> {
 }
 
 fn glob(place: &str, text: &str) -> Result<Glob> {
-    Glob::parse(text).ok_or_else(|| Error::Argument(format!("{place}: the pattern has a [ without its ]")))
+    Glob::parse(text).map_err(|why| Error::Argument(format!("{place}: {why}")))
 }
 
 fn wanted(name: &str, value: &Json) -> Result<Wanted> {
@@ -184,7 +184,7 @@ fn dim(place: &str, value: &Json) -> Result<Dim> {
     }
 }
 
-/// A dtype by its name here, in safetensors files or in GGUF files; another text stands for what a file calls so.
+/// A dtype by its name here, in safetensors files or in GGUF files, or one that only PyTorch has.
 fn dtype(place: &str, name: &str) -> Result<String> {
     let plain = DType::all().find(|dtype| dtype.name() == name || dtype.safetensors_name() == name);
     let packed = Encoding::from_name(name);

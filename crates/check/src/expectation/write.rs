@@ -57,20 +57,13 @@ fn escaped(name: &str) -> String {
 
 /// Of tensors that share bytes, the groups of those that are one and the same, each of two at least.
 fn alike(catalog: &Catalog, group: &[u32]) -> Vec<Vec<u32>> {
-    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut groups: std::collections::HashMap<_, Vec<u32>> = std::collections::HashMap::new();
     for &number in group {
-        let info = catalog.table().get(number as usize);
-        let same = |other: &TensorInfo<'_>| {
-            other.view == info.view && other.shape == info.shape && other.element == info.element
-        };
-        match groups
-            .iter_mut()
-            .find(|group| group.first().is_some_and(|first| same(&catalog.table().get(*first as usize))))
-        {
-            Some(group) => group.push(number),
-            None => groups.push(vec![number]),
-        }
+        let info: TensorInfo<'_> = catalog.table().get(number as usize);
+        let view = info.view.map(|view| (view.start, view.strides));
+        groups.entry((view, info.shape, info.element)).or_default().push(number);
     }
-    groups.retain(|group| group.len() > 1);
+    let mut groups: Vec<Vec<u32>> = groups.into_values().filter(|group| group.len() > 1).collect();
+    groups.sort_unstable();
     groups
 }
