@@ -172,7 +172,8 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
     let bytes: Vec<BTreeMap<DType, u64>> = read.iter().map(|(_, catalog)| float_bytes(catalog)).collect();
     let mut sum: BTreeMap<DType, u64> = BTreeMap::new();
     for (dtype, count) in bytes.iter().flatten() {
-        *sum.entry(*dtype).or_default() += count;
+        let sum = sum.entry(*dtype).or_default();
+        *sum = sum.saturating_add(*count);
     }
     let Some(main) = most(&sum) else { return };
     for ((entry, _), bytes) in read.iter().zip(&bytes) {
@@ -186,16 +187,19 @@ pub(super) fn are_alike(set: &Set<'_>, findings: &mut Findings<'_, '_>) {
 /// Bytes of the tensors of each of the dtypes that unpacked weights have; none if others have more, as in what is quantised.
 fn float_bytes(catalog: &Catalog) -> BTreeMap<DType, u64> {
     let mut bytes = BTreeMap::new();
-    let mut others = 0;
+    let mut others = 0u64;
     for info in catalog.table().iter() {
-        match info.element {
+        let sum = match info.element {
             Element::Plain(dtype @ (DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64)) => {
-                *bytes.entry(dtype).or_default() += info.bytes();
+                bytes.entry(dtype).or_default()
             }
-            _ => others += info.bytes(),
-        }
+            _ => &mut others,
+        };
+        // What strides repeat has more bytes than any file.
+        *sum = sum.saturating_add(info.bytes());
     }
-    if others > bytes.values().sum() { BTreeMap::new() } else { bytes }
+    let all = bytes.values().fold(0, |all: u64, sum| all.saturating_add(*sum));
+    if others > all { BTreeMap::new() } else { bytes }
 }
 
 fn most(bytes: &BTreeMap<DType, u64>) -> Option<DType> {
