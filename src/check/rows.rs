@@ -1,5 +1,7 @@
 //! Rows of a matrix whose elements are all the same: units that never fire, tokens that were never trained.
 
+use crate::cast::{CastOptions, cast};
+use crate::dtype::DType;
 use crate::tensor::Element;
 
 /// From so many elements on the last dimension is a row; otherwise all but the first dimension are, as the kernel of a convolution is.
@@ -15,7 +17,7 @@ pub struct Rows {
     pub count: u64,
     /// Those whose bytes are all zero.
     pub zero: u64,
-    /// Those whose elements are all the same, and not zero.
+    /// Those whose elements are all the same number, and not zero.
     pub constant: u64,
     /// The first one of zeros.
     pub first_zero: Option<u64>,
@@ -24,6 +26,7 @@ pub struct Rows {
 /// Counts rows, whose bytes come in parts.
 pub(super) struct RowCounter {
     found: Rows,
+    dtype: DType,
     /// Bytes of a row and of an element.
     row: usize,
     item: usize,
@@ -46,7 +49,16 @@ impl RowCounter {
         let elements: u64 = shape.iter().product();
         let row = usize::try_from(elements.checked_div(count)?).ok()?.checked_mul(item)?;
         let found = Rows { count, ..Rows::default() };
-        (count > 1 && row > item).then_some(Self { found, row, item, at: 0, seen: 0, first: [0; MAX_ITEM], same: true })
+        (count > 1 && row > item).then_some(Self {
+            found,
+            dtype,
+            row,
+            item,
+            at: 0,
+            seen: 0,
+            first: [0; MAX_ITEM],
+            same: true,
+        })
     }
 
     /// Adds the bytes that follow, of whole elements.
@@ -73,10 +85,17 @@ impl RowCounter {
         if self.same && zero {
             self.found.first_zero.get_or_insert(self.seen);
             self.found.zero += 1;
-        } else if self.same {
+        } else if self.same && !self.is_nan() {
             self.found.constant += 1;
         }
         self.seen += 1;
+    }
+
+    /// Whether the first element is not a number.
+    fn is_nan(&self) -> bool {
+        let mut value = [0; 8];
+        let cast = cast(self.dtype, DType::Float64, &self.first[..self.item], &mut value, CastOptions::default());
+        cast.is_ok() && f64::from_le_bytes(value).is_nan()
     }
 
     pub(super) fn finish(self) -> Rows {

@@ -15,7 +15,7 @@ rules! {
     VALUES_DEAD_ROWS "MW-VA-003" "values.dead-rows" Note: "whole rows of a matrix are zero, or one number"; "units that never fire, tokens that were never trained, or rows added to fill a multiple"; MEANT;
     VALUES_DUPLICATE "MW-VA-004" "values.duplicate" Note: "tensors of different names have the same bytes"; "tied weights that were saved twice, buffers that every layer has, or layers that were copied"; "tied weights need be saved once: the file is larger than it has to be";
     VALUES_INFINITY "MW-VA-005" "values.infinity" Warning: "a tensor has infinite values"; TRAINED; READ_AGAIN;
-    VALUES_MASK "MW-VA-006" "values.mask" Note: "a mask or bias has infinite values"; "minus infinity hides positions from attention"; "nothing, if it is a mask";
+    VALUES_MASK "MW-VA-006" "values.mask" Note: "a mask, or the bias of attention, has infinite values"; "minus infinity hides positions from attention"; "nothing, if it is a mask";
     VALUES_NAN "MW-VA-007" "values.nan" Warning: "a tensor has values that are not a number"; TRAINED; READ_AGAIN;
     VALUES_SATURATED "MW-VA-008" "values.saturated" Warning: "many values of a float of eight bits are the largest or the smallest one"; "values were converted without a scale, or with one that is too small, and cut off"; "quantise again from the source, with a scale for each tensor, channel or block";
     VALUES_SCALE "MW-VA-009" "values.scale" Warning: "scales of a quantised weight are negative, zero throughout, NaN, infinite or absurdly large"; "quantisation went wrong, or the scales were damaged or mixed up"; "quantise again from the source";

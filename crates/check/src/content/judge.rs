@@ -1,6 +1,6 @@
 //! What the values of one tensor say of it.
 
-use max_weights::check::{Contents, Statistics};
+use max_weights::check::{Contents, Number, Statistics};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Checkpoint, DType, rules, text};
 
@@ -14,7 +14,7 @@ const SATURATED_OF: u64 = 1024;
 /// No scale of a quantised weight is larger.
 const LARGEST_SCALE: f64 = 1e12;
 /// Parts of names of tensors in which infinities are meant to be.
-const MASKS: [&str; 2] = ["mask", "bias"];
+const MASKS: [&str; 5] = ["mask", "attn_bias", "attn.bias", "attention_bias", "attention.bias"];
 /// Parts of names of tensors that begin as zeros or ones, and may stay so.
 const BEGIN_CONSTANT: [&str; 14] = [
     "bias",
@@ -74,7 +74,12 @@ pub(super) fn judge(
         }
     } else if found.count > 1 && found.finite() == found.count && found.minimum == found.maximum {
         if let Some(value) = found.minimum.filter(|_| !may_be_constant) {
-            let message = format!("all its {} values are {}", grouped(found.count), value.to_f64());
+            let value = match value {
+                Number::Integer(value) => value.to_string(),
+                // With an exponent where that is shorter.
+                Number::Float(value) => format!("{value:?}"),
+            };
+            let message = format!("all its {} values are {value}", grouped(found.count));
             say(Finding::new(rules::VALUES_CONSTANT, message));
         }
     } else {
@@ -109,8 +114,8 @@ fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Finding)) {
 
 fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Finding)) {
     let count = grouped(found.count);
-    let low = found.minimum.map_or(0.0, max_weights::check::Number::to_f64);
-    let high = found.maximum.map_or(0.0, max_weights::check::Number::to_f64);
+    let low = found.minimum.map_or(0.0, Number::to_f64);
+    let high = found.maximum.map_or(0.0, Number::to_f64);
     // Of one byte each, as gpt-oss has them, they are exponents.
     let is_exponent = matches!(info.element, Element::Plain(DType::UInt8));
     let wrong = if found.nans + found.infinities > 0 {
