@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use content_support::{Tensor, f32s, model, ramp, safetensors};
+use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
 use max_weights::rules::Severity;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Finding, Level, Options, Progress, Report, content, validate};
@@ -61,8 +61,14 @@ fn each_rule_is_broken_by_a_tensor_that_breaks_no_other() {
     let mask = one(("attn.mask", "F32", vec![64], changed(&[5], f32::NEG_INFINITY)));
     assert_eq!(mask, ("values.mask", "1 of its 64 values are infinite".into()));
     assert_eq!(one(("attn.mask", "F32", vec![64], changed(&[5], f32::NAN))).0, "values.nan");
+    let bias = |name| one((name, "F32", vec![64], changed(&[5], f32::INFINITY))).0;
+    assert_eq!((bias("h.0.attn.bias"), bias("q_proj.bias")), ("values.mask", "values.infinity"));
     assert_eq!(one(("x", "F32", vec![64], f32s([0.0; 64]))), ("values.zero", "all its 64 values are zero".into()));
     assert_eq!(one(("x", "F32", vec![64], f32s([2.5; 64]))), ("values.constant", "all its 64 values are 2.5".into()));
+    let tiny = one(("x", "F32", vec![64], f32s([1e-40; 64])));
+    assert_eq!(tiny, ("values.constant", "all its 64 values are 9.99994610111476e-41".into()));
+    let not_a_number = f32s((0..64).map(|number| if number < 16 { f32::NAN } else { number as f32 }));
+    assert_eq!(one(("x", "F32", vec![4, 16], not_a_number)).0, "values.nan", "a row of NaN is not one number");
     let rows = f32s((0..64).map(|number| if (16..32).contains(&number) { 0.0 } else { number as f32 }));
     let dead = one(("x", "F32", vec![4, 16], rows));
     assert_eq!(dead, ("values.dead-rows", "1 of its 4 rows are zero (the first is row 1)".into()));
@@ -120,6 +126,18 @@ fn shards_are_compared_with_each_other_and_other_formats_are_not() {
     let [finding] = &found[..] else { panic!("{found:?}") };
     assert!(finding.path.ends_with("one.safetensors"), "{finding:?}");
     assert!(finding.message.starts_with("'b' has the same"), "{finding:?}");
+}
+
+#[test]
+fn tensors_that_share_bytes_in_a_second_file_count_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = ramp(2048, 0.0);
+    torch_legacy(&folder.path().join("a.pt"), &["first"], &bytes);
+    torch_legacy(&folder.path().join("b.pt"), &["second", "tied"], &bytes);
+    let report = checked(folder.path(), &options());
+    let found: Vec<&Finding> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(finding.message, "'second' has the same dtype, shape and bytes: 8.2 kB more than once");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tensors of different names that have the same bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,9 +31,11 @@ struct Group {
     path: Arc<Path>,
     bytes: u64,
     offset: u64,
-    names: Vec<String>,
-    /// Where each of those lies that are in the file of the first one.
-    places: Vec<(u32, u64)>,
+    /// The first ones.
+    first: Vec<String>,
+    names: HashSet<String>,
+    /// Where each of them lies.
+    places: HashSet<(Arc<Path>, u32, u64)>,
 }
 
 impl Duplicates {
@@ -51,14 +53,14 @@ impl Duplicates {
             path: entry.path.clone(),
             bytes: info.bytes(),
             offset: info.span.start(),
-            names: Vec::new(),
-            places: Vec::new(),
+            first: Vec::new(),
+            names: HashSet::new(),
+            places: HashSet::new(),
         });
         // What shares its bytes is tied as it should be, and the same name in another file is another version of the same.
-        let is_shared = group.path == entry.path && group.places.contains(&(info.file, storage));
-        if !is_shared && !group.names.iter().any(|name| name == info.name) {
-            group.names.push(info.name.to_owned());
-            group.places.push((info.file, storage));
+        let is_shared = !group.places.insert((entry.path.clone(), info.file, storage));
+        if !is_shared && group.names.insert(info.name.to_owned()) && group.first.len() <= NAMES {
+            group.first.push(info.name.to_owned());
         }
     }
 
@@ -66,19 +68,18 @@ impl Duplicates {
     pub(super) fn findings(self) -> Vec<(Arc<Path>, Finding)> {
         let mut groups: Vec<(Key, Group)> =
             self.tensors.into_iter().filter(|(_, group)| group.names.len() > 1).collect();
-        groups.sort_by(|(_, a), (_, b)| (&a.path, a.offset, &a.names).cmp(&(&b.path, b.offset, &b.names)));
+        groups.sort_by(|(_, a), (_, b)| (&a.path, a.offset, &a.first).cmp(&(&b.path, b.offset, &b.first)));
         groups.into_iter().map(|(_, group)| (group.path.clone(), finding(&group))).collect()
     }
 }
 
 fn finding(group: &Group) -> Finding {
-    let quoted: Vec<String> =
-        group.names.iter().skip(1).take(NAMES).map(|name| format!("'{}'", text::shown(name))).collect();
+    let quoted: Vec<String> = group.first.iter().skip(1).map(|name| format!("'{}'", text::shown(name))).collect();
     let others = group.names.len() - 1;
     let more = if others > NAMES { format!(" and {} more", others - NAMES) } else { String::new() };
     let lost = text::size(group.bytes.saturating_mul(others as u64));
     let have = if others == 1 { "has" } else { "have" };
     let message = format!("{}{more} {have} the same dtype, shape and bytes: {lost} more than once", quoted.join(", "));
     let finding = Finding::new(rules::VALUES_DUPLICATE, message).offset(group.offset);
-    group.names.first().map_or(finding.clone(), |name| finding.tensor(name))
+    group.first.first().map_or(finding.clone(), |name| finding.tensor(name))
 }

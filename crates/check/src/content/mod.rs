@@ -85,12 +85,12 @@ fn check_file(
         verified => drop(verified?),
     }
     let mut is_whole = true;
-    for (info, found) in table.iter().zip(&found) {
+    for (info, found) in table.iter().zip(found) {
         match found {
             Ok(contents) => {
-                judge::judge(checkpoint, &info, contents, &mut |finding| findings.add(finding));
+                judge::judge(checkpoint, &info, &contents, &mut |finding| findings.add(finding));
                 context.summarise(TensorSummary::new(&entry.path, &info, contents.statistics.as_ref()));
-                duplicates.add(entry, &info, contents);
+                duplicates.add(entry, &info, &contents);
             }
             Err(error) => {
                 let is_no_array = error.fault().is_some_and(|fault| fault.rule == rules::TORCH_NO_ARRAY);

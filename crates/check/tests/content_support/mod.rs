@@ -26,6 +26,31 @@ pub(crate) fn safetensors(path: &Path, tensors: &[Tensor<'_>]) {
     std::fs::write(path, bytes).expect("a temporary folder");
 }
 
+/// Writes a file as PyTorch wrote it before it wrote archives: float32 of one storage, which all of these names are.
+pub(crate) fn torch_legacy(path: &Path, names: &[&str], bytes: &[u8]) {
+    let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let count = bytes.len() / 4;
+    let count_in_pickle = [b"J", &(count as u32).to_le_bytes()[..]].concat();
+    let mut tensors = b"\x80\x02}(".to_vec();
+    for name in names {
+        tensors.extend([&text(name)[..], b"ctorch._utils\n_rebuild_tensor_v2\n(("].concat());
+        tensors.extend([&text("storage")[..], b"ctorch\nFloatStorage\n", &text("0"), &text("cpu")].concat());
+        tensors.extend([&count_in_pickle[..], b"NtQK\0", &count_in_pickle, b"\x85K\x01\x85\x89"].concat());
+        tensors.extend(b"ccollections\nOrderedDict\n)RtR");
+    }
+    tensors.extend(b"u.");
+    let file = [
+        &b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."[..],
+        b"\x80\x02M\xe9\x03.",
+        &[b"\x80\x02}", &text("little_endian")[..], b"\x88s."].concat(),
+        &tensors,
+        &[b"\x80\x02]", &text("0")[..], b"a."].concat(),
+        &(count as u64).to_le_bytes(),
+        bytes,
+    ];
+    std::fs::write(path, file.concat()).expect("a temporary folder");
+}
+
 /// Float32 of these values.
 pub(crate) fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
