@@ -146,6 +146,25 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// What it is.
+    pub const fn value_type(&self) -> ValueType {
+        match self {
+            Self::U8(_) => ValueType::U8,
+            Self::I8(_) => ValueType::I8,
+            Self::U16(_) => ValueType::U16,
+            Self::I16(_) => ValueType::I16,
+            Self::U32(_) => ValueType::U32,
+            Self::I32(_) => ValueType::I32,
+            Self::U64(_) => ValueType::U64,
+            Self::I64(_) => ValueType::I64,
+            Self::F32(_) => ValueType::F32,
+            Self::F64(_) => ValueType::F64,
+            Self::Bool(_) => ValueType::Bool,
+            Self::String(_) | Self::Bytes(_) => ValueType::String,
+            Self::Array(_) => ValueType::Array,
+        }
+    }
+
     /// The text, if this is a string of UTF-8.
     pub fn as_str(&self) -> Option<&'a str> {
         if let Self::String(text) = *self { Some(text) } else { None }

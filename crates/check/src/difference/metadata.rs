@@ -14,7 +14,8 @@ const SHOWN: usize = 120;
 pub struct MetadataChange {
     /// The key.
     pub key: String,
-    /// The value in the first checkpoint, for people: its beginning, safe to print. None where the key is not there.
+    /// The value in the first checkpoint, for people, safe to print: its beginning, or what is from where the two differ. None where the key is not
+    /// there.
     pub a: Option<String>,
     /// That in the second.
     pub b: Option<String>,
@@ -27,29 +28,67 @@ pub(super) fn compare(a: &Catalog, b: &Catalog) -> (Vec<MetadataChange>, Option<
     }
     if let (Some(a), Some(b)) = (a.gguf(), b.gguf()) {
         let (a, b) = (a.metadata.iter().collect(), b.metadata.iter().collect());
-        return (changes(&a, &b, same, shown), None);
+        return (changes(&a, &b, same, text_of, both), None);
     }
     let (a, b) = (a.metadata().collect(), b.metadata().collect());
-    (changes(&a, &b, |x, y| x == y, |value| text::cut(value, SHOWN).into_owned()), None)
+    (changes(&a, &b, |x, y| x == y, |value| (*value).to_owned(), |x, y| apart(x, y)), None)
 }
 
 fn changes<'a, V>(
     a: &BTreeMap<&'a str, V>,
     b: &BTreeMap<&'a str, V>,
     same: fn(&V, &V) -> bool,
-    shown: fn(&V) -> String,
+    text: fn(&V) -> String,
+    both: fn(&V, &V) -> (String, String),
 ) -> Vec<MetadataChange> {
+    let one = |value: &V| Some(text::cut(&text(value), SHOWN).into_owned());
     let mut found = Vec::new();
     for (key, value) in a {
-        let other = b.get(key);
-        if other.is_none_or(|other| !same(value, other)) {
-            found.push(MetadataChange { key: (*key).to_owned(), a: Some(shown(value)), b: other.map(shown) });
-        }
+        let (a, b) = match b.get(key) {
+            Some(other) if same(value, other) => continue,
+            Some(other) => {
+                let (a, b) = both(value, other);
+                (Some(a), Some(b))
+            }
+            None => (one(value), None),
+        };
+        found.push(MetadataChange { key: (*key).to_owned(), a, b });
     }
     let only_b = b.iter().filter(|(key, _)| !a.contains_key(*key));
-    found.extend(only_b.map(|(key, value)| MetadataChange { key: (*key).to_owned(), a: None, b: Some(shown(value)) }));
+    found.extend(only_b.map(|(key, value)| MetadataChange { key: (*key).to_owned(), a: None, b: one(value) }));
     found.sort_by(|x, y| x.key.cmp(&y.key));
     found
+}
+
+/// Two values that differ: of arrays whose first elements do not, the first that does; of what is the same as text, with the types.
+fn both(a: &Value<'_>, b: &Value<'_>) -> (String, String) {
+    let (x, y) = (text_of(a), text_of(b));
+    if x != y {
+        return apart(&x, &y);
+    }
+    if let (Value::Array(p), Value::Array(q)) = (a, b)
+        && let Some((at, (x, y))) = p.iter().zip(q.iter()).enumerate().find(|(_, (x, y))| !same(x, y))
+        && p.element() == q.element()
+    {
+        let (x, y) = both(&x, &y);
+        return (format!("[{at}]: {x}"), format!("[{at}]: {y}"));
+    }
+    let typed = |text: &str, value: &Value<'_>| {
+        let of = if let Value::Array(array) = value { array.element() } else { value.value_type() };
+        format!("{} ({of})", text::cut(text, SHOWN))
+    };
+    (typed(&x, a), typed(&y, b))
+}
+
+/// Two texts that differ: their beginnings, unless these are the same, and then what is from where they differ.
+fn apart(a: &str, b: &str) -> (String, String) {
+    let cut = |text: &str| text::cut(text, SHOWN).into_owned();
+    if cut(a) != cut(b) {
+        return (cut(a), cut(b));
+    }
+    let same = a.chars().zip(b.chars()).take_while(|(x, y)| x == y).map(|(x, _)| x.len_utf8()).sum();
+    let rest = |text: &str| format!("…{}", cut(text.get(same..).unwrap_or_default()));
+    (rest(a), rest(b))
 }
 
 /// Whether two values are the same: of the same type, NaN equal to NaN, and arrays by their elements, wherever they lie in their headers.
@@ -66,10 +105,6 @@ fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
         }
         (a, b) => a == b,
     }
-}
-
-fn shown(value: &Value<'_>) -> String {
-    text::cut(&text_of(value), SHOWN).into_owned()
 }
 
 /// A value as text; of an array the first elements.
@@ -89,7 +124,8 @@ pub(crate) fn text_of(value: &Value<'_>) -> String {
         Value::String(value) => (*value).to_owned(),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Array(array) => {
-            let first: Vec<String> = array.iter().take(3).map(|value| shown(&value)).collect();
+            let first: Vec<String> =
+                array.iter().take(3).map(|value| text::cut(&text_of(&value), SHOWN).into_owned()).collect();
             let more = if array.len() > 3 {
                 format!(", … ({})", text::plural(array.len() as u64, "value"))
             } else {

@@ -3,7 +3,6 @@
 //! [`compare`] pairs the tensors by their names and reads both files a piece at a time. The bytes are compared first, and of tensors whose bytes
 //! differ the numbers that they stand for; packed blocks stand for what they decode to.
 
-mod findings;
 mod metadata;
 mod names;
 mod numbers;

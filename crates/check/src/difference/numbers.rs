@@ -122,9 +122,10 @@ impl Kind {
         }
         if !self.is_one() {
             sum.not_rounded = [!is_rounded(of_a, a, of_b, b, room)?, !is_rounded(of_b, b, of_a, a, room)?];
-        } else if let Some(bytes) = of_a.bytes().filter(|_| rule.exact || self.meeting == Meeting::Bytes) {
+        } else if rule.exact || self.meeting == Meeting::Bytes {
+            let bytes = of_a.bytes_per_unit();
             let differing = a.chunks(bytes).zip(b.chunks(bytes)).filter(|(x, y)| x != y);
-            sum.differing = differing.count() as u64;
+            sum.differing = self.elements(0, differing.count() as u64);
         }
         Ok(sum)
     }
@@ -141,12 +142,12 @@ impl Type {
         }
     }
 
-    /// Bytes of an element, where they are whole.
-    fn bytes(self) -> Option<usize> {
+    /// Bytes of an element, or of the smallest group or block of them that has whole ones.
+    fn bytes_per_unit(self) -> usize {
         match self {
-            Self::Plain(dtype) => dtype.bytes(),
-            Self::Bytes(bytes) => Some(bytes.max(1)),
-            Self::Packed(_) => None,
+            Self::Plain(dtype) => elements_per_group(dtype) * dtype.bits() / 8,
+            Self::Packed(encoding) => encoding.bytes_per_block(),
+            Self::Bytes(bytes) => bytes.max(1),
         }
     }
 

@@ -3,16 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::load::Pieces;
+use max_weights::check::{Pass, Wanted};
 use max_weights::workers::{Interrupt, in_order, threads};
 use max_weights::{Catalog, Checkpoint, Result};
-use sha2::{Digest as _, Sha256};
 
 use super::Pair;
-use super::values::{about, is_repeated};
 
-/// Bytes that are hashed at a time.
-const AT_A_TIME: usize = 1 << 20;
 /// Among so many tensors of one content the most similar names are paired; of more, they are paired in their order.
 const COMPARED: usize = 128;
 
@@ -29,7 +25,7 @@ pub(super) fn by_content(a: Only<'_>, b: Only<'_>, interrupt: Interrupt<'_>) -> 
     let candidates = |(_, names, numbers): Only<'_>| -> Vec<usize> {
         let of_both = |number: &usize| {
             let info = names.table().get(*number);
-            info.bytes() > 0 && !is_repeated(&info) && both.contains(&kind(names, *number))
+            info.bytes() > 0 && both.contains(&kind(names, *number))
         };
         numbers.iter().copied().filter(of_both).collect()
     };
@@ -80,40 +76,22 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
     pairs
 }
 
-/// SHA-256 of the elements of each tensor; none of what no array of the file stands for.
+/// SHA-256 of the elements of each tensor; none of what no array of the file stands for, and of elements that lie over each other too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
-    let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
+    let (catalog, wanted) = (checkpoint.catalog(), Wanted { hash: true, values: false });
+    let is_array = |(_, number): &(usize, usize)| catalog.placement(*number).is_ok();
+    let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().filter(is_array).collect();
     order.sort_by_key(|&(_, number)| {
-        let info = checkpoint.catalog().table().get(number);
+        let info = catalog.table().get(number);
         (info.file, info.span.start())
     });
     let found = Mutex::new(vec![None; numbers.len()]);
-    in_order(threads(), order, interrupt, |(position, number), read: &mut Vec<u8>, go_on| {
-        let hash = hash(checkpoint, number, read, go_on).map_err(|error| about(error, checkpoint, number))?;
+    in_order(threads(), order, interrupt, |(position, number), pass: &mut Pass, go_on| {
+        let hash = pass.over(checkpoint, number, wanted, &|_| (), go_on)?.sha256;
         if let Some(place) = found.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
             *place = hash;
         }
         Ok(())
     })?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn hash(checkpoint: &Checkpoint, number: usize, read: &mut Vec<u8>, go_on: Interrupt<'_>) -> Result<Option<[u8; 32]>> {
-    if checkpoint.catalog().placement(number).is_err() {
-        return Ok(None);
-    }
-    let pieces = Pieces::new(checkpoint, number, go_on)?;
-    let mut hash = Sha256::new();
-    let per_piece = (AT_A_TIME / pieces.unit().max(1)).max(1) as u64;
-    let mut from = 0;
-    while from < pieces.units() {
-        go_on()?;
-        let units = per_piece.min(pieces.units() - from);
-        read.resize(units as usize * pieces.unit(), 0);
-        pieces.read(from, read, go_on)?;
-        hash.update(&*read);
-        from += units;
-    }
-    pieces.check_unchanged()?;
-    Ok(Some(hash.finalize().into()))
 }

@@ -24,7 +24,8 @@ const REPEATED: u64 = 1 << 30;
 pub struct Values {
     /// How many there are.
     pub elements: u64,
-    /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes. NaN is equal to NaN.
+    /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes, or lie in a block
+    /// or byte that differs. NaN is equal to NaN.
     pub differing: u64,
     /// How many are NaN on one side only.
     pub nans: u64,
@@ -193,7 +194,7 @@ fn is_of_parts(checkpoint: &Checkpoint, number: usize) -> bool {
 }
 
 /// Whether a file of few bytes makes very many of a tensor, by strides that lead to the same ones.
-pub(super) fn is_repeated(info: &TensorInfo<'_>) -> bool {
+fn is_repeated(info: &TensorInfo<'_>) -> bool {
     info.reach().is_some_and(|reach| info.bytes() > reach.max(REPEATED))
 }
 
@@ -326,7 +327,7 @@ fn unchanged((a, b): (&Checkpoint, &Checkpoint), pairs: &[Pair], batch: &[Work<'
 }
 
 /// The error with the tensor and the file that it is about.
-pub(super) fn about(mut error: Error, checkpoint: &Checkpoint, number: usize) -> Error {
+fn about(mut error: Error, checkpoint: &Checkpoint, number: usize) -> Error {
     let info = checkpoint.catalog().table().get(number);
     if let Error::Format(fault) | Error::Unsupported(fault) = &mut error {
         fault.tensor.get_or_insert_with(|| info.name.to_owned());
