@@ -29,7 +29,7 @@ const SUBJECTS: [(&str, &[&str]); 17] = [
     ("Quantised weights", &["quantised"]),
     ("Adapters", &["adapter"]),
     ("Values", &["values"]),
-    ("Manifests, expectations, differences", &["difference", "expectation", "manifest"]),
+    ("Manifests, expectations", &["expectation", "manifest"]),
     ("What pickles call", &["code"]),
     ("Archives and other formats", &["archive", "container", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow"]),
     ("What a repository makes its loaders run", &["repository"]),
