@@ -195,6 +195,23 @@ fn the_statistics_of_all_tensors_come_as_a_table() {
 }
 
 #[test]
+fn the_statistics_of_a_tensor_that_is_most_of_a_file_are_those_of_all_its_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.safetensors");
+    let count = (64 << 20) + 3;
+    let mut bytes = vec![0; count];
+    (bytes[7], bytes[count - 1]) = (9, 1);
+    safetensors(&path, &[("small", "U8", vec![2], vec![3, 4]), ("large", "U8", vec![count], bytes)]);
+    let (checkpoint, done) = (max_weights::open(&path).expect("opened"), AtomicU64::new(0));
+    let found = content::stats(&checkpoint, &[1, 0], &done, &uninterrupted).expect("read");
+    let of = |at: usize| found[at].statistics.as_ref().expect("numbers");
+    assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("large", "small"));
+    assert_eq!((of(0).count, of(0).zeros, of(1).count), (count as u64, count as u64 - 2, 2));
+    assert_eq!(of(0).maximum.map(max_weights::check::Number::to_f64), Some(9.0));
+    assert_eq!(done.load(Ordering::Relaxed), count as u64 + 2);
+}
+
+#[test]
 fn what_there_is_no_time_for_is_said_and_not_called_looked_at() {
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("model.safetensors"), &[("x", "F32", vec![1 << 22], vec![1; 1 << 24])]);

@@ -1,9 +1,10 @@
 //! Passes over the tensors of a checkpoint, on all cores and in memory that does not grow with them.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::check::{Contents, Pass, Statistics, Wanted};
+use max_weights::check::{Contents, Pass, Statistics, Wanted, statistics};
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result};
 
@@ -96,6 +97,15 @@ fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> Wanted, threads: usiz
     jobs
 }
 
+/// Of these, the tensors that are so large that one thread would be left with one of them: all cores look at each.
+fn most_of_all(checkpoint: &Checkpoint, numbers: &[usize]) -> Vec<usize> {
+    let bytes = |number: &usize| checkpoint.catalog().table().get(*number).bytes();
+    let total = numbers.iter().map(bytes).fold(0, u64::saturating_add);
+    let threads = workers::threads() as u64;
+    let is_most = |number: &usize| bytes(number) > LARGE && bytes(number).saturating_mul(threads) > total;
+    numbers.iter().copied().filter(|number| threads > 1 && is_most(number)).collect()
+}
+
 /// Of two passes over one tensor.
 fn joined(one: Contents, other: Contents) -> Contents {
     let values = if one.statistics.is_some() { &one } else { &other };
@@ -128,15 +138,25 @@ pub fn stats(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<TensorStatistics>> {
     let table = checkpoint.catalog().table();
+    let mut alone: HashMap<usize, Outcome> = HashMap::new();
+    for number in most_of_all(checkpoint, numbers) {
+        let found = match statistics(checkpoint, number, 0, done, interrupt) {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            found => found.map(|statistics| Contents { statistics: Some(statistics), ..Contents::default() }),
+        };
+        alone.insert(number, found);
+    }
     let mut is_wanted = vec![false; table.len()];
     for number in numbers {
-        is_wanted[*number] = true;
+        is_wanted[*number] = !alone.contains_key(number);
     }
     let mut found =
         read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, None, done, interrupt)?;
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
-        let (statistics, note) = match std::mem::replace(&mut found[number], Ok(Contents::default())) {
+        let found =
+            alone.remove(&number).unwrap_or_else(|| std::mem::replace(&mut found[number], Ok(Contents::default())));
+        let (statistics, note) = match found {
             Ok(Contents { statistics: Some(statistics), .. }) => (Some(statistics), None),
             Ok(_) => (None, Some(format!("values of the type '{}' are not known here", info.element))),
             Err(error) => (None, Some(error.to_string())),
