@@ -117,7 +117,7 @@ fn a_model_of_one_file_is_signed_without_a_path() {
         let digest = resource.as_ref().expect("it was signed")["digest"].as_str().expect("a text").to_owned();
         let bytes = (0..32).map(|at| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).expect("digits"));
         let root = Sha256::digest(bytes.collect::<Vec<u8>>());
-        let root: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
+        let root = root.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         *resources = json!([resource]);
         statement["subject"] = json!([{"name": "a.bin", "digest": {"sha256": root}}]);
     });
