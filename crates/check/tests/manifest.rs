@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use content_support::{Tensor, f32s, model, ramp, safetensors};
+use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
 use max_weights::{Error, uninterrupted};
 use max_weights_check::Progress;
 use max_weights_check::manifest::{Checked, Counts, Manifest, TensorCounts, check, create};
@@ -124,6 +124,34 @@ fn files_whose_names_are_the_same_as_texts_are_refused() {
     }
     let error = create(folder.path(), &[], &Progress::default(), &uninterrupted).expect_err("one hides the other");
     assert!(error.to_string().contains("cannot tell this file from"), "{error}");
+}
+
+#[test]
+fn a_file_that_was_cut_anywhere_has_its_own_hash() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (whole, path) = (folder.path().join("whole"), folder.path().join("cut/model"));
+    fs::create_dir(folder.path().join("cut")).expect("a folder");
+    for is_torch in [false, true] {
+        if is_torch {
+            torch_legacy(&whole, &["a", "b"], &ramp(4, 0.0));
+        } else {
+            safetensors(&whole, &[("a", "F32", vec![2], f32s([1.0, 2.0]))]);
+        }
+        let bytes = fs::read(&whole).expect("it was written");
+        for len in 0..bytes.len() {
+            fs::write(&path, &bytes[..len]).expect("written");
+            assert_eq!(made(&folder.path().join("cut")).files[0].bytes, len as u64);
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_name_that_no_manifest_may_have_is_refused_when_it_is_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("a\\b"), "x").expect("written");
+    let error = create(folder.path(), &[], &Progress::default(), &uninterrupted).expect_err("a backslash");
+    assert!(error.to_string().contains("manifest.path"), "{error}");
 }
 
 #[test]

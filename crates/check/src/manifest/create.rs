@@ -12,7 +12,7 @@ use max_weights::{Checkpoint, Error, OpenOptions, Result, rules, text};
 
 use super::hash::{Extent, Hashed, Tensors, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
-use super::tree::Tree;
+use super::tree::{Tree, is_below};
 use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
 use crate::bytes::Bytes;
 use crate::progress::Progress;
@@ -26,6 +26,10 @@ pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt
     if let Some((below, link)) = tree.links.first_key_value() {
         let cause = format!("'{}' is a link to a file outside of the folder", text::shown(below));
         return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
+    }
+    if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
+        let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
+        return Err(Fault::new(rules::MANIFEST_PATH, cause).path(&**path).help("rename the file").unsupported());
     }
     let (mut names, mut checkpoints, mut extents) = (Vec::new(), Vec::new(), Vec::new());
     for (below, path) in &tree.files {
