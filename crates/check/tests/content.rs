@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
+use content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy, torch_legacy_views};
 use max_weights::rules::Severity;
 use max_weights::{Error, uninterrupted};
 use max_weights_check::{Depth, Finding, Level, Options, Progress, Report, content, validate};
@@ -138,6 +138,20 @@ fn tensors_that_share_bytes_in_a_second_file_count_once() {
     let found: Vec<&Finding> = report.findings.iter().filter(|found| found.rule.id == "values.duplicate").collect();
     let [finding] = &found[..] else { panic!("{found:?}") };
     assert_eq!(finding.message, "'second' has the same dtype, shape and bytes: 8.2 kB more than once");
+}
+
+#[test]
+fn shards_of_tensors_that_strides_repeat_to_more_bytes_than_numbers_have_are_looked_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let geometry = [b"\x8a\x08", &(1u64 << 60).to_le_bytes()[..], b"\x85K\0\x85"].concat();
+    for number in 1..3 {
+        let path = folder.path().join(format!("pytorch_model-{number:05}-of-00002.bin"));
+        torch_legacy_views(&path, &["a", "b", "c", "d", "e"], &f32s([2.0]), &geometry);
+    }
+    let report = checked(folder.path(), &options());
+    assert!(report.files.iter().all(|file| file.depth == Depth::Content && file.tensors == Some(5)));
+    let message = "all its 1,152,921,504,606,846,976 values are 2.0";
+    assert_eq!(report.findings.iter().filter(|finding| finding.message == message).count(), 10);
 }
 
 #[test]

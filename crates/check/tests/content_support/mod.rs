@@ -28,6 +28,12 @@ pub(crate) fn safetensors(path: &Path, tensors: &[Tensor<'_>]) {
 
 /// Writes a file as PyTorch wrote it before it wrote archives: float32 of one storage, which all of these names are.
 pub(crate) fn torch_legacy(path: &Path, names: &[&str], bytes: &[u8]) {
+    let count = (bytes.len() as u32 / 4).to_le_bytes();
+    torch_legacy_views(path, names, bytes, &[b"J", &count[..], b"\x85K\x01\x85"].concat());
+}
+
+/// The same, of tensors of this shape and these strides, as they stand in the pickle.
+pub(crate) fn torch_legacy_views(path: &Path, names: &[&str], bytes: &[u8], geometry: &[u8]) {
     let text = |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let count = bytes.len() / 4;
     let count_in_pickle = [b"J", &(count as u32).to_le_bytes()[..]].concat();
@@ -35,7 +41,7 @@ pub(crate) fn torch_legacy(path: &Path, names: &[&str], bytes: &[u8]) {
     for name in names {
         tensors.extend([&text(name)[..], b"ctorch._utils\n_rebuild_tensor_v2\n(("].concat());
         tensors.extend([&text("storage")[..], b"ctorch\nFloatStorage\n", &text("0"), &text("cpu")].concat());
-        tensors.extend([&count_in_pickle[..], b"NtQK\0", &count_in_pickle, b"\x85K\x01\x85\x89"].concat());
+        tensors.extend([&count_in_pickle[..], b"NtQK\0", geometry, b"\x89"].concat());
         tensors.extend(b"ccollections\nOrderedDict\n)RtR");
     }
     tensors.extend(b"u.");
