@@ -104,7 +104,7 @@ pub(crate) fn statistics_of<'py>(
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
-    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).sum();
+    let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let found = detached(py, || {
         let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
