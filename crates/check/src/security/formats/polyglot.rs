@@ -19,6 +19,8 @@ use crate::security::{PICKLE_BYTES, base64, pickle};
 const MAX_HEADER: u64 = 100_000_000;
 /// Tensors of bytes, and holes, whose beginnings are looked at; a file with more of them has a checkpoint's own checks.
 const MAX_LOOKED_AT: usize = 10_000;
+/// So much of a tensor is tried as a pickle, where its beginning may be one.
+const TENSOR_BYTES: usize = 1 << 20;
 /// Tensors of GGUF begin at multiples of this or of less, but for files that say otherwise.
 const GGUF_ALIGNMENT: u64 = 32;
 /// Fewer bytes, decoded from a text, are no pickle that calls anything.
@@ -98,15 +100,16 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let (mut at, mut looked) = (0, 0);
     for (start, end, is_bytes) in spans {
         let hole = (start > at).then_some((at, start));
-        for (from, to) in hole.into_iter().chain(is_bytes.then_some((start, end))) {
+        let parts = hole.map(|hole| (hole, false)).into_iter().chain(is_bytes.then_some(((start, end), true)));
+        for ((from, to), is_tensor) in parts {
             looked += 1;
             if looked <= MAX_LOOKED_AT {
-                hidden(piece, data.saturating_add(from), data.saturating_add(to), context)?;
+                hidden(piece, data.saturating_add(from), data.saturating_add(to), is_tensor, context)?;
             }
         }
         at = at.max(end);
     }
-    hidden(piece, data.saturating_add(at), bytes.len(), context)
+    hidden(piece, data.saturating_add(at), bytes.len(), false, context)
 }
 
 /// What lies between and behind the tensors of a GGUF file, which are aligned with zeros.
@@ -121,7 +124,7 @@ pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut
             looked += 1;
             let padding = piece.bytes.part(at, GGUF_ALIGNMENT as usize)?;
             let zeros = padding.iter().take_while(|byte| **byte == 0).count();
-            hidden(piece, at.saturating_add(zeros as u64), start, context)?;
+            hidden(piece, at.saturating_add(zeros as u64), start, false, context)?;
         }
         at = at.max(end);
     }
@@ -163,12 +166,18 @@ impl<'de> Visitor<'de> for &mut Found {
     }
 }
 
-/// A pickle or an archive at the beginning of bytes that should be none.
-fn hidden(piece: &Piece<'_>, start: u64, end: u64, context: &mut Context<'_>) -> Result<()> {
+/// A pickle or an archive at the beginning of bytes that should be none. Those of a tensor may begin like a pickle without a magic by chance,
+/// one in 200 of weights of four bits: there it has to import something.
+fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mut Context<'_>) -> Result<()> {
     context.go_on()?;
     let part = Slice::new(piece.bytes, start, end.saturating_sub(start));
     let first = (&part as &dyn Bytes).first(PICKLE_BYTES)?;
-    let is_pickle = is_binary_pickle(&first) || pickle::may_be_pickle(&first);
+    let imports = || -> Result<bool> {
+        let more = (&part as &dyn Bytes).first(TENSOR_BYTES)?;
+        Ok(pickle::is_pickle_that_imports(&more))
+    };
+    let may_be = pickle::may_be_pickle(&first);
+    let is_pickle = is_binary_pickle(&first) || may_be && (!is_tensor || imports()?);
     let kind = if is_pickle { Some(Kind::Pickle) } else { loadable(&part, "")?.filter(|kind| is_certain(*kind)) };
     let Some(kind) = kind else { return Ok(()) };
     let message = format!("{} lies where only numbers should", kind.with_article());

@@ -25,7 +25,7 @@ use max_weights::Result;
 use crate::context::{Context, Piece};
 use crate::security;
 
-pub use trial::may_be_pickle;
+pub use trial::{is_pickle_that_imports, may_be_pickle};
 
 /// Whose pickle it is said to be: what references to the outside it may have, and what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,29 +16,48 @@ const SEVERAL: u64 = 12;
 /// Whether these bytes, the first of something, may be a pickle although they do not begin as one: protocols 0 and 1 have no magic. They are if
 /// they call something, or come to an end, or go on with instructions as far as they are there.
 pub fn may_be_pickle(first: &[u8]) -> bool {
-    let bytes = first.get(..TRIED).unwrap_or(first).to_vec();
+    tried(first.get(..TRIED).unwrap_or(first)) != Trial::No
+}
+
+/// Whether these bytes are a pickle that imports something: what the bytes of quantised numbers look like by chance does not.
+pub fn is_pickle_that_imports(bytes: &[u8]) -> bool {
+    tried(bytes) == Trial::Imports
+}
+
+/// What comes of a trial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    No,
+    /// It may be a pickle, which imports nothing in these bytes.
+    Maybe,
+    Imports,
+}
+
+fn tried(bytes: &[u8]) -> Trial {
+    let bytes = bytes.to_vec();
+    let maybe = |yes: bool| if yes { Trial::Maybe } else { Trial::No };
     let len = bytes.len() as u64;
     let mut at = 0;
     let mut instructions = 0;
     loop {
         let mut machine = Machine::new(&bytes, Expected::Any, None);
-        let Ok((_, end)) = machine.run(at) else { return false };
+        let Ok((_, end)) = machine.run(at) else { return Trial::No };
         instructions += machine.instructions;
         let names = || machine.names.all().iter().filter(|named| named.is_plain());
         let has_plain_names = names().next().is_some();
         // To import something is enough, whatever follows: but two lines of a list of words look like it.
         if has_plain_names && machine.found.calls > 0 || names().any(|named| named.verdict == Verdict::Malicious) {
-            return true;
+            return Trial::Imports;
         }
         match end {
-            End::Stop if has_plain_names => return true,
-            End::Stop if machine.next >= len => return instructions >= 3,
+            End::Stop if has_plain_names => return Trial::Imports,
+            End::Stop if machine.next >= len => return maybe(instructions >= 3),
             End::Stop => at = machine.next,
             // It goes on beyond what is at hand.
             _ => {
                 let goes_on = bytes.len() >= WHOLE && machine.is_cut(len);
-                return goes_on
-                    && (instructions >= SEVERAL || is_long(bytes.get(machine.at as usize..).unwrap_or_default()));
+                let rest = bytes.get(machine.at as usize..).unwrap_or_default();
+                return maybe(goes_on && (instructions >= SEVERAL || is_long(rest)));
             }
         }
     }
@@ -56,7 +75,7 @@ fn is_long(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SNIFF_BYTES, may_be_pickle};
+    use super::{SNIFF_BYTES, is_pickle_that_imports, may_be_pickle};
 
     #[test]
     fn pickles_of_protocols_without_a_magic_are_recognised() {
@@ -108,5 +127,15 @@ mod tests {
         ] {
             assert!(!may_be_pickle(text), "{}", String::from_utf8_lossy(text));
         }
+    }
+
+    #[test]
+    fn numbers_that_begin_like_a_pickle_import_nothing() {
+        // Weights of four bits as bitsandbytes packed them.
+        let numbers = [&b"}V\xf9\x72\xc3\xee\xd3\xa2"[..], &[0x77; 8192]].concat();
+        assert!(may_be_pickle(&numbers) && !is_pickle_that_imports(&numbers));
+        // An import behind a text that is longer than what is tried first.
+        let late = [&b"V"[..], &[b'a'; 8192], b"\n0cos\nsystem\n(S'true'\ntR."].concat();
+        assert!(may_be_pickle(&late) && is_pickle_that_imports(&late));
     }
 }
