@@ -21,7 +21,7 @@ rules! {
         "the adapter was saved in parts, or modules_to_save was added later";
         "save the adapter again: the modules begin with random values otherwise";
     ADAPTER_PAIR "MW-AD-004" "adapter.pair" Error:
-        "one of the two matrices of a LoRA layer is missing";
+        "one of the matrices of a layer is missing that the adapter has for each";
         BY_SCRIPT;
         "fetch or save the adapter again";
     ADAPTER_PATTERN_UNUSED "MW-AD-005" "adapter.pattern-unused" Note:

@@ -32,6 +32,10 @@ rules! {
         "the weights are quantised by another method than the configuration says";
         OTHER_CONFIG;
         TOGETHER;
+    QUANTISED_ORDER_MISSING "MW-QU-014" "quantised.order-missing" Warning:
+        "the inputs were reordered, and nothing says to which group each belongs";
+        BY_SCRIPT;
+        "fetch the checkpoint again: loaders take the inputs in order, which gives other values";
     QUANTISED_SCALE_MISSING "MW-QU-007" "quantised.scale-missing" Error:
         "a packed weight has no scale, without which its values are not known";
         BY_SCRIPT;

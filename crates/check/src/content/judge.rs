@@ -4,7 +4,7 @@ use max_weights::check::{Contents, Number, Statistics};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Checkpoint, DType, rules, text};
 
-use super::scales::is_scale;
+use super::scales::{is_scale, may_be_negative};
 use crate::finding::Finding;
 
 /// Up to this share of a tensor, the largest code of a float of eight bits is what scales for each block of 16 or 32 values make of its largest value.
@@ -120,11 +120,11 @@ fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Finding)
     let is_exponent = matches!(info.element, Element::Plain(DType::UInt8));
     let wrong = if found.nans + found.infinities > 0 {
         Some(format!("{} of its {count} scales are NaN or infinite", grouped(found.nans + found.infinities)))
-    } else if low < 0.0 {
+    } else if low < 0.0 && !may_be_negative(info.name) {
         Some(format!("scales are not negative, and the smallest of these is {low:e}"))
     } else if found.count > 0 && found.zeros == found.count && !is_exponent {
         Some(format!("all its {count} scales are zero"))
-    } else if high > LARGEST_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
+    } else if high.max(-low) > LARGEST_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
         Some(format!("the largest of its {count} scales is {high:e}"))
     } else {
         None

@@ -4,18 +4,30 @@ use max_weights::Checkpoint;
 use max_weights::tensor::{Element, TensorInfo};
 
 /// The ends of the names of scales, and what stands there in the name of the weight.
-const NAMES: [(&str, &[&str]); 8] = [
+const NAMES: [(&str, &[&str]); 13] = [
     ("weight_scale", &["weight", "weight_packed"]),
-    ("weight_scale_inv", &["weight"]),
+    ("_scale_inv", &[""]),
     ("weight_scale_2", &["weight"]),
     ("weight_global_scale", &["weight_packed", "weight"]),
-    ("input_scale", &["weight"]),
+    ("input_scale", &["weight", "weight_packed"]),
+    ("input_global_scale", &["weight_packed", "weight"]),
+    (".scale", &[".weight"]),
+    ("qscale_weight", &["weight"]),
     ("scales", &["qweight"]),
     ("_scales", &["_blocks"]),
     ("weight.absmax", &["weight"]),
+    ("weight.nested_absmax", &["weight"]),
+    ("SCB", &["weight"]),
 ];
+/// Scales that may be negative: AutoRound uses the whole range of integers, of which the negative half is longer by one.
+const SIGNED: [&str; 1] = [".scales"];
 
-/// Whether a tensor holds the scales of a quantised weight: floats that are never negative.
+/// Whether the scales of this name may be negative.
+pub(super) fn may_be_negative(name: &str) -> bool {
+    SIGNED.iter().any(|end| name.ends_with(end))
+}
+
+/// Whether a tensor holds the scales of a quantised weight.
 pub(super) fn is_scale(checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> bool {
     let is_quantised = |name: String| {
         let catalog = checkpoint.catalog();

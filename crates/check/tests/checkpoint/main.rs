@@ -6,5 +6,6 @@ mod config;
 mod files;
 mod hostile;
 mod quantised;
+mod quantised_layouts;
 mod sets;
 mod support;

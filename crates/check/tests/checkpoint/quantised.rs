@@ -9,16 +9,26 @@ use crate::support::{Fixture, Tensor};
 
 const MODEL: &str = "model.safetensors";
 
-type Tensors = Vec<Tensor<'static>>;
+pub(crate) type Tensors = Vec<Tensor<'static>>;
 
 /// A model of these tensors and this quantisation.
-fn model(tensors: &[Tensor<'_>], quantisation: &Value) -> Fixture {
+pub(crate) fn model(tensors: &[Tensor<'_>], quantisation: &Value) -> Fixture {
+    shaped(tensors, quantisation, [64, 256])
+}
+
+/// The same, with other numbers in `weight_shape`, if there is one.
+pub(crate) fn shaped(tensors: &[Tensor<'_>], quantisation: &Value, shape: [i64; 2]) -> Fixture {
     let config = json!({"quantization_config": quantisation});
-    Fixture::new().weights(MODEL, tensors).with("config.json", config.to_string())
+    let folder = Fixture::new().with("config.json", config.to_string());
+    let bytes: Vec<u8> = shape.into_iter().flat_map(i64::to_le_bytes).collect();
+    match tensors.iter().find(|(name, dtype, _)| name.ends_with("weight_shape") && *dtype == "I64") {
+        Some((holder, ..)) => folder.weights_holding(MODEL, tensors, holder, &bytes),
+        None => folder.weights(MODEL, tensors),
+    }
 }
 
 /// The tensors, with another dtype and shape for one; without it, if the shape is empty and the dtype, too.
-fn but(tensors: &Tensors, name: &'static str, dtype: &'static str, shape: &'static [u64]) -> Tensors {
+pub(crate) fn but(tensors: &Tensors, name: &'static str, dtype: &'static str, shape: &'static [u64]) -> Tensors {
     let mut tensors = tensors.clone();
     let at = tensors.iter().position(|tensor| tensor.0 == name).expect("the tensor");
     if dtype.is_empty() {
@@ -29,7 +39,7 @@ fn but(tensors: &Tensors, name: &'static str, dtype: &'static str, shape: &'stat
     tensors
 }
 
-fn without(tensors: &Tensors, name: &'static str) -> Tensors {
+pub(crate) fn without(tensors: &Tensors, name: &'static str) -> Tensors {
     but(tensors, name, "", &[])
 }
 
@@ -165,7 +175,7 @@ fn fp8_in_blocks_is_what_deepseek_writes() {
     for (broken, rule) in [
         (but(&tensors, scale, "F32", &[1, 2]), "quantised.scale-shape"),
         (but(&tensors, scale, "I64", &[2, 2]), "quantised.dtype"),
-        (but(&tensors, "m.0.q_proj.weight", "BF16", &[160, 256]), "quantised.dtype"),
+        (but(&tensors, "m.0.q_proj.weight", "BF16", &[256, 256]), "quantised.dtype"),
         (without(&tensors, scale), "quantised.scale-missing"),
         (without(&tensors, "m.0.q_proj.weight"), "quantised.scale-orphan"),
         (but(&tensors, "m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 2, 2]), "quantised.scale-shape"),
@@ -189,7 +199,7 @@ fn fp8_in_blocks_is_what_deepseek_writes() {
 }
 
 /// What compressed-tensors says of weights.
-fn groups(format: &str, weights: &Value) -> Value {
+pub(crate) fn groups(format: &str, weights: &Value) -> Value {
     json!({"quant_method": "compressed-tensors", "format": format, "quantization_status": "compressed",
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head", "re:.*gate$"]})
 }
@@ -233,14 +243,14 @@ fn packed_integers_are_what_compressed_tensors_writes() {
         ("m.0.q_proj.weight_zero_point", "I32", &[8, 3]),
         ("m.0.q_proj.weight_shape", "I64", &[2]),
     ];
-    assert_eq!(model(&odd, &said).rules(), [""; 0]);
+    assert_eq!(shaped(&odd, &said, [64, 260]).rules(), [""; 0]);
 }
 
 #[test]
 fn eight_bits_with_scales_are_what_compressed_tensors_and_modelopt_write() {
     let weights = json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true});
     let said = groups("float-quantized", &weights);
-    for shape in [&[][..], &[1], &[64, 1], &[64], &[3], &[64, 2]] {
+    for shape in [&[][..], &[1], &[64, 1], &[64], &[3]] {
         let tensors = [("m.0.q_proj.weight", "F8_E4M3", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", shape)];
         assert_eq!(model(&tensors, &said).rules(), [""; 0], "{shape:?}");
     }
@@ -308,7 +318,9 @@ fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
     assert_eq!(model(&packed, &said).rules(), [""; 0]);
     assert_eq!(model(&without(&packed, "m.0.q_proj.weight_global_scale"), &said).rules(), ["quantised.scale-missing"]);
     let exponents = [packed[0], ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
-    assert_eq!(model(&exponents, &said).rules(), [""; 0]);
+    let mxfp4 = json!({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32});
+    assert_eq!(model(&exponents, &groups("mxfp4-pack-quantized", &mxfp4)).rules(), [""; 0]);
+    assert_eq!(model(&exponents, &said).rules(), ["quantised.group-size"]);
     let short = but(&packed, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]);
     assert_eq!(model(&short, &said).rules(), ["quantised.scale-shape"]);
 }

@@ -38,6 +38,17 @@ impl Fixture {
         self.with(name, safetensors(tensors, Some("pt")))
     }
 
+    /// Adds a safetensors file in which one tensor holds these bytes, and the others zeros.
+    pub(crate) fn weights_holding(self, name: &str, tensors: &[Tensor<'_>], holder: &str, bytes: &[u8]) -> Self {
+        let mut file = safetensors(tensors, Some("pt"));
+        let len = |tensor: &Tensor<'_>| (tensor.2.iter().product::<u64>() * bits(tensor.1) / 8) as usize;
+        let at = tensors.iter().position(|tensor| tensor.0 == holder).expect("the tensor");
+        let after: usize = tensors.iter().skip(at).map(len).sum();
+        let start = file.len() - after;
+        file[start..start + bytes.len()].copy_from_slice(bytes);
+        self.with(name, file)
+    }
+
     /// Adds an index of these tensors and shards.
     pub(crate) fn index(self, name: &str, total_size: u64, map: &[(&str, &str)]) -> Self {
         self.with(name, index(total_size, map))

@@ -48,7 +48,11 @@ pub(super) struct Scheme {
     pub(super) block: Option<[u64; 2]>,
     /// One scale for the whole weight.
     pub(super) whole: bool,
+    /// One for each row.
+    pub(super) rows: bool,
     pub(super) asymmetric: bool,
+    /// The inputs of a group do not stand side by side, and an index says which they are.
+    pub(super) reordered: bool,
 }
 
 /// What is said.
@@ -89,8 +93,15 @@ impl Declared {
     /// The `quantization_config` of a model.
     pub(super) fn of_config(path: Arc<Path>, config: &Value) -> Option<Self> {
         let inner = config.get("text_config").and_then(|text| text.get("quantization_config"));
-        let said = config.get("quantization_config").or(inner).filter(|said| said.is_object())?;
-        let word = text(said, "quant_method").or_else(|| said.get("load_in_4bit").map(|_| "bitsandbytes"))?;
+        // The older key of compressed-tensors.
+        let said = config.get("quantization_config").or(inner).or_else(|| config.get("compression_config"));
+        let said = said.filter(|said| said.is_object())?;
+        let by_key = || {
+            let words =
+                [("load_in_4bit", "bitsandbytes"), ("quant_algo", "modelopt"), ("config_groups", "compressed-tensors")];
+            words.iter().find(|(key, _)| said.get(key).is_some()).map(|(_, word)| *word)
+        };
+        let word = text(said, "quant_method").or_else(by_key).unwrap_or_default();
         Some(Self::of(path, word, said))
     }
 
@@ -114,11 +125,14 @@ impl Declared {
         let (method, schemes) = match word {
             "gptq" => (Method::Gptq, of_groups(said, "bits", "group_size")),
             "awq" => (Method::Awq, of_groups(said, "bits", "group_size")),
+            "auto-round" | "intel/auto-round" => (of_packing(said), of_groups(said, "bits", "group_size")),
             "fp8" => (Method::Fp8, of_blocks(said)),
             "compressed-tensors" => (Method::CompressedTensors, of_config_groups(said)),
             "modelopt" => {
                 let algorithm = text(said, "quant_algo").unwrap_or_default().to_owned();
-                (Method::ModelOpt(algorithm), of_groups(said, "bits", "group_size"))
+                let of_all = of_groups(said, "bits", "group_size");
+                let schemes = if of_all.is_empty() { of_config_groups(said) } else { of_all };
+                (Method::ModelOpt(algorithm), schemes)
             }
             "mxfp4" => (Method::Mxfp4, Vec::new()),
             "bitsandbytes" => {
@@ -196,7 +210,18 @@ fn of_groups(said: &Value, bits: &str, group: &str) -> Vec<Scheme> {
         return Vec::new();
     }
     let asymmetric = said.get("sym").or(said.get("symmetric")).and_then(Value::as_bool) == Some(false);
-    vec![Scheme { bits: number(said, bits), group: number(said, group), asymmetric, ..Scheme::default() }]
+    let reordered = said.get("desc_act").and_then(Value::as_bool) == Some(true);
+    vec![Scheme { bits: number(said, bits), group: number(said, group), asymmetric, reordered, ..Scheme::default() }]
+}
+
+/// How AutoRound packed the weights: as GPTQ or AWQ do it, or otherwise.
+fn of_packing(said: &Value) -> Method {
+    let format = ["packing_format", "backend"].iter().find_map(|key| text(said, key)).unwrap_or("gptq");
+    match format {
+        format if format.contains("awq") => Method::Awq,
+        format if format.contains("gptq") => Method::Gptq,
+        _ => Method::Other,
+    }
 }
 
 fn of_blocks(said: &Value) -> Vec<Scheme> {
@@ -222,7 +247,9 @@ fn of_config_groups(said: &Value) -> Vec<Scheme> {
                 .filter(|_| !matches!(text(weights, "strategy"), Some("channel" | "tensor"))),
             block: pair(weights.get("block_structure")),
             whole: text(weights, "strategy") == Some("tensor"),
+            rows: text(weights, "strategy") == Some("channel"),
             asymmetric: weights.get("symmetric").and_then(Value::as_bool) == Some(false),
+            reordered: text(weights, "actorder") == Some("group"),
         })
         .collect()
 }

@@ -1,11 +1,12 @@
 //! Four-bit floats: NVFP4 as ModelOpt writes it, and the MXFP4 of gpt-oss.
 //!
-//! NVFP4, for N outputs and K inputs: `weight` uint8 N, K / 2; `weight_scale` float8 N, K / 16; `weight_scale_2` one float32 for all.
+//! NVFP4, for N outputs and K inputs: `weight` uint8 N, K / 2; `weight_scale` float8 N, K / 16; `weight_scale_2` one float32 for all; experts in
+//! one tensor have their number before the others.
 //! MXFP4, for E experts, N outputs and K inputs: `NAME_blocks` uint8 E, N, K / 32, 16; `NAME_scales` uint8 E, N, K / 32.
 
 use max_weights::dtype::DType;
 use max_weights::rules;
-use max_weights::tensor::Element;
+use max_weights::tensor::{Element, TensorInfo};
 
 use super::declared::Declared;
 use super::parts::{Layer, Part, is_float8};
@@ -13,6 +14,7 @@ use super::{Check, Findings};
 
 /// Inputs of NVFP4 that share a scale.
 const GROUP: u64 = 16;
+const BITS: u64 = 4;
 /// Bytes of a block of MXFP4, of two elements each.
 const BLOCK_BYTES: u64 = 16;
 
@@ -39,19 +41,44 @@ pub(super) fn check_nvfp4(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings
     }
     match second {
         None => check.missing(&weight, rules::QUANTISED_SCALE_MISSING, "weight_scale_2", findings),
-        Some(second) if second.shape != [1] => {
-            check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], "for the one scale of the whole weight", findings);
+        // One, or one for each expert.
+        Some(second) => {
+            let experts = weight.shape.len().checked_sub(2).and_then(|outer| weight.shape.get(..outer));
+            let fits = second.shape == [1] || experts.is_some_and(|experts| second.shape == experts);
+            if !fits {
+                let why = "for the one scale of the whole weight";
+                check.shape(&second, rules::QUANTISED_SCALE_SHAPE, &[], why, findings);
+            }
         }
-        Some(_) => {}
     }
     let said = check.declared.filter(|declared| is_nvfp4_said(declared)).and_then(Declared::scheme);
-    let group = said.and_then(|scheme| scheme.group).filter(|group| *group > 0).unwrap_or(GROUP);
-    if let [outer @ .., columns] = weight.shape {
-        let inputs = columns.saturating_mul(2);
-        let expected: Vec<u64> = outer.iter().copied().chain([inputs.div_ceil(group)]).collect();
-        let why = format!("for rows of {inputs} inputs in groups of {group}");
-        check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+    groups(check, &weight, &scale, (BITS, GROUP), said.and_then(|scheme| scheme.group), findings);
+}
+
+/// Whether rows of bytes, full of elements of so many bits, have a scale for each group.
+pub(super) fn groups(
+    check: &Check<'_, '_, '_>,
+    weight: &TensorInfo<'_>,
+    scale: &TensorInfo<'_>,
+    (bits, group): (u64, u64),
+    said: Option<u64>,
+    findings: &mut Findings<'_, '_>,
+) {
+    let [outer @ .., columns] = weight.shape else { return };
+    let inputs = columns.saturating_mul(8) / bits.max(1);
+    let expected = |group: u64| outer.iter().copied().chain([inputs.div_ceil(group)]).collect::<Vec<u64>>();
+    let said = said.filter(|said| *said > 0);
+    if said.is_some_and(|said| scale.shape == expected(said)) {
+        return;
     }
+    // The configuration is wrong where the tensors are those of the scheme.
+    if let Some(said) = said.filter(|said| *said != group && scale.shape == expected(group)) {
+        let cause = format!("the configuration says groups of {said}, but there is a scale for every {group} inputs");
+        return check.add(scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
+    }
+    let group = said.unwrap_or(group);
+    let why = format!("for rows of {inputs} inputs in groups of {group}");
+    check.shape(scale, rules::QUANTISED_SCALE_SHAPE, &expected(group), &why, findings);
 }
 
 fn is_nvfp4_said(declared: &Declared) -> bool {

@@ -20,7 +20,7 @@ use super::json;
 use super::sets::{Findings, Names, Set};
 use crate::finding::Finding;
 use declared::{Declared, Method};
-use parts::{Layer, Layers, Part};
+use parts::{Layer, Layers, Part, is_eight_bit};
 
 /// How a layer is quantised, by its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,12 @@ impl<'s> Check<'_, 's, '_> {
         if let Some(part) = part.filter(|_| self.set.is_complete) {
             self.add(&part, rules::QUANTISED_SCALE_ORPHAN, format!("there is no {weight} for it"), findings);
         }
+    }
+
+    /// Whether experts have tensors of their own, by what stands before their numbers.
+    fn has_expert(&self, experts: &str) -> bool {
+        let first = format!("{experts}.0.");
+        self.set.table().iter().any(|info| info.name.starts_with(&first))
     }
 
     fn dtype(&self, info: &TensorInfo<'_>, expected: &str, findings: &mut Findings<'_, '_>) {
@@ -153,7 +159,12 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
     // Names that end so are taken for those of one half only where the configuration says so.
     let is_said = check.declared.is_some_and(|declared| declared.method == Method::Mxfp4);
     let is_mxfp4 = is_said && (layer.has(Part::Blocks) || layer.has(Part::BlockScales));
-    Some(if layer.has(Part::QWeight) || layer.has(Part::QZeros) {
+    // Of these names other methods make use in layouts of their own.
+    let is_known = check.declared.is_none_or(|declared| declared.method != Method::Other);
+    let has_integers = layer.has(Part::QWeight) || layer.has(Part::QZeros);
+    Some(if has_integers && !is_known {
+        return None;
+    } else if has_integers {
         Family::Packed
     } else if layer.has(Part::Packed) || layer.has(Part::Shape) {
         Family::Compressed
@@ -163,7 +174,9 @@ fn family(check: &Check<'_, '_, '_>, layer: &Layer<'_>) -> Option<Family> {
         Family::Mxfp4
     } else if layer.has(Part::Absmax) || layer.has(Part::QuantState) || layer.has(Part::Scb) {
         Family::BitsAndBytes
-    } else if layer.has(Part::ScaleInv) {
+    } else if layer.has(Part::ScaleInv)
+        || layer.has(Part::PlainScale) && element(Part::Weight).is_some_and(is_eight_bit)
+    {
         Family::Blocks
     } else if layer.has(Part::Scale) {
         Family::Scaled

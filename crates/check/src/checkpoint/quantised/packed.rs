@@ -18,6 +18,8 @@ use super::parts::{Layer, Part};
 use super::{Check, Findings};
 
 const BITS: [u64; 4] = [2, 3, 4, 8];
+/// The bits of nearly all weights of AWQ.
+const AWQ_BITS: u64 = 4;
 /// Layouts of GPTQ and AWQ whose shapes are those above.
 const LAYOUTS: [&str; 3] = ["gptq", "gptq_v2", "gemm"];
 
@@ -140,6 +142,8 @@ fn gptq(
     let why = format!("for {inputs} inputs of {bits} bits");
     if let Some(index) = index {
         check.shape(&index, rules::QUANTISED_SHAPE, &[inputs], &why, findings);
+    } else if groups > 1 && scheme.is_some_and(|scheme| scheme.reordered) {
+        check.missing(&packed.weight, rules::QUANTISED_ORDER_MISSING, "g_idx", findings);
     }
     check_groups(check, packed, inputs, scheme, findings);
     if let (Some(zeros), Some(all)) = (packed.zeros, outputs.checked_mul(bits)) {
@@ -157,7 +161,12 @@ fn gptq(
 fn awq(check: &Check<'_, '_, '_>, packed: &Packed<'_>, findings: &mut Findings<'_, '_>) {
     let scheme = said(check);
     let said_bits = scheme.and_then(|scheme| scheme.bits);
-    if packed.awq_bits().is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
+    let found = packed.awq_bits();
+    // Scales of half the columns look like eight bits: four are what there is of this layout, so that others are said by mistake.
+    if let (Some(said), Some(AWQ_BITS)) = (said_bits.filter(|said| *said != AWQ_BITS), found) {
+        let cause = format!("the configuration says {said} bits, but it is packed with {AWQ_BITS}");
+        check.add(&packed.weight, rules::QUANTISED_BITS, cause, findings);
+    } else if found.is_none_or(|found| said_bits.is_some_and(|said| said != found)) {
         let bits = said_bits.filter(|bits| BITS.contains(bits)).unwrap_or(4);
         let expected = [packed.groups, packed.columns.saturating_mul(packed.word) / bits];
         let why = format!("for the columns of qweight and {bits} bits");

@@ -34,6 +34,10 @@ pub(super) enum Part {
     Scale2,
     /// `weight_scale_inv` of FP8 in blocks.
     ScaleInv,
+    /// `scale` or `qscale_weight`, which some models with FP8 in blocks have in its place.
+    PlainScale,
+    /// `weight_g_idx` of compressed-tensors.
+    WeightGIdx,
     /// `NAME_blocks` of MXFP4.
     Blocks,
     /// `NAME_scales` of MXFP4.
@@ -100,8 +104,10 @@ fn part(name: &str) -> Option<(&str, Part)> {
         "weight_global_scale" => Part::GlobalScale,
         "weight_scale_2" => Part::Scale2,
         "weight_scale_inv" => Part::ScaleInv,
+        "scale" | "qscale_weight" => Part::PlainScale,
+        "weight_g_idx" => Part::WeightGIdx,
         "SCB" => Part::Scb,
-        "scale_packed" | "meta" | "bitmask" | "pre_quant_scale" => Part::Foreign,
+        "scale_packed" | "meta" | "bitmask" | "pre_quant_scale" | "weight_codebook" => Part::Foreign,
         "absmax" => return of_weight(Part::Absmax),
         "quant_map" => return of_weight(Part::QuantMap),
         "nested_absmax" => return of_weight(Part::NestedAbsmax),

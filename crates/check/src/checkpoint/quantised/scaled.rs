@@ -2,7 +2,11 @@
 //! compressed-tensors, ModelOpt and vLLM for whole weights, rows, groups or blocks.
 //!
 //! For a weight N, K and blocks of n x k, `weight_scale_inv` is ceil(N / n), ceil(K / k); experts in one tensor have their number before both.
+//! Some models call it `scale` or `qscale_weight`. Beside weights of int8 it says that these are pairs of FP4, N, K / 2, with a scale for each
+//! 32 inputs: N, K / 32.
 //! `weight_scale` is one number, N (or N, 1) numbers, or N, K / g for groups of g inputs, or as above for blocks.
+
+use std::collections::HashSet;
 
 use max_weights::dtype::DType;
 use max_weights::rules;
@@ -14,14 +18,29 @@ use super::{Check, Family, Findings, is_plain};
 
 /// Layers that are one tensor in some programs have a scale for each of the parts, of which there are at most so many.
 const FUSED: u64 = 4;
+/// Inputs of FP4 that share a scale.
+const FP4_GROUP: u64 = 32;
 
 /// A scale for each block.
 pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut Findings<'_, '_>) {
-    let Some(scale) = check.get(layer, Part::ScaleInv) else { return };
+    let scale = check.get(layer, Part::ScaleInv).or_else(|| check.get(layer, Part::PlainScale));
+    let Some(scale) = scale else { return };
+    let said = check.declared.filter(|declared| declared.method == Method::Fp8).and_then(Declared::scheme);
+    let block = said.and_then(|scheme| scheme.block);
     let Some(weight) = check.get(layer, Part::Weight) else {
-        return check.orphan(Some(scale), "weight", findings);
+        // transformers 5 stores experts one by one, and leaves their scales in one tensor where it quantised them itself.
+        let is_split = experts(layer.name).is_some_and(|experts| check.has_expert(experts));
+        return check.orphan(Some(scale).filter(|_| !is_split), "weight", findings);
     };
     if is_plain(&weight) {
+        // It also leaves plain what has other sizes than whole blocks.
+        let is_left = |[n, k]: [u64; 2]| match weight.shape {
+            [.., rows, columns] => !rows.is_multiple_of(n) || !columns.is_multiple_of(k),
+            _ => true,
+        };
+        if block.is_some_and(is_left) {
+            return;
+        }
         return check.dtype(&weight, "eight bits, as it has a scale for each block", findings);
     }
     let is_scale = matches!(
@@ -34,12 +53,34 @@ pub(super) fn check_blocks(check: &Check<'_, '_, '_>, layer: &Layer<'_>, finding
     if !is_eight_bit(weight.element) {
         return;
     }
-    let said = check.declared.filter(|declared| declared.method == Method::Fp8).and_then(Declared::scheme);
-    let block = said.and_then(|scheme| scheme.block);
     if let ([] | [1], None) = (scale.shape, block) {
         return;
     }
+    let is_exponent = matches!(scale.element, Element::Plain(DType::Float8E8M0Fnu | DType::UInt8));
+    if let ([outer @ .., columns], true) = (weight.shape, weight.element == Element::Plain(DType::Int8)) {
+        let inputs = columns.saturating_mul(2);
+        let expected: Vec<u64> = outer.iter().copied().chain([inputs.div_ceil(FP4_GROUP)]).collect();
+        if scale.shape == expected {
+            return;
+        }
+        if said.is_some() || is_exponent {
+            let why = format!("for rows of {inputs} elements of FP4 in groups of {FP4_GROUP}");
+            return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
+        }
+    }
     blocks(check, &weight, &scale, block, findings);
+}
+
+/// What stands before the name of a matrix of experts that are one tensor, or one by one with numbers.
+fn experts(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(experts, _)| experts).filter(|experts| experts.ends_with("experts"))
+}
+
+/// What stands before the number of an expert that has its own tensors.
+fn experts_of_one(layer: &str) -> Option<&str> {
+    let (expert, _) = layer.rsplit_once('.')?;
+    let (experts, number) = expert.rsplit_once('.')?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(experts).filter(|experts| experts.ends_with("experts"))
 }
 
 /// Compares a scale with the blocks of its weight, of the size that is said, or else of any size.
@@ -77,31 +118,44 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut
     let Some(scale) = check.get(layer, Part::Scale) else { return };
     let Some(weight) = check.get(layer, Part::Weight) else {
         // A scale of this name is one of a quantised weight only where something is.
-        return check.orphan(Some(scale).filter(|_| check.declared.is_some()), "weight", findings);
+        let is_known = check.declared.is_some_and(|declared| declared.method != Method::Other);
+        return check.orphan(Some(scale).filter(|_| is_known), "weight", findings);
     };
     // A weight that is stored as it was has scales where the quantisation is only simulated.
     if !is_eight_bit(weight.element) {
         return;
     }
-    let rows = match weight.shape {
-        [rows, _] => *rows,
-        _ => return,
-    };
-    let fits = match scale.shape {
-        [] => true,
-        [len] => *len == rows || *len <= FUSED,
-        _ => are_blocks(weight.shape, scale.shape),
-    };
+    let &[rows, inputs] = weight.shape else { return };
     let said =
         check.declared.filter(|declared| declared.method == Method::CompressedTensors).and_then(Declared::scheme);
     let said = said.filter(|scheme| scheme.bits == Some(8));
     if let Some(block) = said.and_then(|scheme| scheme.block) {
         return blocks(check, &weight, &scale, Some(block), findings);
     }
-    if !fits {
-        let expected = if said.is_some_and(|scheme| scheme.whole) { &[1][..] } else { &[rows, 1] };
+    let fits = match scale.shape {
+        [] => true,
+        [len] => *len == rows || *len <= FUSED,
+        // ModelOpt leaves the dimensions that it made of the blocks.
+        [of_rows, 1, of_columns, 1] => are_blocks(weight.shape, &[*of_rows, *of_columns]),
+        shape => are_blocks(weight.shape, shape),
+    };
+    // How many scales the configuration says that a row has.
+    let count = said.and_then(|scheme| match scheme.group.filter(|group| *group > 0) {
+        Some(group) => Some(inputs.div_ceil(group)),
+        None => (scheme.rows || scheme.whole).then_some(1),
+    });
+    let is_table = scale.shape.len() > 1;
+    if let (Some(count), [scale_rows, found]) = (count, scale.shape) {
+        if *scale_rows == rows && *found != count && fits {
+            let cause = format!("the configuration says {count} for {inputs} inputs, but there are {found}");
+            return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
+        }
+    }
+    if !fits || is_table && count.is_some_and(|count| scale.shape != [rows, count]) {
+        let is_whole = said.is_some_and(|scheme| scheme.whole);
+        let expected = if is_whole { vec![1] } else { vec![rows, count.unwrap_or(1)] };
         let why = format!("for a weight of {rows} rows, or as many columns as it has groups");
-        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, expected, &why, findings);
+        return check.shape(&scale, rules::QUANTISED_SCALE_SHAPE, &expected, &why, findings);
     }
     if let Some(zeros) = check.get(layer, Part::ZeroPoint).filter(|_| !scale.shape.is_empty()) {
         let why = "as its scale has";
@@ -126,8 +180,19 @@ pub(super) fn check_alone(
     });
     let name = if families.contains(&Family::Blocks) { "weight_scale_inv" } else { "weight_scale" };
     let of_others = families.contains(&Family::Blocks) || families.contains(&Family::Scaled);
+    // Experts whose scales are those of all of them in one tensor.
+    let together: HashSet<&str> = layers
+        .list
+        .iter()
+        .filter(|layer| layer.has(Part::ScaleInv) && !layer.has(Part::Weight))
+        .filter_map(|layer| experts(layer.name))
+        .collect();
     for number in layers.alone.iter().filter(|_| of_config || of_others) {
         let info = check.set.table().get(*number as usize);
+        let layer = info.name.strip_suffix(".weight").unwrap_or(info.name);
+        if experts_of_one(layer).is_some_and(|experts| together.contains(experts)) {
+            continue;
+        }
         // Integers may be something else where nobody says that they are weights.
         if is_float8(info.element) || of_config {
             check.missing(&info, rules::QUANTISED_SCALE_MISSING, name, findings);
