@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::names::Patterns;
 use super::{Config, wrong_shape};
-use crate::checkpoint::json::{number, texts};
+use crate::checkpoint::json::texts;
 use crate::checkpoint::sets::{Findings, Set};
 use crate::finding::Finding;
 
@@ -21,6 +21,8 @@ use crate::finding::Finding;
 const PREFIX: &str = "base_model.model.";
 /// How many names a message lists.
 const LISTED: usize = 8;
+/// The rank of a configuration that says none.
+const RANK: u64 = 8;
 /// Layers are looked at so many at a time between two questions whether to go on.
 const AT_A_TIME: usize = 1024;
 
@@ -68,7 +70,7 @@ fn layers<'s>(set: &'s Set<'_>) -> Vec<Layer<'s>> {
 }
 
 /// What the configuration says about all layers.
-struct Said<'c> {
+pub(super) struct Said<'c> {
     config: &'c Value,
     /// The rank, and those of layers that have their own.
     rank: Option<u64>,
@@ -77,24 +79,27 @@ struct Said<'c> {
     is_dora: bool,
     /// Parameters that are no layers have a rank for each of their parts.
     has_parameters: bool,
+    /// Matrices are made of blocks along the diagonal, of which only these are stored.
+    has_blocks: bool,
 }
 
 impl<'c> Said<'c> {
-    fn of(config: &'c Value) -> Self {
+    pub(super) fn of(config: &'c Value) -> Self {
         let map = config.get("rank_pattern").and_then(Value::as_object);
         let patterns = Patterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
         Self {
             config,
-            rank: number(config, "r").filter(|rank| *rank > 0),
+            rank: config.get("r").map_or(Some(RANK), Value::as_u64).filter(|rank| *rank > 0),
             patterns,
             ranks: map.into_iter().flat_map(|map| map.values()).map(Value::as_u64).collect(),
             is_dora: config.get("use_dora").and_then(Value::as_bool) == Some(true),
             has_parameters: !texts(config, "target_parameters").is_empty(),
+            has_blocks: config.get("use_bdlora").is_some_and(|blocks| !blocks.is_null()),
         }
     }
 
     /// The ranks that a layer may have; none if that is not known.
-    fn ranks(&self, layer: &str) -> Option<Vec<u64>> {
+    pub(super) fn ranks(&self, layer: &str) -> Option<Vec<u64>> {
         let own: Vec<Option<u64>> =
             self.patterns.fitting(layer).map(|number| self.ranks.get(number).copied().flatten()).collect();
         if self.patterns.has_unknown {
@@ -104,9 +109,10 @@ impl<'c> Said<'c> {
     }
 }
 
-/// The name that a layer has in its model.
-fn in_model(layer: &str) -> &str {
-    layer.strip_prefix(PREFIX).unwrap_or(layer)
+/// The name that a layer has in its model. What is adapted within an adapted layer, as the last matrix of attention is, has the name of both.
+pub(super) fn in_model(layer: &str) -> &str {
+    let layer = layer.strip_prefix(PREFIX).unwrap_or(layer);
+    layer.split_once(".base_layer.").map_or(layer, |(outer, _)| outer)
 }
 
 pub(super) fn check(set: &Set<'_>, config: Option<&Config>, findings: &mut Findings<'_, '_>) -> Result<()> {
@@ -119,7 +125,8 @@ pub(super) fn check(set: &Set<'_>, config: Option<&Config>, findings: &mut Findi
         check_layer(set, layer, said.as_ref(), findings);
     }
     if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
-        targets(set, &layers, config, said, findings)?;
+        let named: Vec<(&str, Option<usize>)> = layers.iter().map(|layer| (layer.name, layer.a.or(layer.b))).collect();
+        targets(set, &named, config, said, findings)?;
         patterns(&layers, config, findings);
     }
     Ok(())
@@ -141,7 +148,9 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, findin
         }
     };
     let (Some(rank), Some(outputs), Some(of_b)) = (a.shape.first(), b.shape.first(), b.shape.get(1)) else { return };
-    if rank != of_b {
+    // Convolutions in groups and matrices of blocks along the diagonal have a part of the rank in each row of B.
+    let in_parts = b.shape.len() > 2 || said.is_some_and(|said| said.has_blocks);
+    if rank != of_b && !(in_parts && *of_b > 0 && rank.is_multiple_of(*of_b)) {
         let expected: Vec<u64> = [*outputs, *rank].into_iter().chain(b.shape.iter().skip(2).copied()).collect();
         wrong_shape(set, &b, &expected, "for the rank of matrix A", findings);
         return;
@@ -183,10 +192,10 @@ fn check_rank(
     }
 }
 
-/// Whether the layers are those that the configuration names.
-fn targets(
+/// Whether the layers, each with one of its tensors, are those that the configuration names.
+pub(super) fn targets(
     set: &Set<'_>,
-    layers: &[Layer<'_>],
+    layers: &[(&str, Option<usize>)],
     config: &Config,
     said: &Said<'_>,
     findings: &mut Findings<'_, '_>,
@@ -208,21 +217,20 @@ fn targets(
     }
     let mut used = vec![false; names.len()];
     let mut are_named = true;
-    for (number, layer) in layers.iter().enumerate() {
+    for (number, (layer, first)) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             findings.go_on()?;
         }
         let mut is_named = false;
-        for fitting in patterns.fitting(in_model(layer.name)) {
+        for fitting in patterns.fitting(in_model(layer)) {
             is_named = true;
             if let Some(used) = used.get_mut(fitting) {
                 *used = true;
             }
         }
         are_named &= is_named;
-        let first = layer.a.or(layer.b).filter(|_| !is_named);
-        if let Some(number) = first {
-            let cause = format!("target_modules does not name {}", shown(in_model(layer.name)));
+        if let Some(number) = first.filter(|_| !is_named) {
+            let cause = format!("target_modules does not name {}", shown(in_model(layer)));
             findings.tensor(set, &set.table().get(number), rules::ADAPTER_TARGETS, cause);
         }
     }

@@ -2,6 +2,7 @@
 
 mod lora;
 mod names;
+mod others;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ fn with_config(set: &Set<'_>, config: &Config, findings: &mut Findings<'_, '_>) 
             prompt(set, said, &config.value, findings);
             Ok(())
         }
-        _ => Ok(()),
+        _ => others::check(set, said, config, findings),
     }
 }
 

@@ -1,0 +1,145 @@
+//! Adapters of other kinds than LoRA that have some tensors for each layer: AdaLoRA, LoHa, VeRA and IA3.
+//!
+//! For rank r, K inputs and N outputs:
+//!
+//! | | |
+//! |---|---|
+//! | AdaLoRA | `lora_A` r, K; `lora_B` N, r; `lora_E` r, 1: the training leaves each layer its own rank, which may be 0 |
+//! | LoHa | `hada_w1_a` and `hada_w2_a` N, r; `hada_w1_b` and `hada_w2_b` r, K; other shapes with `hada_t1`, of convolutions |
+//! | VeRA | `vera_lambda_d` r; `vera_lambda_b` N |
+//! | IA3 | `ia3_l` N, 1, or 1, K for layers of `feedforward_modules` |
+
+use std::collections::HashMap;
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::tensor::TensorInfo;
+
+use super::lora::{Said, in_model, targets};
+use super::{Config, wrong_shape};
+use crate::checkpoint::sets::{Findings, Set};
+
+/// Layers are looked at so many at a time between two questions whether to go on.
+const AT_A_TIME: usize = 1024;
+const MOST_PARTS: usize = 4;
+
+/// What the layers of a kind of adapter consist of.
+struct Kind {
+    name: &'static str,
+    /// Each part, with the dimension that is the rank.
+    parts: &'static [(&'static str, Option<usize>)],
+    /// A part with which the others have other shapes.
+    other_shapes: &'static str,
+    /// Whether the configuration says the rank.
+    has_rank: bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "ADALORA",
+        parts: &[("lora_A", Some(0)), ("lora_B", Some(1)), ("lora_E", Some(0))],
+        other_shapes: "",
+        has_rank: false,
+    },
+    Kind {
+        name: "LOHA",
+        parts: &[("hada_w1_a", Some(1)), ("hada_w1_b", Some(0)), ("hada_w2_a", Some(1)), ("hada_w2_b", Some(0))],
+        other_shapes: "hada_t1",
+        has_rank: true,
+    },
+    Kind {
+        name: "VERA",
+        parts: &[("vera_lambda_d", Some(0)), ("vera_lambda_b", None)],
+        other_shapes: "",
+        has_rank: true,
+    },
+    Kind { name: "IA3", parts: &[("ia3_l", None)], other_shapes: "", has_rank: false },
+];
+
+/// The tensors of a layer, by their numbers in the table.
+#[derive(Default)]
+struct Layer<'s> {
+    name: &'s str,
+    parts: [Option<usize>; MOST_PARTS],
+    has_other_shapes: bool,
+}
+
+fn layers<'s>(set: &'s Set<'_>, kind: &Kind) -> Vec<Layer<'s>> {
+    let mut layers: Vec<Layer<'s>> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for (number, info) in set.table().iter().enumerate() {
+        let Some((name, last)) = info.name.rsplit_once('.') else { continue };
+        let part = kind.parts.iter().position(|(part, _)| *part == last);
+        if part.is_none() && last != kind.other_shapes {
+            continue;
+        }
+        let at = *by_name.entry(name).or_insert_with(|| {
+            layers.push(Layer { name, ..Layer::default() });
+            layers.len() - 1
+        });
+        let Some(layer) = layers.get_mut(at) else { continue };
+        match part.and_then(|part| layer.parts.get_mut(part)) {
+            Some(place) => *place = Some(number),
+            None => layer.has_other_shapes = true,
+        }
+    }
+    layers
+}
+
+/// Looks at the layers of an adapter of this kind, if it is one of these.
+pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, findings: &mut Findings<'_, '_>) -> Result<()> {
+    let Some(kind) = KINDS.iter().find(|known| known.name == kind) else { return Ok(()) };
+    let layers = layers(set, kind);
+    let said = Said::of(&config.value);
+    for (number, layer) in layers.iter().enumerate() {
+        if number % AT_A_TIME == AT_A_TIME - 1 {
+            findings.go_on()?;
+        }
+        check_layer(set, kind, layer, &said, findings);
+    }
+    if set.is_complete {
+        let named: Vec<(&str, Option<usize>)> =
+            layers.iter().map(|layer| (layer.name, layer.parts.iter().copied().flatten().next())).collect();
+        targets(set, &named, config, &said, findings)?;
+    }
+    Ok(())
+}
+
+fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, findings: &mut Findings<'_, '_>) {
+    let get = |part: usize| layer.parts.get(part).copied().flatten().map(|number| set.table().get(number));
+    let there: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
+    let Some(first) = there.first() else { return };
+    for (part, (name, _)) in kind.parts.iter().enumerate() {
+        if get(part).is_none() && set.is_complete {
+            findings.tensor(set, first, rules::ADAPTER_PAIR, format!("there is no {name} for it"));
+        }
+    }
+    if layer.has_other_shapes {
+        return;
+    }
+    let mut rank = None;
+    for (part, (_, dimension)) in kind.parts.iter().enumerate() {
+        let (Some(info), Some(dimension)) = (get(part), dimension) else { continue };
+        let Some(found) = info.shape.get(*dimension).copied() else { continue };
+        match rank {
+            None => {
+                rank = Some(found);
+                let ranks = said.ranks(in_model(layer.name)).filter(|_| kind.has_rank);
+                if let Some(expected) =
+                    ranks.filter(|ranks| !ranks.contains(&found)).and_then(|ranks| ranks.first().copied())
+                {
+                    let cause = format!("its rank is {found}; the configuration says {expected}");
+                    findings.tensor(set, &info, rules::ADAPTER_RANK, cause);
+                }
+            }
+            Some(rank) if rank != found => {
+                let mut expected = info.shape.to_vec();
+                if let Some(size) = expected.get_mut(*dimension) {
+                    *size = rank;
+                }
+                wrong_shape(set, &info, &expected, "for the rank of the others", findings);
+            }
+            Some(_) => {}
+        }
+    }
+}
