@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corpora.bad import archives, gguf_files, legacy, pickles, quantised, safetensors_files, sets, values
+from corpora.bad import archives, gguf_files, layouts, legacy, pickles, quantised, safetensors_files, sets, values
 from corpora.item import Item
 
 # Rules that no file here breaks as the only one about files, and why.
 WITHOUT_A_FILE = {
-    "adapter.dora": "no file of this corpus breaks it yet",
-    "adapter.modules-to-save": "no file of this corpus breaks it yet",
-    "adapter.pattern-unused": "no file of this corpus breaks it yet",
     "checkpoint.duplicate": "raised where a list of files is opened",
     "checkpoint.shards-alone": "raised where some shards are opened by themselves",
     "directory.ambiguous": "a folder of several checkpoints is validated, each by itself; raised where one is opened",
@@ -99,5 +96,5 @@ WITHOUT_A_FILE = {
 
 def items() -> Iterator[Item]:
     """All of them."""
-    for module in (safetensors_files, gguf_files, archives, legacy, pickles, sets, quantised, values):
+    for module in (safetensors_files, gguf_files, archives, legacy, pickles, sets, quantised, layouts, values):
         yield from module.items()
