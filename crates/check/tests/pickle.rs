@@ -249,3 +249,64 @@ fn what_begins_like_an_old_pickle_and_is_none_is_no_finding() {
 fn buffers_that_are_not_in_the_file_are_not_taken_for_harmless() {
     assert_eq!(scan(b"\x80\x05\x97\x98.").ids(), ["code.incomplete"]);
 }
+
+#[test]
+fn an_index_of_the_memo_is_read_to_its_end() {
+    let zeros = "0".repeat(80);
+    let put = |text: &str, index: &str| format!("V{text}\np{index}\n0");
+    let pickle = |more: &str| {
+        let texts = [put("collections", "7"), put("OrderedDict", "8"), put("posix", more), put("system", "8")];
+        [texts.concat().as_bytes(), b"g7\ng8\n\x93(S'true'\ntR."].concat()
+    };
+    assert_eq!(scan(&pickle(&format!("{zeros}7"))).evidence("code.malicious-global"), "posix.system('true')");
+    let endless = scan(&pickle(&format!("{}7", "0".repeat(5000))));
+    assert!(endless.has("code.unresolvable"), "{:?}", endless.ids());
+}
+
+/// `torch.storage._load_from_bytes`, and bytes that it would unpickle.
+const LOADER: &[u8] = b"ctorch.storage\n_load_from_bytes\n";
+const INNER: &[u8] = b"C\x15cos\nsystem\n(S'x'\ntR.0";
+
+#[test]
+fn what_is_called_by_rebuilding_a_tensor_is_a_call() {
+    let rebuild = b"ctorch._tensor\n_rebuild_from_type_v2\n";
+    let arguments = [b"(", LOADER, b"ctorch\nTensor\n", INNER, b"\x85}t"].concat();
+    let once = [&rebuild[..], &arguments, b"R"].concat();
+    let twice = [&rebuild[..], b"(", rebuild, b"ctorch\nTensor\n", &arguments, b"}tR"].concat();
+    for body in [once, twice] {
+        assert_eq!(scan(&protocol_2(&body)).evidence("code.malicious-global"), "os.system('x')");
+    }
+}
+
+#[test]
+fn a_state_that_is_put_together_by_calls_is_told() {
+    let key = b"X\x0c\0\0\0__setstate__";
+    let ordered = b"ccollections\nOrderedDict\n)R";
+    for (why, state) in [
+        ("another dict", [ordered, &key[..], LOADER, b"s"].concat()),
+        ("pairs", [b"cbuiltins\ndict\n(](", &key[..], LOADER, b"\x86etR"].concat()),
+        ("a key", [b"}cbuiltins\nstr\n", &key[..], b"\x85R", LOADER, b"s"].concat()),
+        ("slots", [b"N", &ordered[..], key, LOADER, b"s\x86"].concat()),
+    ] {
+        let scanned = scan(&protocol_2(&[&ordered[..], &state, b"b", INNER, b"b"].concat()));
+        assert!(scanned.has("code.patched"), "{why}: {:?}", scanned.ids());
+    }
+    // The attributes of a dict as torch writes them.
+    let plain = scan(&protocol_2(&[&ordered[..], b"}X\x09\0\0\0_metadata", ordered, b"sb"].concat()));
+    assert_eq!(plain.ids(), [""; 0]);
+}
+
+#[test]
+fn what_is_made_of_a_class_is_filled_as_the_class_is() {
+    let reconstructed = b"ccopyreg\n_reconstructor\n(ccollections\nOrderedDict\ncbuiltins\ndict\n}tR";
+    let given_back = b"ctorch.jit._pickle\nrestore_type_tag\n(ccollections\nOrderedDict\n)RX\0\0\0\0tR";
+    for made in [&reconstructed[..], given_back] {
+        let state = [b"}X\x06\0\0\0append", LOADER, b"sb"].concat();
+        let appended = scan(&protocol_2(&[made, &state, INNER, b"a"].concat()));
+        assert!(appended.has("code.wrong-target"), "{:?}", appended.ids());
+    }
+    let objects = b"cnumpy\ndtype\n(X\x02\0\0\0O8\x89\x88tR(K\x03X\x01\0\0\0|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff";
+    let dtype = |flags: u8| scan(&protocol_2(&[objects, &b"K"[..], &[flags], b"tb"].concat()));
+    assert_eq!(dtype(63).ids(), [""; 0]);
+    assert_eq!(dtype(0).ids(), ["code.misused-global"]);
+}

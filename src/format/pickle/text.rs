@@ -18,6 +18,15 @@ pub fn raw_unicode_escape(line: &[u8]) -> Option<String> {
     let mut high: Option<u32> = None;
     let mut rest = line;
     while let [first, tail @ ..] = rest {
+        // Of two backslashes neither begins an escape.
+        if let [b'\\', b'\\', after @ ..] = rest {
+            if high.is_some() {
+                return None;
+            }
+            text.push_str("\\\\");
+            rest = after;
+            continue;
+        }
         let digits = match (first, tail.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
@@ -145,6 +154,7 @@ mod tests {
         }
         assert_eq!(raw_unicode_escape(b"a\\u00e9\xe9\\U0001F600"), Some("aéé😀".into()));
         assert_eq!(raw_unicode_escape(b"\\ud83d\\ude00 \\n"), Some("😀 \\n".into()));
+        assert_eq!(raw_unicode_escape(br"\\u0041\\\u0041"), Some(r"\\u0041\\A".into()));
         assert_eq!(raw_unicode_escape(b"\\ud83d"), None);
         assert_eq!(raw_unicode_escape(b"\\u12"), None);
         assert_eq!(to_latin1(&latin1(b"\x00\xff")), Some(b"\x00\xff".to_vec()));

@@ -13,6 +13,7 @@ from corpora.assembler import (
     EMPTY_TUPLE,
     NEWOBJ_EX,
     POP,
+    REDUCE,
     SETITEM,
     Code,
     call,
@@ -199,12 +200,69 @@ def without_reduce() -> Iterator[Item]:
         ),
         "list-extended-by-items": (Code(EMPTY_LIST + b"(" + named("os", "system") + b"e"), ("os.system",)),
     }
+    yield from loaders_without_reduce()
     for name, (code, found) in cases.items():
         yield one("08-without-reduce", f"{name}.pkl", pickled(code, protocol=4), CODE, MALICIOUS, found)
     for name in ("build-on-class", "setitem-on-modules", "callable-as-value", "append-on-path"):
         code, found = cases[name]
         data = torch_zip(pickled(code, POP, state_dict(), protocol=2))
         yield one("08-without-reduce", f"{name}.pt", data, CODE, MALICIOUS, found)
+
+
+def loaders_without_reduce() -> Iterator[Item]:
+    """What unpickles bytes, named as a value, and called by the machine or by a function of the weights' own."""
+    inner = payload(protocol=None)
+    loader, tensor = named("torch.storage", "_load_from_bytes"), named("torch", "Tensor")
+    rebuild, ordered = named("torch._tensor", "_rebuild_from_type_v2"), call("collections", "OrderedDict")
+    made = call("copyreg", "_reconstructor", named("collections", "OrderedDict"), named("builtins", "dict"), {})
+    objects = Code(
+        call("numpy", "dtype", "O8", False, True) + value((3, "|", None, None, None, -1, -1, 0)) + BUILD,
+    )
+    array = call("numpy.core.multiarray", "_reconstruct", named("numpy", "ndarray"), (0,), b"b")
+    cases = {
+        "rebuilt-in-rebuilding": reduced(rebuild, rebuild, tensor, (loader, tensor, (inner,), {}), {}),
+        "rebuilt-ten-deep": _rebuilt(10),
+        "state-that-is-an-ordered-dict": Code(
+            ordered + ordered + value("__setstate__") + loader + SETITEM + BUILD + value(inner) + BUILD
+        ),
+        "state-of-pairs": Code(
+            ordered + call("builtins", "dict", [("__setstate__", loader)]) + BUILD + value(inner) + BUILD
+        ),
+        "state-with-a-computed-key": Code(
+            ordered
+            + EMPTY_DICT
+            + call("builtins", "str", b"__setstate__", "ascii")
+            + loader
+            + SETITEM
+            + BUILD
+            + value(inner)
+            + BUILD
+        ),
+        "slots-with-a-computed-key": Code(
+            ordered + value((None, call("builtins", "dict", [("__setstate__", loader)]))) + BUILD + value(inner) + BUILD
+        ),
+        "append-of-a-reconstructed-dict": Code(made + value({"append": loader}) + BUILD + value(inner) + APPEND),
+        "append-of-what-is-given-back": Code(
+            call("torch.jit._pickle", "restore_type_tag", ordered, "")
+            + value({"append": loader})
+            + BUILD
+            + value(inner)
+            + APPEND
+        ),
+        "objects-by-their-addresses": Code(array + value((1, (1,), objects, False, b"AAAAAAAA")) + BUILD),
+    }
+    for name, code in cases.items():
+        yield one("08-without-reduce", f"{name}.pkl", pickled(code), HARM)
+        yield one("08-without-reduce", f"{name}.pt", torch_zip(pickled(code, POP, state_dict())), HARM)
+
+
+def _rebuilt(depth: int) -> Code:
+    """Bytes that are loaded by a function which is called by one which is called by one."""
+    rebuild, tensor = named("torch._tensor", "_rebuild_from_type_v2"), named("torch", "Tensor")
+    arguments = value((named("torch.storage", "_load_from_bytes"), tensor, (payload(protocol=None),), {}))
+    for _ in range(depth):
+        arguments = value((rebuild, tensor, arguments, {}))
+    return Code(rebuild + arguments + REDUCE)
 
 
 def items() -> Iterator[Item]:

@@ -40,6 +40,16 @@ SYSTEM = ["posix.system"]
 ARGUMENT = value(("true",)) + REDUCE
 
 
+def _two_texts(put_module: str, put_name: str, get_module: str, get_name: str) -> Code:
+    """A name by the memo, where other texts stand at the indices that a shorter look takes these for."""
+    decoys = b"".join(
+        text(module) + line_put(index) + POP for module, index in (("collections", 0), ("OrderedDict", 1))
+    )
+    both = text("collections") + b"p7\n" + POP + text("OrderedDict") + b"p8\n" + POP
+    puts = text("posix") + put_module.encode() + POP + text("system") + put_name.encode() + POP
+    return Code(decoys + both + puts + get_module.encode() + get_name.encode() + STACK_GLOBAL)
+
+
 def memo() -> Iterator[Item]:
     """Class 11: which text the memo gives."""
     safe, evil = text("collections"), text("posix")
@@ -85,6 +95,16 @@ def memo() -> Iterator[Item]:
         "binput-and-memoize": evil + b"q\x00" + POP + safe + MEMOIZE + POP + b"h\x00" + name + STACK_GLOBAL + ARGUMENT,
         "arguments-in-memo": value(("true",)) + put(9) + POP + named("posix", "system") + get(9) + REDUCE,
     }
+    # One reads as many zeros before an index as there are.
+    zeros = "0" * 80
+    for case, named_by_memo in {
+        "index-after-zeros": _two_texts(f"p{zeros}7\n", f"p{zeros}8\n", "g7\n", "g8\n"),
+        "index-after-zeros-got": _two_texts("p7\n", "p8\n", f"g{zeros}7\n", f"g{zeros}8\n"),
+        "index-after-many-zeros": _two_texts(f"p{'0' * 4200}7\n", f"p{'0' * 4200}8\n", "g7\n", "g8\n"),
+    }.items():
+        yield one(
+            "11-memo", f"{case}.pkl", pickled(named_by_memo, ARGUMENT, protocol=4), CAUGHT - {"broken"}, MALICIOUS
+        )
     for case, code in cases.items():
         yield one("11-memo", f"{case}.pkl", pickled(code, protocol=4), CODE, MALICIOUS, SYSTEM)
         if case in ("put-then-memoize", "overwritten", "in-popped-mark"):

@@ -8,11 +8,12 @@ import gzip
 import io
 import json
 import lzma
+import struct
 import zlib
 from collections.abc import Iterator
 
 from corpora.archives import DEFLATED, Member, tarred, zipped
-from corpora.assembler import POP, Code, call, named, payload, pickled, reduced, system, value
+from corpora.assembler import POP, Code, call, line_text, named, payload, pickled, reduced, system, value
 from corpora.formats import npy, state_dict, torch_legacy, torch_zip
 from corpora.item import CAUGHT, CODE, HARM, MALICIOUS, Item, one
 
@@ -63,6 +64,20 @@ def nested() -> Iterator[Item]:
         "hex": call("binascii", "unhexlify", INNER.hex()),
         "fromhex": call("builtins", "bytes.fromhex", INNER.hex(), form="stack"),
     }
+    # A text that is one pickle by its characters, and another one by the bytes of its encoding.
+    bare = pickled(system(), protocol=None)
+    both = (b"X" + struct.pack("<I", 2 * len(bare)) + b"\x80" * len(bare) + bare + b".").decode("latin-1")
+    for name, encoded in {
+        "utf-8": call("_codecs", "encode", both, "utf-8"),
+        "utf-16": call(
+            "builtins", "bytes", "".join(chr(int.from_bytes(two, "little")) for two in _pairs(bare)), "utf-16-le"
+        ),
+        "backslashes": reduced(
+            named("_codecs", "encode"), line_text("U\x07\\\\u0041" + bare.decode().replace("\n", "\\u000a")), "latin1"
+        ),
+    }.items():
+        data = pickled(reduced(named("torch.storage", "_load_from_bytes"), encoded))
+        yield one("09-nested", f"load-from-bytes-{name}.pkl", data, HARM)
     for name, decoded in decoders.items():
         data = pickled(reduced(named("pickle", "loads"), decoded), protocol=4)
         yield one("09-nested", f"{name}.pkl", data, CODE, MALICIOUS, ["pickle.loads"])
@@ -70,6 +85,12 @@ def nested() -> Iterator[Item]:
     for _ in range(12):
         deep = pickled(call("pickle", "loads", deep))
     yield one("09-nested", "twelve-deep.pkl", deep, HARM, named=["pickle.loads"])
+
+
+def _pairs(data: bytes) -> list[bytes]:
+    """Two bytes each."""
+    padded = data + b"." * (len(data) % 2)
+    return [padded[at : at + 2] for at in range(0, len(padded), 2)]
 
 
 def _joblib(compress: str) -> bytes:

@@ -146,7 +146,7 @@ pub(super) enum Fills {
     Set,
     /// None of them: it is no container.
     Nothing,
-    /// Any of them: a class that is made for it by the arguments.
+    /// Any of them: a class of which nothing is known.
     Any,
 }
 
@@ -156,7 +156,6 @@ pub(super) fn fills(module: &str, name: &str) -> Fills {
         ("collections", "OrderedDict" | "Counter" | "defaultdict") | ("builtins", "dict") => Fills::Dict,
         ("collections", "deque") | ("builtins", "list") => Fills::List,
         ("builtins", "set") => Fills::Set,
-        ("copyreg", "_reconstructor") | ("torch.jit._pickle", "restore_type_tag") => Fills::Any,
         _ => Fills::Nothing,
     }
 }

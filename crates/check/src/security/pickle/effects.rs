@@ -17,6 +17,11 @@ const SHOWN_CALLS: u64 = 20;
 const ENCODINGS: [&str; 9] =
     ["latin1", "latin-1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii", "raw_unicode_escape", "raw-unicode-escape"];
 
+/// What makes an object of the class that it is given.
+const RECONSTRUCTOR: (&str, &str) = ("copyreg", "_reconstructor");
+/// Rebuilding in rebuilding that is followed: each level calls what it is given.
+const MAX_INDIRECT: usize = 8;
+
 impl Machine<'_, '_> {
     /// Module, name and verdict of a class or function.
     fn global_of(&self, value: Value) -> Option<(String, String, Verdict)> {
@@ -51,6 +56,13 @@ impl Machine<'_, '_> {
                 );
             }
             _ => return broken("something is called that is no class or function"),
+        }
+        if let Some((module, name, Verdict::Allowed)) = self.global_of(callee)
+            && (module.as_str(), name.as_str()) == ("torch.jit._pickle", "restore_type_tag")
+            && let Some(same) = self.arena.get(arguments).and_then(|node| node.items.first().copied())
+        {
+            // It gives back what it is given.
+            return Ok(same);
         }
         Ok(self.arena.push(Kind::Object, Node::call(callee, arguments)))
     }
@@ -141,14 +153,17 @@ impl Machine<'_, '_> {
                 if name == "_rebuild_from_type_v2" && !matches!(self.global_of(function), Some((_, _, _))) {
                     self.misuse("a tensor is rebuilt by something that shows only when the file is loaded", arguments)?;
                 }
-                if let Some((module, name, _)) = self.global_of(function)
-                    && Loader::of(&module, &name) == Some(Loader::Pickle)
-                {
-                    let inner = items.get(2).copied().unwrap_or(Value::NONE);
-                    self.look_at_loaded(inner)?;
+                if name == "_rebuild_from_type_v2" && function.kind() == Kind::Global {
+                    self.indirect += 1;
+                    if self.indirect > MAX_INDIRECT {
+                        self.misuse("tensors are rebuilt by what rebuilds tensors, deeper than is looked", arguments)?;
+                    } else {
+                        self.call_global(function, items.get(2).copied().unwrap_or(Value::NONE), None)?;
+                    }
+                    self.indirect -= 1;
                 }
                 if let Some(state) = items.get(3).copied() {
-                    self.check_state(state)?;
+                    self.check_state(state, Value::NONE)?;
                 }
             }
             _ => {}
@@ -219,12 +234,22 @@ impl Machine<'_, '_> {
     }
 
     /// Whether a state sets what changes an object into another.
-    fn check_state(&mut self, state: Value) -> Step<()> {
+    fn check_state(&mut self, state: Value, target: Value) -> Step<()> {
         let mut special = self.arena.get(state).map_or(0, |node| node.special_key);
+        let mut parts = vec![state];
         if state.kind() == Kind::Tuple {
-            let parts = self.arena.get(state).map(|node| node.items.clone()).unwrap_or_default();
+            let all = self.arena.get(state).map(|node| node.items.clone()).unwrap_or_default();
             let of = |part: &Value| self.arena.get(*part).map_or(0, |node| node.special_key);
-            special = parts.iter().map(of).find(|special| *special > 0).unwrap_or(special);
+            special = all.iter().map(of).find(|special| *special > 0).unwrap_or(special);
+            // Attributes, and those that have slots; a longer tuple is for a method of the class.
+            parts.extend(if all.len() == 2 { all } else { Vec::new() });
+        }
+        // Only classes that are on no list may have states that are put together: loading them runs their code anyhow.
+        let of_weights = self.maker_of(target).is_none_or(|(_, _, verdict)| verdict == Verdict::Allowed);
+        if of_weights && special == 0 && parts.iter().any(|part| self.is_computed(*part)) {
+            let source = self.source_of(state)?;
+            let message = "a state is put together by calls, so that what it sets shows only when the file is loaded";
+            self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
         }
         if special > 0 {
             let key = self.reader.text(special)?.unwrap_or_default();
@@ -236,9 +261,15 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
+    /// Whether a dict is made by a call, or has keys that are.
+    fn is_computed(&self, state: Value) -> bool {
+        let has_computed_key = self.arena.get(state).is_some_and(|node| node.computed_key);
+        has_computed_key || matches!(state.kind(), Kind::Object | Kind::Unknown)
+    }
+
     /// `BUILD`: the state of an object.
     pub(super) fn build(&mut self, target: Value, state: Value) -> Step<()> {
-        self.check_state(state)?;
+        self.check_state(state, target)?;
         match target.kind() {
             Kind::Global => {
                 let message = "a state is set on a class, function or module, which changes it for the whole program";
@@ -246,16 +277,35 @@ impl Machine<'_, '_> {
                 self.found.report(rules::CODE_PATCHED, message.to_owned(), self.at, Some(source));
             }
             Kind::Object => {
-                if let Some((module, name, Verdict::Allowed)) = self.maker_of(target)
-                    && !allowed::has_state(&module, &name)
-                {
-                    self.wrong_target("a state is set on what has none", target)?;
+                if let Some((module, name, Verdict::Allowed)) = self.maker_of(target) {
+                    if !allowed::has_state(&module, &name) {
+                        self.wrong_target("a state is set on what has none", target)?;
+                    }
+                    if (module.as_str(), name.as_str()) == ("numpy", "dtype") {
+                        self.check_dtype(target, state)?;
+                    }
                 }
                 self.arena.extend(target, &[state], KEPT);
                 self.skip_array(target, state)?;
             }
             Kind::Unknown => {}
             _ => self.wrong_target("a state is set on what has none", target)?,
+        }
+        Ok(())
+    }
+
+    /// A dtype of objects whose flags deny them makes numpy take bytes for the addresses of objects.
+    fn check_dtype(&mut self, dtype: Value, state: Value) -> Step<()> {
+        let flags = self.arena.get(state).and_then(|node| node.items.get(7).copied());
+        let flags = match flags.filter(|flags| flags.kind() == Kind::Int) {
+            Some(flags) => self.reader.integer(flags.payload())?,
+            None => None,
+        };
+        if flags.is_some_and(|flags| flags & 1 == 0) && self.is_object_dtype(dtype)? {
+            self.misuse(
+                "a dtype of objects is told that it has none: bytes are taken for the addresses of objects",
+                state,
+            )?;
         }
         Ok(())
     }
@@ -274,6 +324,14 @@ impl Machine<'_, '_> {
             Kind::Set => Fills::Set,
             Kind::Unknown => Fills::Any,
             Kind::Object => match self.maker_of(target) {
+                Some((module, name, Verdict::Allowed)) if (module.as_str(), name.as_str()) == RECONSTRUCTOR => {
+                    let arguments = self.arena.get(target).map_or(Value::UNKNOWN, |node| node.arguments);
+                    let class = self.arena.get(arguments).and_then(|node| node.items.first().copied());
+                    match class.and_then(|class| self.global_of(class)) {
+                        Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
+                        _ => Fills::Any,
+                    }
+                }
                 Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
                 // A storage is none, and of other classes nothing is known.
                 None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
@@ -310,12 +368,15 @@ impl Machine<'_, '_> {
         }
         if target.kind() == Kind::Dict {
             self.arena.extend(target, &pairs.first, 2 * KEPT);
-            if let Some(node) = self.arena.get_mut(target) {
+        }
+        if let Some(node) = self.arena.get_mut(target).filter(|_| matches!(target.kind(), Kind::Dict | Kind::Object)) {
+            if target.kind() == Kind::Dict {
                 node.count = node.count.saturating_add(pairs.count.saturating_sub(pairs.first.len() as u64));
-                if pairs.special_key > 0 {
-                    node.special_key = pairs.special_key;
-                }
             }
+            if pairs.special_key > 0 {
+                node.special_key = pairs.special_key;
+            }
+            node.computed_key |= pairs.computed_key;
         }
     }
 

@@ -12,7 +12,7 @@ use super::found::Found;
 use super::literal::{MAX_TEXT, NoExtent, NoNumber, line_integer};
 use super::malicious;
 use super::names::Names;
-use super::reader::Reader;
+use super::reader::{MOST, Reader};
 use super::value::{Arena, KEPT, Kind, Memo, Node, Value};
 use crate::bytes::Bytes;
 use crate::context::Context;
@@ -56,11 +56,12 @@ pub(super) enum End {
     Limit(&'static str),
 }
 
-/// Keys and values in turn that a dict gets: the first ones, how many there were, and the place of a key that changes what objects are.
+/// Keys and values in turn that a dict gets: the first ones, how many there were, and what is said of the keys in [`Node`].
 pub(super) struct Pairs {
     pub(super) first: Vec<Value>,
     pub(super) count: u64,
     pub(super) special_key: u64,
+    pub(super) computed_key: bool,
 }
 
 pub(super) struct Machine<'a, 'c> {
@@ -85,6 +86,8 @@ pub(super) struct Machine<'a, 'c> {
     loose: bool,
     /// Whether it is the pickle of an array of joblib's.
     pub(super) is_inner: bool,
+    /// How deep in calls that call what they are given.
+    pub(super) indirect: usize,
     /// So many values of a list are kept.
     pub(super) kept: usize,
     pub(super) instructions: u64,
@@ -108,6 +111,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             frame_end: None,
             loose: false,
             is_inner: false,
+            indirect: 0,
             kept: KEPT,
             instructions: 0,
         }
@@ -144,7 +148,9 @@ impl<'a, 'c> Machine<'a, 'c> {
     /// Whether the last instruction goes beyond these bytes, or would be the next behind them.
     pub(super) fn is_cut(&mut self, len: u64) -> bool {
         let Ok(Some(opcode)) = self.reader.byte(self.at) else { return true };
+        let has_no_end = matches!(opcode, b'p' | b'g') && matches!(self.reader.line(self.at + 1), Ok(None));
         self.next >= len
+            || has_no_end
             || matches!(self.reader.extent(opcode, self.at), Ok(Err(NoExtent::Cut)) if self.at + 1 < len && is_literal(opcode))
     }
 
@@ -303,8 +309,9 @@ impl<'a, 'c> Machine<'a, 'c> {
             b's' => {
                 let (value, key) = (self.pop()?, self.pop()?);
                 let special_key = if self.is_special(key)? { key.payload() } else { 0 };
+                let computed_key = is_computed(key);
                 let target = self.top()?;
-                self.set_items(target, &Pairs { first: vec![key, value], count: 2, special_key });
+                self.set_items(target, &Pairs { first: vec![key, value], count: 2, special_key, computed_key });
             }
             b'u' => {
                 let pairs = self.pop_pairs()?;
@@ -328,18 +335,19 @@ impl<'a, 'c> Machine<'a, 'c> {
     /// Keys and values above the last mark: the first ones, and what is special among all keys.
     fn pop_pairs(&mut self) -> Step<Pairs> {
         let height = self.marks.last().map_or(0, |height| (*height as usize).min(self.stack.len()));
-        let mut special_key = 0;
+        let (mut special_key, mut computed_key) = (0, false);
         for place in (height..self.stack.len()).step_by(2) {
             let Some(key) = self.stack.get(place).copied() else { break };
             if self.is_special(key)? {
                 special_key = key.payload();
             }
+            computed_key |= is_computed(key);
         }
         let (first, count) = self.pop_mark(KEPT)?;
         if count % 2 == 1 && !self.loose {
             return broken("a dict gets a key without a value");
         }
-        Ok(Pairs { first, count, special_key })
+        Ok(Pairs { first, count, special_key, computed_key })
     }
 
     /// Whether a key, in the state of an object, changes what the object is.
@@ -478,7 +486,11 @@ impl<'a, 'c> Machine<'a, 'c> {
             }
             _ => {
                 let Some(len) = self.reader.line(self.next)? else { return cut() };
-                let line = self.reader.some(self.next, len.min(64) as usize)?;
+                // Zeros before it make it as long as one likes.
+                if len > MOST as u64 {
+                    self.report(rules::CODE_UNRESOLVABLE, "an index of the memo is longer than any that is written");
+                }
+                let line = self.reader.some(self.next, len.min(MOST as u64) as usize)?;
                 let value = match line_integer(line) {
                     Ok(value) => value,
                     Err(NoNumber::Lenient(value)) => {
@@ -549,6 +561,11 @@ impl<'a, 'c> Machine<'a, 'c> {
 /// Whether an instruction has a value behind it that may be long.
 fn is_literal(opcode: u8) -> bool {
     matches!(opcode, b'I' | b'L' | b'F' | b'S' | b'T' | b'V' | b'X' | 0x8b | 0x8d | b'B' | 0x8e | 0x96)
+}
+
+/// Whether what a key is shows only when the file is loaded.
+fn is_computed(key: Value) -> bool {
+    matches!(key.kind(), Kind::Object | Kind::Unknown)
 }
 
 pub(super) fn broken<T>(why: impl Into<Cow<'static, str>>) -> Step<T> {

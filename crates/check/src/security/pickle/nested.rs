@@ -128,9 +128,11 @@ impl Machine<'_, '_> {
                 let Some(loader) = named.and_then(|named| Loader::of(&named.module, &named.name)) else {
                     return Ok(None);
                 };
-                let Some(inner) = self.arena.get(arguments).and_then(|node| node.items.first().copied()) else {
-                    return Ok(None);
-                };
+                let items = self.arena.get(arguments).map(|node| node.items.clone()).unwrap_or_default();
+                let Some(inner) = items.first().copied() else { return Ok(None) };
+                if loader == Loader::Same && inner.kind() == Kind::Text {
+                    return self.encoded(inner, items.get(1).copied());
+                }
                 let Some(data) = self.bytes_of(inner, layers)? else { return Ok(None) };
                 if matches!(loader, Loader::Same | Loader::Pickle) {
                     return Ok(Some(data));
@@ -147,6 +149,23 @@ impl Machine<'_, '_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// A text as the bytes that an encoding makes of it; none where that is not known.
+    fn encoded(&mut self, text: Value, encoding: Option<Value>) -> Step<Option<Data>> {
+        let encoding = match encoding {
+            Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?.unwrap_or_default(),
+            None => "utf-8".to_owned(),
+            Some(_) => return Ok(None),
+        };
+        let Some(opcode) = self.reader.byte(text.payload())? else { return Ok(None) };
+        let Ok(extent) = self.reader.extent(opcode, text.payload())? else { return Ok(None) };
+        if extent.len > MAX_DECODED as u64 || !self.found.decodes(extent.len as usize) {
+            return Ok(None);
+        }
+        let bytes = self.reader.bytes().part(extent.start, extent.len as usize)?;
+        let text = super::literal::text_of(extent.opcode, &bytes);
+        Ok(text.and_then(|text| encode(&text, &encoding)).map(Data::Decoded))
     }
 
     /// A text of which each character is a byte.
@@ -177,6 +196,19 @@ fn decoded(loader: Loader, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// The bytes of a text in one of the encodings that pickles are written with.
+fn encode(text: &str, encoding: &str) -> Option<Vec<u8>> {
+    let latin1 = || text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    match encoding.to_ascii_lowercase().replace(['_', '-'], "").as_str() {
+        "latin1" | "iso88591" => latin1(),
+        "ascii" => text.is_ascii().then(|| text.as_bytes().to_vec()),
+        "utf8" => Some(text.as_bytes().to_vec()),
+        // Characters beyond a byte are written as escapes, and so is nothing else.
+        "rawunicodeescape" => latin1(),
+        _ => None,
+    }
+}
+
 fn inflated(decoder: impl std::io::Read) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     decoder.take(MAX_DECODED as u64).read_to_end(&mut bytes).ok()?;
@@ -186,6 +218,14 @@ fn inflated(decoder: impl std::io::Read) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_encoded_as_it_is_said() {
+        assert_eq!(encode("\u{80}a", "latin1").as_deref(), Some(&b"\x80a"[..]));
+        assert_eq!(encode("\u{80}a", "UTF-8").as_deref(), Some(&b"\xc2\x80a"[..]));
+        assert_eq!(encode("\u{80}a", "ascii"), None);
+        assert_eq!(encode("a", "utf-16"), None, "what it would be is not known");
+    }
 
     #[test]
     fn what_disguises_bytes_is_taken_off() {

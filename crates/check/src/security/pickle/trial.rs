@@ -44,7 +44,9 @@ fn tried(bytes: &[u8]) -> Trial {
         let Ok((_, end)) = machine.run(at) else { return Trial::No };
         instructions += machine.instructions;
         let names = || machine.names.all().iter().filter(|named| named.is_plain());
-        let has_plain_names = names().next().is_some();
+        // What is called and comes to an end is none by chance, however short its name is.
+        let is_called = machine.found.calls > 0 && matches!(end, End::Stop) && !machine.names.all().is_empty();
+        let has_plain_names = is_called || names().next().is_some();
         // To import something is enough, whatever follows: but two lines of a list of words look like it.
         if has_plain_names && machine.found.calls > 0 || names().any(|named| named.verdict == Verdict::Malicious) {
             return Trial::Imports;
@@ -69,6 +71,15 @@ fn is_long(bytes: &[u8]) -> bool {
         bytes,
         [b'S', b'\'' | b'"', ..] | [b'V' | 0x8c | b'U' | b'C', ..] | [0x8d | 0x8e | 0x96, _, _, _, _, 0, 0, 0, 0, ..]
     );
+    // A number goes on for as long as one likes with zeros before it, or, for the reader in C, with anything behind a NUL.
+    let is_number = |rest: &[u8]| {
+        let until_nul = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+        let fits = |byte: &u8| byte.is_ascii_hexdigit() || b" +-._xXoO".contains(byte);
+        until_nul.iter().all(fits) && until_nul.iter().any(u8::is_ascii_digit)
+    };
+    if let [b'I' | b'L' | b'F' | b'p' | b'g', rest @ ..] = bytes {
+        return !rest.contains(&b'\n') && is_number(rest);
+    }
     // The lengths that letters spell are far beyond.
     is_marked || matches!(bytes, [b'X' | b'B' | b'T' | 0x8b, _, _, _, high, ..] if *high < b' ')
 }
@@ -96,6 +107,11 @@ mod tests {
             &[&b"V"[..], &[b'a'; 600]].concat(),
             &[&b"X\0\x10\0\0"[..], &[b'a'; 600]].concat(),
             &b"N.".repeat(300),
+            &[&b"I"[..], &[b'0'; 600], b"1"].concat(),
+            &[&b"I1\0"[..], &[0xff; 600]].concat(),
+            &[&b"F1."[..], &[b'0'; 600]].concat(),
+            &[&b"Np"[..], &[b'0'; 600]].concat(),
+            b"cm\nf\n(tR.junk",
         ] {
             assert!(may_be_pickle(pickle), "{}", String::from_utf8_lossy(pickle));
         }
@@ -123,6 +139,8 @@ mod tests {
             &b"The name of a long text ".repeat(40),
             &b"I am a long text ".repeat(40),
             &b"1 2 3 4 5 6 7 8 9 ".repeat(40),
+            &b"In a line without end ".repeat(40),
+            &b"page 1 of 2, ".repeat(60),
             &[0xff; 100],
         ] {
             assert!(!may_be_pickle(text), "{}", String::from_utf8_lossy(text));

@@ -96,12 +96,14 @@ pub(super) struct Node {
     pub(super) count: u64,
     /// The place of a key of a dict that changes what objects are, such as `__setstate__`; none: 0.
     pub(super) special_key: u64,
+    /// Whether a key of a dict is what a call returned, so that it may be one of those.
+    pub(super) computed_key: bool,
 }
 
 impl Node {
     pub(super) fn of(items: Vec<Value>) -> Self {
         let count = items.len() as u64;
-        Self { callee: Value::UNKNOWN, arguments: Value::UNKNOWN, items, count, special_key: 0 }
+        Self { callee: Value::UNKNOWN, arguments: Value::UNKNOWN, items, count, special_key: 0, computed_key: false }
     }
 
     pub(super) fn call(callee: Value, arguments: Value) -> Self {
