@@ -136,7 +136,7 @@ impl Kind {
         if first.starts_with(b"ZF0x") && first.get(21..).is_some_and(is_zlib) {
             return Self::Zlib;
         }
-        if let Some(text) = Self::text(first, &name.to_ascii_lowercase()) {
+        if let Some(text) = Self::text(first, len, &name.to_ascii_lowercase()) {
             return text;
         }
         if is_onnx(first) || has_suffix(name, &["onnx"]) {
@@ -152,7 +152,7 @@ impl Kind {
         }
     }
 
-    fn text(first: &[u8], name: &str) -> Option<Self> {
+    fn text(first: &[u8], len: u64, name: &str) -> Option<Self> {
         let text = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
         // A character may be cut at the end.
         let valid = match std::str::from_utf8(text) {
@@ -164,7 +164,8 @@ impl Kind {
         }
         let start = text.trim_ascii_start();
         let begins = |words: &[u8]| start.get(..words.len()).is_some_and(|start| start.eq_ignore_ascii_case(words));
-        Some(if start.starts_with(b"version https://git-lfs") {
+        let is_pointer = start.starts_with(b"version https://git-lfs") && first.len() as u64 == len;
+        Some(if is_pointer && is_pairs(start) {
             Self::LfsPointer
         } else if has_suffix(name, &["py", "pyi"]) {
             Self::Python
@@ -254,6 +255,17 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Whether each line is a word, a space and another word, as in a pointer of git-LFS: no other format says anything by that.
+fn is_pairs(text: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b":/._-".contains(byte);
+    text.trim_ascii().split(|byte| *byte == b'\n').all(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut words = line.splitn(2, |byte| *byte == b' ');
+        let (key, value) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        !key.contains(&b':') && key.iter().all(is_plain) && value.iter().all(is_plain)
+    })
 }
 
 /// Whether these are the first bytes of an ONNX model: the version of its format, and then the name of its producer, its graph, or what follows.

@@ -6,6 +6,8 @@
 mod build;
 #[path = "archive/compressed.rs"]
 mod compressed;
+#[path = "archive/disguises.rs"]
+mod disguises;
 #[path = "archive/formats.rs"]
 mod formats;
 #[path = "archive/models.rs"]

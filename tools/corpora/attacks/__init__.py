@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corpora.attacks import calls, containers, formats, machine, nested, repositories
+from corpora.attacks import calls, containers, disguises, formats, machine, nested, repositories
 from corpora.item import Item
 
 # What is clean so far although it should not be, and why.
@@ -16,5 +16,5 @@ MISSED = {
 
 def items() -> Iterator[Item]:
     """All of them, by classes."""
-    for module in (calls, nested, machine, containers, formats, repositories):
+    for module in (calls, nested, machine, containers, disguises, formats, repositories):
         yield from module.items()

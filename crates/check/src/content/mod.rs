@@ -97,7 +97,7 @@ fn check_file(
                 // The arrays that it is made of are tensors of their own.
                 if !is_no_array {
                     is_whole = false;
-                    findings.add(Finding::from(error).tensor(info.name));
+                    findings.add(Finding::from(&error).tensor(info.name));
                 }
             }
         }

@@ -8,7 +8,33 @@ const MAX_SEARCHED: usize = 1 << 20;
 
 /// The value of a text; an error says where it is no JSON.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<Value, String> {
-    serde_json::from_slice(&tolerated(bytes)).map_err(|error| error.to_string())
+    serde_json::from_slice(&tolerated(decoded(bytes))).map_err(|error| error.to_string())
+}
+
+/// The text in UTF-8: Python's reader takes the other encodings of Unicode, too, and tells them by the zeros among the first bytes.
+pub(super) fn decoded(bytes: Vec<u8>) -> Vec<u8> {
+    let (width, is_big, mark) = match bytes.as_slice() {
+        [0xff, 0xfe, 0, 0, ..] => (4, false, 4),
+        [0, 0, 0xfe, 0xff, ..] => (4, true, 4),
+        [0xff, 0xfe, ..] => (2, false, 2),
+        [0xfe, 0xff, ..] => (2, true, 2),
+        [0, 0, _, _, ..] => (4, true, 0),
+        [0, _, _, _, ..] => (2, true, 0),
+        [_, 0, 0, 0, ..] => (4, false, 0),
+        [_, 0, _, _, ..] => (2, false, 0),
+        _ => return bytes,
+    };
+    let units = bytes.get(mark..).unwrap_or_default().chunks_exact(width).map(|unit| {
+        let fold = |value: u32, byte: &u8| value << 8 | u32::from(*byte);
+        if is_big { unit.iter().fold(0, fold) } else { unit.iter().rev().fold(0, fold) }
+    });
+    let text: String = if width == 4 {
+        units.map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    } else {
+        let units: Vec<u16> = units.map(|unit| unit as u16).collect();
+        String::from_utf16_lossy(&units)
+    };
+    text.into_bytes()
 }
 
 /// The text with what only Python reads put in a form that every reader takes, of the same length.

@@ -105,6 +105,54 @@ pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding))
     config(name, bytes, &(), report);
 }
 
+/// The text of a JSON file as every reader of it takes it.
+pub(crate) fn json_text(bytes: Vec<u8>) -> Vec<u8> {
+    json::tolerated(json::decoded(bytes))
+}
+
+/// Whether a member of an archive of this name is looked at as a file of a repository, and the most bytes that are.
+pub(crate) fn looks_at(name: &str) -> Option<u64> {
+    let name = last(name);
+    if has_suffix(name, &["py", "pyw"]) {
+        return Some(program::MAX_BYTES as u64);
+    }
+    let is_text = has_suffix(name, &["yaml", "yml", "jinja", "jinja2", "j2", "ipynb"])
+        || has_suffix(name, &["json"]) && !DATA.contains(&name)
+        || ["MLmodel", "chat_template", "requirements.txt"].contains(&name);
+    is_text.then_some(MAX_CONFIG_BYTES)
+}
+
+/// Looks at a member of an archive by its name, as at a file of a repository; what lies beside it is not known.
+pub(crate) fn check_member(path: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    let name = last(path);
+    let named = |suffixes: &[&str]| has_suffix(name, suffixes);
+    if named(&["py", "pyw"]) {
+        return check_program(&bytes, programs::run_by_name(name, Path::new(path)), report);
+    }
+    if named(&["json"]) {
+        let is_data = bytes.len() > MAX_PLAIN_BYTES && !is_config(name);
+        if !is_data || WORDS.iter().any(|word| contains(&bytes, word)) {
+            config(name, bytes, &(), report);
+        }
+    } else if named(&["ipynb"]) {
+        if let Ok(value) = json::read(bytes) {
+            programs::notebook(&value, &uninterrupted, report)?;
+        }
+    } else if named(&["yaml", "yml"]) || name == "MLmodel" {
+        check_yaml(&bytes, report);
+    } else if name == "requirements.txt" {
+        programs::requirements(&bytes, report);
+    } else {
+        templates::of_file(&bytes, report);
+    }
+    Ok(())
+}
+
+/// The name without folders.
+fn last(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
 /// Looks at one program in Python, such as a member of an archive, that its loader runs (`run_by` says which).
 pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(Finding)) -> Result<()> {
     match Program::read(bytes, &uninterrupted)? {

@@ -16,6 +16,16 @@ const NAMED: usize = 6;
 /// Findings about the targets of one configuration.
 const MAX_TARGETS: usize = 50;
 
+/// Keys whose value may be the repository of kernels; the third is meant for Transformers itself, which takes it from files as well
+/// (CVE-2026-4372).
+const KERNELS: [&str; 5] = [
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+    "_experts_implementation",
+];
+
 /// Where code that a configuration names comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reference {
@@ -134,10 +144,21 @@ fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut 
         references.push(Reference { repository, module, class, key: "custom_pipeline".to_owned() });
     }
     // The name of a repository with kernels, which are libraries that are loaded.
-    for key in ["attn_implementation", "_attn_implementation"] {
-        let kernels = object.get(key).and_then(Value::as_str).filter(|name| name.contains('/'));
-        references.extend(kernels.map(|name| Reference {
-            repository: Some(name.to_owned()),
+    for key in KERNELS {
+        let texts = match object.get(key) {
+            Some(Value::String(name)) => vec![name],
+            // One for each part of the model.
+            Some(Value::Object(parts)) => parts
+                .values()
+                .filter_map(|value| match value {
+                    Value::String(name) => Some(name),
+                    _ => None,
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        references.extend(texts.into_iter().filter(|name| name.contains('/')).map(|name| Reference {
+            repository: Some(name.clone()),
             module: "kernels".to_owned(),
             class: String::new(),
             key: key.to_owned(),

@@ -99,8 +99,7 @@ const FUNCTION_KEYS: [&str; 6] = [
     "tokenizer_class",
 ];
 /// Where those functions and libraries come from as a rule.
-const USUAL: [&str; 7] =
-    ["torch.nn.", "transformers.", "sentence_transformers.", "peft.", "diffusers.", "timm.", "megatron."];
+const USUAL: [&str; 7] = ["torch.nn", "transformers", "sentence_transformers", "peft", "diffusers", "timm", "megatron"];
 
 /// The names in one object of JSON that its loaders import and call.
 pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String, String)> {
@@ -109,8 +108,10 @@ pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String,
         let Value::String(name) = value else { continue };
         let others = object.keys().map(String::as_str);
         let function = FUNCTION_KEYS.contains(&key.as_str())
-            && name.contains('.')
-            && !USUAL.iter().any(|usual| name.starts_with(usual));
+            && (name.contains('.') || key == "parent_library")
+            && !USUAL
+                .iter()
+                .any(|usual| name.strip_prefix(usual).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
         // What is dangerous is told whether or not the other key is there.
         let may = PAIRED.iter().any(|(first, _)| first == key) && name.contains('.') && is_dangerous(name);
         if names_target(key, others) && (KEYS.contains(&key.as_str()) || name.contains('.')) || function || may {

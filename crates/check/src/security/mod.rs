@@ -14,7 +14,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
-use formats::{hdf5, numpy, onnx, polyglot, suffix, tensorflow};
+use formats::{hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow};
 use pickle::Expected;
 
 /// Of what has no magic, so many bytes show whether it is a pickle.
@@ -33,13 +33,9 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
     if context.options.level == Level::Header {
         return Ok(());
     }
+    otherwise::check(piece, kind, context)?;
     if polyglot::is_zip_too(piece, kind, context)? {
         return archive::zip::scan(piece, context);
-    }
-    if is_pickle_too(piece, kind, context)? {
-        let message = format!("this is {} by its magic, and a pickle for who loads it", kind.with_article());
-        context.report(piece, Finding::new(rules::CONTAINER_PICKLE, message).offset(0));
-        pickle::scan(piece, Expected::Any, context)?;
     }
     match kind {
         Kind::Zip => archive::zip::scan(piece, context)?,
@@ -63,12 +59,16 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         Kind::Safetensors | Kind::Gguf => polyglot::check(piece, kind, context)?,
         Kind::Media | Kind::Empty | Kind::Zeros | Kind::LfsPointer => {}
         _ => {
-            if kind == Kind::Json {
+            if kind == Kind::Json || crate::kind::has_suffix(piece.name, &["json"]) {
                 formats::json(piece, context)?;
             }
             let first = piece.bytes.first(PICKLE_BYTES)?;
-            if tensorflow::is_graph(&first, piece.name) {
-                tensorflow::scan(piece, context)?;
+            let is_graph = tensorflow::is_graph(&first, piece.name);
+            if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, &["pb"]) {
+                tensorflow::scan(piece, is_graph, context)?;
+            }
+            if is_graph {
+                // Its first bytes are no instructions.
             } else if pickle::may_be_pickle(&first) {
                 let seen = pickle::scan(piece, Expected::Any, context)?;
                 if seen.consumed > 0 {
@@ -82,11 +82,4 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         }
     }
     Ok(())
-}
-
-/// Whether a file that is known by its magic, or by its suffix, is a pickle for a reader that asks for neither. These can be: `G` takes the eight
-/// bytes that follow for a number, `J` takes four, and the name of the first member of a tar archive may be any text.
-fn is_pickle_too(piece: &Piece<'_>, kind: Kind, context: &Context<'_>) -> Result<bool> {
-    let may_be = matches!(kind, Kind::Media | Kind::Gguf | Kind::Onnx | Kind::Tar);
-    Ok(may_be && pickle::names_something(piece, context)?)
 }

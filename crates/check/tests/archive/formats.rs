@@ -158,3 +158,28 @@ fn a_pickle_between_or_behind_the_tensors_of_gguf_is_found() {
     }
     assert!(!found("m.gguf", &gguf(32, &[1; 64])).contains(&"container.pickle"));
 }
+
+#[test]
+fn several_types_in_one_text_are_no_plain_type() {
+    // The shape covers the pickle that numpy would load.
+    let report = check_with("a.npy", &array("'f4,O'", "(1,)", PICKLE), &Options::default());
+    assert_eq!(rules(&report), ["numpy.object"]);
+    assert!(found("a.npy", &array("'f4,i4'", "(1,)", &[1; 8])).contains(&"numpy.header"));
+}
+
+#[test]
+fn weights_that_are_a_pickle_from_their_first_byte_are_malicious() {
+    // The length of the header begins with the byte that begins a line of text, and the line ends in the first tensor.
+    let data = b"\n0cposix\nsystem\n(S'true'\ntR.\0\0\0";
+    let mut header = format!("{{\"a\":{{\"dtype\":\"U8\",\"shape\":[{0}],\"data_offsets\":[0,{0}]}}}}", data.len());
+    while header.len() % 256 != usize::from(b'V') {
+        header.push(' ');
+    }
+    let picture = [b"GIF89a\x01\0\x01V\0\0;\n0", &data[2..]].concat();
+    for (name, bytes) in [("pytorch_model.bin", safetensors(&header, data)), ("model.bin", picture)] {
+        let report = check_with(name, &bytes, &Options::default());
+        assert!(rules(&report).contains(&"container.polyglot"), "{name}: {report:?}");
+        assert!(report.findings.iter().any(|finding| finding.rule.id == "code.malicious-global"), "{name}");
+    }
+    assert!(found("model.pt", b"\x89PNG\r\n\x1a\n").contains(&"format.unknown"));
+}

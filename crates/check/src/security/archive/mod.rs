@@ -13,7 +13,7 @@ use max_weights::{Error, Result};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::kind::{Kind, has_suffix};
+use crate::kind::Kind;
 use crate::repository;
 use crate::security::{PICKLE_BYTES, pickle, scan};
 
@@ -98,28 +98,16 @@ pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, cont
     look_at_text(&inner, context)
 }
 
-/// Looks at a member whose name is that of a configuration or of a template, as at a file beside weights.
+/// Looks at a member whose name is that of a configuration, a template or a program, as at a file beside weights.
 fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let is_yaml = has_suffix(inner.name, &["yaml", "yml"]);
-    let is_template = has_suffix(inner.name, &["jinja", "jinja2", "j2"]);
-    if !is_yaml && !is_template && !repository::is_config(inner.name) {
-        return Ok(());
-    }
-    if inner.bytes.len() > repository::MAX_CONFIG_BYTES {
+    let Some(most) = repository::looks_at(inner.name) else { return Ok(()) };
+    if inner.bytes.len() > most {
         let message = format!("{} bytes are too many to look for code in them", inner.bytes.len());
         context.report(inner, Finding::new(rules::REPOSITORY_TOO_LONG, message));
         return Ok(());
     }
-    let bytes = inner.bytes.first(repository::MAX_CONFIG_BYTES as usize)?;
-    let mut report = |finding: Finding| context.report(inner, finding);
-    if is_yaml {
-        repository::check_yaml(&bytes, &mut report);
-    } else if is_template {
-        repository::check_template(&String::from_utf8_lossy(&bytes), "the file", &mut report);
-    } else {
-        repository::check_config(inner.name, bytes, &mut report);
-    }
-    Ok(())
+    let bytes = inner.bytes.first(most as usize)?;
+    repository::check_member(inner.name, bytes, &mut |finding| context.report(inner, finding))
 }
 
 /// What bytes are that should not be where they are, if it is something that a loader or a system would take.

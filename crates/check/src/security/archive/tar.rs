@@ -55,12 +55,15 @@ struct Before {
     name: Option<String>,
     target: Option<String>,
     size: Option<u64>,
+    is_sparse: bool,
 }
 
 fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
     let bytes = piece.bytes;
     let mut tar = Tar { bytes, members: Vec::new() };
     let (mut at, mut before, mut is_whole) = (0, Before::default(), true);
+    // What is said of all members that follow.
+    let mut of_all = Before::default();
     loop {
         context.go_on()?;
         let block = bytes.part(at, BLOCK as usize)?;
@@ -90,21 +93,42 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
             b'L' => before.name = Some(text(&long(MAX_LONG)?)),
             b'K' => before.target = Some(text(&long(MAX_LONG)?)),
             b'x' => before.take(&long(MAX_LONG)?),
-            b'g' => {}
+            b'g' => {
+                of_all.take(&long(MAX_LONG)?);
+                if of_all.size.take().is_some() {
+                    let message =
+                        "the archive says one size for all of its members: readers differ in which they believe";
+                    context.report(piece, Finding::new(rules::ARCHIVE_LOCAL, message).offset(at));
+                }
+            }
             kind => {
                 let said = std::mem::take(&mut before);
-                let name = said.name.unwrap_or(header.name);
-                if leads_out(&name) {
+                let is_sparse = said.is_sparse || of_all.is_sparse || kind == b'S';
+                let name = said.name.or_else(|| of_all.name.clone()).unwrap_or(header.name);
+                let with_prefix = header.with_prefix.filter(|name| leads_out(name));
+                if let Some(name) = Some(&name).filter(|name| leads_out(name)).or(with_prefix.as_ref()) {
                     let message =
-                        format!("the name '{}' of a member leads out of the folder of the archive", shown(&name));
+                        format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
                     context.report(piece, Finding::new(rules::ARCHIVE_PATH, message).offset(at));
                 }
                 if matches!(kind, b'1' | b'2') {
                     // A hard link counts from the top of the archive.
                     let from = if kind == b'1' { "" } else { name.as_str() };
-                    check_link(piece, from, &said.target.unwrap_or(header.target), context);
+                    let target = said.target.or_else(|| of_all.target.clone()).unwrap_or(header.target);
+                    check_link(piece, from, &target, context);
                 }
                 let packed = size.min(there);
+                if is_sparse {
+                    let message = format!(
+                        "member '{}' is sparse: what is unpacked of it has zeros that are not there",
+                        shown(&name)
+                    );
+                    context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
+                    // The list of its parts stands before them, in blocks of its own.
+                    let parts = packed.saturating_sub(BLOCK);
+                    let start = start.saturating_add(BLOCK);
+                    tar.members.push(Member { name: name.clone(), start, packed: parts, size: parts, stored: true });
+                }
                 tar.members.push(Member { name, start, packed, size, stored: true });
             }
         }
@@ -158,6 +182,7 @@ impl Before {
                 Some(("path", name)) => self.name = Some(name.to_owned()),
                 Some(("linkpath", target)) => self.target = Some(target.to_owned()),
                 Some(("size", size)) => self.size = size.parse().ok(),
+                Some((key, _)) if key.starts_with("GNU.sparse.") => self.is_sparse = true,
                 _ => {}
             }
             bytes = rest;
@@ -170,6 +195,8 @@ struct Header {
     target: String,
     size: u64,
     kind: u8,
+    /// The name as readers have it that take the first part of long names from headers that have none.
+    with_prefix: Option<String>,
 }
 
 impl Header {
@@ -185,11 +212,18 @@ impl Header {
             return None;
         }
         let mut name = text(&block[..100]);
+        let with_prefix = (block[345] != 0).then(|| format!("{}/{name}", text(&block[345..500])));
         // Only POSIX has the first part of long names there; GNU has times.
         if &block[257..263] == b"ustar\0" && block[345] != 0 {
             name = format!("{}/{name}", text(&block[345..500]));
         }
-        Some(Self { name, target: text(&block[157..257]), size: number(&block[124..136])?, kind: block[156] })
+        Some(Self {
+            name,
+            target: text(&block[157..257]),
+            size: number(&block[124..136])?,
+            kind: block[156],
+            with_prefix,
+        })
     }
 }
 
@@ -199,11 +233,12 @@ fn number(field: &[u8]) -> Option<u64> {
         let start = u64::from(*first & 0x7f);
         return rest.iter().try_fold(start, |value, byte| Some(value.checked_mul(256)? + u64::from(*byte)));
     }
-    let digits: Vec<u8> = field.iter().copied().filter(|byte| !matches!(byte, 0 | b' ')).collect();
+    // What stands behind a NUL counts for no reader.
+    let digits = field.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
     if digits.is_empty() {
         return Some(0);
     }
-    u64::from_str_radix(std::str::from_utf8(&digits).ok()?, 8).ok()
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
 /// The text before the first NUL.

@@ -39,6 +39,23 @@ const PARTS: [&str; 20] = [
     "backend.common.keras_tensor",
     "utils.generic_utils",
 ];
+/// Those of which no function is a part of a model: they load and make whole models.
+const WITHOUT_FUNCTIONS: [&str; 6] = ["models", "legacy", "engine", "distillation", "quantizers", "dtype_policies"];
+/// Parts of TensorFlow whose operations no layer is made of.
+const OUTSIDE: [&str; 12] = [
+    "io",
+    "raw_ops",
+    "py_function",
+    "numpy_function",
+    "py_func",
+    "eager_py_func",
+    "load_op_library",
+    "load_library",
+    "saved_model",
+    "data",
+    "summary",
+    "print",
+];
 /// The classes of `keras.layers`.
 const LAYERS: &str = "Activation ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D AdaptiveMaxPooling1D \
     AdaptiveMaxPooling2D AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention AugMix AutoContrast Average AveragePooling1D \
@@ -130,6 +147,13 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
             let path = config.and_then(|config| config.get("filepath")).and_then(Value::as_str).unwrap_or_default();
             report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", shown(path)), context);
         }
+        "TFOpLambda" | "SlicingOpLambda" => {
+            let function = config.and_then(|config| config.get("function")).and_then(Value::as_str).unwrap_or_default();
+            if function.split('.').any(|part| OUTSIDE.contains(&part)) {
+                let message = format!("the layer {class} calls TensorFlow's '{}'", shown(function));
+                report(rules::KERAS_MALICIOUS, message, context);
+            }
+        }
         lookup if LOOKUPS.contains(&lookup) => {
             if let Some(path) = config.and_then(|config| config.get("vocabulary")).and_then(Value::as_str) {
                 let is_outside = leads_out(path) || path.contains("://") || path.starts_with('~');
@@ -154,10 +178,10 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
             context,
         );
     } else if let Some(part) = part_of_keras(module) {
-        let is_plain = part.is_empty()
-            || PARTS
-                .iter()
-                .any(|known| part.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
+        let below =
+            |known: &&str| part.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let is_plain = (part.is_empty() || PARTS.iter().any(|known| below(&known)))
+            && !(is_function && WITHOUT_FUNCTIONS.iter().any(|known| below(&known)));
         if !is_plain && is_function {
             report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is no part of a model"), context);
         } else if !is_plain {

@@ -6,6 +6,7 @@ mod literal;
 mod names;
 pub(crate) mod numpy;
 pub(crate) mod onnx;
+pub(crate) mod otherwise;
 pub(crate) mod polyglot;
 mod protobuf;
 mod skops;
@@ -132,6 +133,9 @@ fn words_of_objects(bytes: &dyn Bytes, context: &Context<'_>) -> Result<Words> {
     const OVERLAP: usize = 16;
     const WORDS: [&[u8]; 3] = [b"\"class_name\"", b"\"__loader__\"", b"\"__module__\""];
     let (mut words, mut at) = (Words::default(), 0);
+    // In another encoding of Unicode than UTF-8, which Python reads as well, no word is found by its letters.
+    let start = bytes.part(0, 4)?;
+    words.may_be_hidden = start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
     while at < bytes.len() {
         context.go_on()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;

@@ -151,6 +151,13 @@ fn size_of(descr: &Literal, has_objects: &mut bool, depth: usize) -> std::result
             let digits: String = code.chars().skip(1).take_while(char::is_ascii_digit).collect();
             let number = digits.parse::<u64>().ok();
             *has_objects |= letter == 'O';
+            // Several types in one text are a type with fields: 'f4,O'.
+            let rest = code.get(letter.len_utf8() + digits.len()..).unwrap_or_default();
+            let is_unit = matches!(letter, 'M' | 'm') && rest.starts_with('[') && rest.ends_with(']');
+            if !rest.is_empty() && (!is_unit || rest.contains(',')) && letter.is_ascii_alphabetic() {
+                *has_objects |= rest.contains('O');
+                return Ok(None);
+            }
             match letter {
                 'O' => Ok(Some(8)),
                 '?' => Ok(Some(1)),

@@ -10,13 +10,15 @@ use serde::de::{MapAccess, Visitor};
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::kind::Kind;
+use crate::kind::{Kind, has_suffix};
 use crate::report::Depth;
 use crate::security::archive::{loadable, scan_inside, zip};
 use crate::security::{PICKLE_BYTES, base64, pickle};
 
 /// The longest header of safetensors that is read here: the limit of the format.
 const MAX_HEADER: u64 = 100_000_000;
+/// Suffixes of formats that are zip archives.
+const ZIPS: [&str; 7] = ["keras", "skops", "npz", "zip", "mar", "pt2", "whl"];
 /// Tensors of bytes, and holes, whose beginnings are looked at; a file with more of them has a checkpoint's own checks.
 const MAX_LOOKED_AT: usize = 10_000;
 /// So much of a tensor is tried as a pickle, where its beginning may be one.
@@ -45,10 +47,15 @@ const CODE: [&str; 14] = [
 
 /// Whether a file that begins like something else ends like a zip archive, so that some programs take it for that. This is a finding.
 pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<bool> {
+    let by_name = has_suffix(piece.name, &ZIPS);
     let exactly = match kind {
+        Kind::Zip => return Ok(false),
+        // Who opens a file of this name looks for the end of an archive, wherever that is.
+        Kind::Empty => return Ok(false),
+        _ if by_name => false,
         // What these have inside is looked at, and may be a zip archive that ends near their end.
         kind if kind.is_archive() || kind.is_compressed() => return Ok(false),
-        Kind::Empty | Kind::LfsPointer => return Ok(false),
+        Kind::LfsPointer => return Ok(false),
         Kind::Safetensors | Kind::Gguf | Kind::Unknown => false,
         // These may hold any bytes, and more of their own follows.
         _ => true,

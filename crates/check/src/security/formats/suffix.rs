@@ -86,13 +86,17 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
             report(rules::FORMAT_JSON, "this is a JSON text in place of weights".into(), context);
         }
         Kind::Text | Kind::Python if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
-        Kind::Text | Kind::Unknown
+        Kind::Text | Kind::Unknown | Kind::Media
             if has_suffix(
                 piece.name,
                 &["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"],
             ) =>
         {
-            let what = if kind == Kind::Text { "a text" } else { "nothing that is known" };
+            let what = match kind {
+                Kind::Text => "a text".to_owned(),
+                Kind::Unknown => "nothing that is known".to_owned(),
+                kind => kind.with_article(),
+            };
             report(rules::FORMAT_UNKNOWN, format!("this is {what} under the name of weights"), context);
         }
         Kind::Executable if names_weights => {

@@ -8,7 +8,7 @@ use crate::finding::Finding;
 use crate::report::Depth;
 
 /// Operations that reach files, load libraries or call Python.
-const OPERATIONS: [&str; 14] = [
+const OPERATIONS: [&str; 27] = [
     "PyFunc",
     "PyFuncStateless",
     "EagerPyFunc",
@@ -23,12 +23,25 @@ const OPERATIONS: [&str; 14] = [
     "TextLineReaderV2",
     "FixedLengthRecordReaderV2",
     "SqlDataset",
+    "TextLineDataset",
+    "TFRecordDataset",
+    "TFRecordDatasetV2",
+    "FixedLengthRecordDataset",
+    "FixedLengthRecordDatasetV2",
+    "CSVDataset",
+    "CSVDatasetV2",
+    "LMDBDataset",
+    "SaveDataset",
+    "SaveDatasetV2",
+    "LoadDataset",
+    "DatasetToTFRecord",
+    "CreateSummaryFileWriter",
 ];
 const WINDOW: usize = 1 << 20;
 const OVERLAP: usize = 64;
 
-/// Searches a graph.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+/// Searches a graph; `is_graph` says whether it begins as one. TensorFlow Lite has the operations of TensorFlow by their names with `Flex` before.
+pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>) -> Result<()> {
     let mut at = 0;
     let mut found = Vec::new();
     while at < piece.bytes.len() {
@@ -38,10 +51,8 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             if found.contains(&name) {
                 continue;
             }
-            // The second field of a node: its operation, a text of this length.
-            let mut field = vec![0x12, name.len() as u8];
-            field.extend_from_slice(name.as_bytes());
-            if let Some(place) = memchr::memmem::find(&window, &field) {
+            let mut places = memchr::memmem::find_iter(&window, name.as_bytes());
+            if let Some(place) = places.find(|place| is_named(window.get(..*place).unwrap_or_default(), name)) {
                 found.push(name);
                 let message = format!("the graph has the operation {name}");
                 context.report(piece, Finding::new(rules::TENSORFLOW_OPERATION, message).offset(at + place as u64));
@@ -49,11 +60,31 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         }
         at += WINDOW as u64;
     }
-    if piece.member.is_none() {
+    if is_graph && piece.member.is_none() {
         context.file.kind = "TensorFlow graph".into();
     }
     context.looked(Depth::Structure);
     Ok(())
+}
+
+/// Whether what stands before the name of an operation makes it one: the tag of a node's second field and the length, each in as many bytes as
+/// one likes; or a length in four bytes and `Flex`.
+fn is_named(before: &[u8], name: &str) -> bool {
+    let without = |bytes: &[u8], number: u8| -> Option<usize> {
+        if bytes.last() == Some(&number) {
+            return Some(bytes.len() - 1);
+        }
+        // The last of several bytes is zero, those before go on.
+        let bytes = bytes.strip_suffix(&[0])?;
+        let more = bytes.iter().rev().take_while(|byte| **byte == 0x80).count();
+        let bytes = bytes.get(..bytes.len() - more)?;
+        (bytes.last() == Some(&(number | 0x80))).then(|| bytes.len() - 1)
+    };
+    let length = name.len() as u8;
+    let is_node =
+        without(before, length).and_then(|end| before.get(..end)).is_some_and(|rest| without(rest, 0x12).is_some());
+    let flex = before.strip_suffix(b"Flex").is_some_and(|rest| rest.ends_with(&(u32::from(length) + 4).to_le_bytes()));
+    is_node || flex
 }
 
 /// Whether these are the first bytes of a SavedModel or of a frozen graph, under the suffix of these.

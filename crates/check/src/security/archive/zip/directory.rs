@@ -61,6 +61,8 @@ pub(super) struct Record {
     /// Where its own header stands in the file.
     pub(super) header: u64,
     pub(super) is_link: bool,
+    /// Another name, which some readers prefer.
+    pub(super) second_name: Option<String>,
 }
 
 /// What was read of a directory.
@@ -236,6 +238,7 @@ pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<
             size,
             header: offset.saturating_add(end.shift),
             is_link: made_by == 3 && mode & 0o170_000 == 0o120_000,
+            second_name: extra.name.as_deref().map(|name| text(name).0),
         });
         found.end = reader.position();
     }

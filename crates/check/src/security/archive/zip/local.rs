@@ -21,7 +21,6 @@ pub(super) struct Local {
     pub(super) record: Record,
     /// Where the bytes of the member begin.
     pub(super) data: u64,
-    second_name: Option<String>,
 }
 
 /// The header there; none if there is none.
@@ -54,9 +53,9 @@ pub(super) fn read(bytes: &dyn Bytes, at: u64, name: usize) -> Result<Option<Loc
         size,
         header: at,
         is_link: false,
+        second_name: extra.name.map(|name| text(&name).0),
     };
-    let second_name = extra.name.map(|name| text(&name).0);
-    Ok(Some(Local { record, data: at.saturating_add(len as u64), second_name }))
+    Ok(Some(Local { record, data: at.saturating_add(len as u64) }))
 }
 
 impl Local {
@@ -67,7 +66,8 @@ impl Local {
         if own.name != central.name || own.raw != central.raw {
             found.push(format!("the name '{}', and the directory '{}'", shown(&own.name), shown(&central.name)));
         }
-        if let Some(second) = self.second_name.as_ref().filter(|second| **second != central.name) {
+        let mut second_names = own.second_name.iter().chain(&central.second_name);
+        if let Some(second) = second_names.find(|second| **second != central.name) {
             found.push(format!("a second name '{}' for '{}'", shown(second), shown(&central.name)));
         }
         if own.method != central.method {
