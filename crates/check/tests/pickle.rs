@@ -310,3 +310,21 @@ fn what_is_made_of_a_class_is_filled_as_the_class_is() {
     assert_eq!(dtype(63).ids(), [""; 0]);
     assert_eq!(dtype(0).ids(), ["code.misused-global"]);
 }
+
+#[test]
+fn what_is_lost_among_very_many_values_is_not_taken_for_harmless() {
+    let many = b")0".repeat(200_100);
+    let key = |name: &str| [b"}X", &(name.len() as u32).to_le_bytes()[..], name.as_bytes(), LOADER, b"s"].concat();
+    let ordered = b"ccollections\nOrderedDict\n)R";
+    let some = b")0".repeat(100);
+    // The state is lost, and then the object.
+    let state = [&many, &ordered[..], &key("__setstate__"), &some, b"b", INNER, b"b"].concat();
+    let filled = [&many, &ordered[..], &key("append"), b"b", &some, INNER, b"a"].concat();
+    for (body, id) in [(state, "code.patched"), (filled, "code.wrong-target")] {
+        let scanned = scan(&protocol_2(&body));
+        assert!(scanned.has(id), "{:?}", scanned.ids());
+    }
+    // As torch writes what very many modules say of themselves.
+    let plain = [&many, &ordered[..], b"}X\x09\0\0\0_metadata", ordered, &some, b"sb"].concat();
+    assert_eq!(scan(&protocol_2(&plain)).ids(), [""; 0]);
+}

@@ -42,10 +42,9 @@ pub(crate) const MAX_PROGRAM_BYTES: u64 = program::MAX_BYTES as u64;
 /// A longer index is not read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// JSON files that hold data, often many megabytes, and that no loader takes code from.
-const DATA: [&str; 8] = [
+const DATA: [&str; 7] = [
     "added_tokens.json",
     "merges.json",
-    "special_tokens_map.json",
     "tekken.json",
     "tokenizer.json",
     "trainer_state.json",
@@ -103,11 +102,6 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 pub fn check_config(name: &str, bytes: Vec<u8>, report: &mut dyn FnMut(Finding)) {
     let name = name.rsplit('/').next().unwrap_or(name);
     config(name, bytes, &(), report);
-}
-
-/// The text of a JSON file as every reader of it takes it.
-pub(crate) fn json_text(bytes: Vec<u8>) -> Vec<u8> {
-    json::tolerated(json::decoded(bytes))
 }
 
 /// Whether a member of an archive of this name is looked at as a file of a repository, and the most bytes that are.

@@ -51,7 +51,10 @@ struct Open {
 
 /// Looks through the documents of a YAML file, and hands on what is found.
 pub fn check_yaml(bytes: &[u8], report: &mut dyn FnMut(Finding)) {
-    let text = String::from_utf8_lossy(bytes);
+    // PyYAML tells UTF-16 by its mark.
+    let has_mark = bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff");
+    let decoded = if has_mark { super::json::decoded(bytes.to_vec()) } else { Vec::new() };
+    let text = String::from_utf8_lossy(if has_mark { &decoded } else { bytes });
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut open, mut anchors): (Vec<Open>, HashMap<usize, String>) = (Vec::new(), HashMap::new());
     let mut left = MAX_FINDINGS;

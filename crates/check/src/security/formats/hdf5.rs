@@ -19,6 +19,8 @@ use crate::security::archive::unpack::Reader;
 /// Bytes that are searched at a time, and by how many the parts overlap.
 const WINDOW: usize = 1 << 20;
 const OVERLAP: usize = 8 << 10;
+/// The header of a heap in which groups with many links keep them: its signature, and its version.
+const HEAP: &[u8] = b"FRHP\0";
 /// The longest name of a link or a file.
 const MAX_NAME: usize = 4096;
 /// So many bytes are read of what begins like a configuration and is none.
@@ -50,6 +52,20 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             {
                 let message = format!("the values of a dataset stand in another file, '{}'", shown(&file));
                 context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+            }
+        }
+        for place in memchr::memmem::find_iter(&window, b"\x04\x03").filter(|place| *place < WINDOW) {
+            if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
+                let message = format!("the values of a virtual dataset stand in another file, '{}'", shown(&file));
+                context.report(piece, Finding::new(rules::HDF5_EXTERNAL, message).offset(at + place as u64));
+            }
+        }
+        for place in memchr::memmem::find_iter(&window, HEAP).filter(|place| *place < WINDOW) {
+            // The length of what says how the heap is compressed.
+            if window.get(place + HEAP.len() + 2..).is_some_and(|rest| !rest.starts_with(&[0, 0])) {
+                let message =
+                    "the names in a group are compressed: whether links of it lead to other files is not known";
+                context.report(piece, Finding::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at + place as u64));
             }
         }
         at += WINDOW as u64;
@@ -153,6 +169,36 @@ fn external_link(window: &[u8], at: usize) -> Option<String> {
     let is_text =
         |text: &[u8]| !text.is_empty() && std::str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control));
     (is_text(name) && is_text(file) && is_text(path)).then(|| String::from_utf8_lossy(file).into_owned())
+}
+
+/// The first other file of a virtual dataset, of which the place of its list stands here: a heap, and a number in it.
+fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
+    let number = |from: &[u8], at: usize| {
+        from.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |number| u64::from_le_bytes(*number))
+    };
+    let (heap, wanted) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
+    if wanted == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
+        return Ok(None);
+    }
+    let block = bytes.part(heap, 16 * MAX_NAME)?;
+    let mut at = 16usize;
+    // An object: its number, how often it is used, its length, its bytes up to a multiple of eight.
+    while let Some(object) = block.get(at..).filter(|rest| rest.len() > 16) {
+        let (index, len) = (number(object, 0) & 0xffff, number(object, 8).min(block.len() as u64) as usize);
+        if index == wanted {
+            // A version, a count, and then the names of the files and of their datasets.
+            let names = object.get(16..16 + len).and_then(|data| data.get(9..)).unwrap_or_default();
+            let name = names.get(..memchr::memchr(0, names).unwrap_or(0)).unwrap_or_default();
+            let is_text = std::str::from_utf8(name).is_ok_and(|name| !name.contains(char::is_control));
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Ok(Some(name).filter(|name| is_text && !name.is_empty() && name != "."));
+        }
+        at = at.saturating_add(16).saturating_add(len.next_multiple_of(8));
+        if index == 0 {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// The first file of a list of external files: a version, how many there is room for and how many there are, and where their names stand.

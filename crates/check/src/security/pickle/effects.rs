@@ -263,8 +263,14 @@ impl Machine<'_, '_> {
 
     /// Whether a dict is made by a call, or has keys that are.
     fn is_computed(&self, state: Value) -> bool {
-        let has_computed_key = self.arena.get(state).is_some_and(|node| node.computed_key);
-        has_computed_key || matches!(state.kind(), Kind::Object | Kind::Unknown)
+        match (state.kind(), self.arena.get(state)) {
+            (Kind::Object | Kind::Unknown, _) => true,
+            (_, Some(node)) => node.computed_key,
+            // It was lost among very many values. Of dicts it is known whether any of them has such a key.
+            (Kind::Dict, None) => self.has_special_keys,
+            (Kind::Tuple, None) => true,
+            _ => false,
+        }
     }
 
     /// `BUILD`: the state of an object.
@@ -335,6 +341,8 @@ impl Machine<'_, '_> {
                 Some((module, name, Verdict::Allowed)) => allowed::fills(&module, &name),
                 // A storage is none, and of other classes nothing is known.
                 None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
+                // It was lost among very many values, and may have an attribute that is called to fill it.
+                None if self.arena.get(target).is_none() && self.has_filling_keys => Fills::Nothing,
                 _ => Fills::Any,
             },
             _ => Fills::Nothing,
@@ -359,6 +367,7 @@ impl Machine<'_, '_> {
 
     /// `SETITEM`, `SETITEMS`, `DICT`.
     pub(super) fn set_items(&mut self, target: Value, pairs: &Pairs) {
+        self.has_special_keys |= pairs.special_key > 0 || pairs.computed_key;
         let fills = self.fills(target);
         if fills != Fills::Dict && fills != Fills::Any {
             self.report(

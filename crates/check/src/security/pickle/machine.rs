@@ -28,6 +28,9 @@ const HIGHEST_PROTOCOL: u8 = 5;
 /// An index of the memo for which the reader in C would need more memory than machines have.
 const HUGE_INDEX: u64 = 1 << 28;
 
+/// Methods that the instructions which fill containers call.
+const FILLING: [&str; 3] = ["append", "extend", "add"];
+
 /// Why a pickle ends before its end.
 pub(super) enum Halt {
     /// The work is to end, or the bytes cannot be read.
@@ -86,6 +89,10 @@ pub(super) struct Machine<'a, 'c> {
     loose: bool,
     /// Whether it is the pickle of an array of joblib's.
     pub(super) is_inner: bool,
+    /// Whether any dict has a key that changes what objects are, or one that a call made.
+    pub(super) has_special_keys: bool,
+    /// Whether any dict has a key by the name of a method that fills containers.
+    pub(super) has_filling_keys: bool,
     /// How deep in calls that call what they are given.
     pub(super) indirect: usize,
     /// So many values of a list are kept.
@@ -111,6 +118,8 @@ impl<'a, 'c> Machine<'a, 'c> {
             frame_end: None,
             loose: false,
             is_inner: false,
+            has_special_keys: false,
+            has_filling_keys: false,
             indirect: 0,
             kept: KEPT,
             instructions: 0,
@@ -357,10 +366,13 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
         // The bytes of most keys are not worth more than a glance: instruction, length, two underscores.
         let glance = self.reader.some(key.payload(), 11)?;
-        if !glance.windows(2).any(|two| two == b"__") && !matches!(glance.first(), Some(b'V' | b'S')) {
+        let fills = FILLING.iter().any(|name| glance.windows(name.len()).any(|part| part == name.as_bytes()));
+        if !fills && !glance.windows(2).any(|two| two == b"__") && !matches!(glance.first(), Some(b'V' | b'S' | 0x8d)) {
             return Ok(false);
         }
-        Ok(self.reader.text(key.payload())?.is_some_and(|key| malicious::is_special_key(&key)))
+        let key = self.reader.text(key.payload())?.unwrap_or_default();
+        self.has_filling_keys |= FILLING.contains(&key.as_str());
+        Ok(malicious::is_special_key(&key))
     }
 
     /// Module and name in two lines.
