@@ -249,6 +249,12 @@ def loaders_without_reduce() -> Iterator[Item]:
             + value(inner)
             + APPEND
         ),
+        "state-lost-among-many": Code(
+            b")0" * 200_100 + ordered + value({"__setstate__": loader}) + b")0" * 100 + BUILD + value(inner) + BUILD
+        ),
+        "object-lost-among-many": Code(
+            b")0" * 200_100 + ordered + value({"append": loader}) + BUILD + b")0" * 100 + value(inner) + APPEND
+        ),
         "objects-by-their-addresses": Code(array + value((1, (1,), objects, False, b"AAAAAAAA")) + BUILD),
     }
     for name, code in cases.items():

@@ -51,7 +51,6 @@ def pickles() -> Iterator[Item]:
     for name, line in lines.items():
         yield one(group, f"long-line-{name}.bin", line + b"\n0" + BARE, HARM, named=SYSTEM)
     yield one(group, "short-names-and-junk.bin", b"cm\nf\n(tR.junk", CAUGHT)
-    yield one(group, "picture-as-weights.pt", PICTURE, CAUGHT)
 
 
 def _keras(config: bytes) -> bytes:
@@ -218,6 +217,8 @@ def repositories() -> Iterator[Item]:
     yield Item("parent-library", {"adapter_config.json": json.dumps(adapter).encode()}, "34-repositories", CODE)
     pointer = b"version https://git-lfs"
     settings = pointer + b": 1\nmodel:\n  _target_: os.system\n"
+    marked = "model:\n  _target_: os.system\n".encode("utf-16")
+    yield Item("utf-16", {"model_config.yaml": marked}, "35-hydra", HARM, "", ("os.system",))
     yield Item("begins-as-pointer", {"model_config.yaml": settings}, "35-hydra", HARM, "", ("os.system",))
     template = pointer + b"{{ lipsum.__globals__['os'].popen('true').read() }}"
     yield Item("begins-as-pointer", {"chat_template.jinja": template}, "30-templates", HARM)

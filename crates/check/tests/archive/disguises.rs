@@ -142,3 +142,19 @@ fn a_text_that_begins_as_a_pointer_is_what_it_is() {
     let report = check_with("model_config.yaml", yaml, &Options::default());
     assert!(has(&report, "repository.target-dangerous") && !has(&report, "format.lfs-pointer"), "{report:?}");
 }
+
+#[test]
+fn a_virtual_dataset_of_another_file_and_links_that_cannot_be_read_are_told() {
+    let file = |source: &str| {
+        let list = [&b"\0\x01\0\0\0\0\0\0\0"[..], source.as_bytes(), b"\0/x\0"].concat();
+        let object = [&b"\x01\0\x01\0\0\0\0\0"[..], &(list.len() as u64).to_le_bytes(), &list].concat();
+        let heap = [b"GCOL\x01\0\0\0\0\x10\0\0\0\0\0\0".to_vec(), object, vec![0; 64]].concat();
+        // The heap stands at byte 32; the layout is of version 4 and of the class of virtual datasets.
+        [HDF5, &[0; 24], &heap, b"\x04\x03\x20\0\0\0\0\0\0\0\x01\0\0\0", &[0; 40]].concat()
+    };
+    assert_eq!(found("m.h5", &file("/etc/passwd")), ["hdf5.external"]);
+    assert_eq!(found("m.h5", &file(".")), [""; 0], "the file itself");
+    let heap = |filter: u8| [HDF5, &[0; 24], b"FRHP\0\x07\0", &[filter, 0], &[0; 40]].concat();
+    assert_eq!(found("m.h5", &heap(30)), ["archive.unsupported"]);
+    assert_eq!(found("m.h5", &heap(0)), [""; 0]);
+}

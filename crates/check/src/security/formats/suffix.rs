@@ -86,17 +86,13 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
             report(rules::FORMAT_JSON, "this is a JSON text in place of weights".into(), context);
         }
         Kind::Text | Kind::Python if has_suffix(piece.name, &["pth"]) => return path_file(piece, context),
-        Kind::Text | Kind::Unknown | Kind::Media
+        Kind::Text | Kind::Unknown
             if has_suffix(
                 piece.name,
                 &["safetensors", "gguf", "pt", "pth", "ckpt", "onnx", "npy", "npz", "keras", "h5"],
             ) =>
         {
-            let what = match kind {
-                Kind::Text => "a text".to_owned(),
-                Kind::Unknown => "nothing that is known".to_owned(),
-                kind => kind.with_article(),
-            };
+            let what = if kind == Kind::Text { "a text" } else { "nothing that is known" };
             report(rules::FORMAT_UNKNOWN, format!("this is {what} under the name of weights"), context);
         }
         Kind::Executable if names_weights => {
