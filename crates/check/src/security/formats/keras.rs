@@ -180,8 +180,8 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     } else if let Some(part) = part_of_keras(module) {
         let below =
             |known: &&str| part.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        let is_plain = (part.is_empty() || PARTS.iter().any(|known| below(&known)))
-            && !(is_function && WITHOUT_FUNCTIONS.iter().any(|known| below(&known)));
+        let is_plain =
+            (part.is_empty() || PARTS.iter().any(&below)) && !(is_function && WITHOUT_FUNCTIONS.iter().any(below));
         if !is_plain && is_function {
             report(rules::KERAS_MALICIOUS, format!("the loader calls {what}, which is no part of a model"), context);
         } else if !is_plain {

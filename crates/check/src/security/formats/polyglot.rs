@@ -49,9 +49,8 @@ const CODE: [&str; 14] = [
 pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<bool> {
     let by_name = has_suffix(piece.name, &ZIPS);
     let exactly = match kind {
-        Kind::Zip => return Ok(false),
+        Kind::Zip | Kind::Empty => return Ok(false),
         // Who opens a file of this name looks for the end of an archive, wherever that is.
-        Kind::Empty => return Ok(false),
         _ if by_name => false,
         // What these have inside is looked at, and may be a zip archive that ends near their end.
         kind if kind.is_archive() || kind.is_compressed() => return Ok(false),

@@ -264,11 +264,10 @@ impl Machine<'_, '_> {
     /// Whether a dict is made by a call, or has keys that are.
     fn is_computed(&self, state: Value) -> bool {
         match (state.kind(), self.arena.get(state)) {
-            (Kind::Object | Kind::Unknown, _) => true,
+            (Kind::Object | Kind::Unknown, _) | (Kind::Tuple, None) => true,
             (_, Some(node)) => node.computed_key,
             // It was lost among very many values. Of dicts it is known whether any of them has such a key.
-            (Kind::Dict, None) => self.has_special_keys,
-            (Kind::Tuple, None) => true,
+            (Kind::Dict, None) => self.keys.special,
             _ => false,
         }
     }
@@ -342,7 +341,7 @@ impl Machine<'_, '_> {
                 // A storage is none, and of other classes nothing is known.
                 None if self.arena.get(target).is_some_and(|node| node.callee == Value::NONE) => Fills::Nothing,
                 // It was lost among very many values, and may have an attribute that is called to fill it.
-                None if self.arena.get(target).is_none() && self.has_filling_keys => Fills::Nothing,
+                None if self.arena.get(target).is_none() && self.keys.filling => Fills::Nothing,
                 _ => Fills::Any,
             },
             _ => Fills::Nothing,
@@ -367,7 +366,7 @@ impl Machine<'_, '_> {
 
     /// `SETITEM`, `SETITEMS`, `DICT`.
     pub(super) fn set_items(&mut self, target: Value, pairs: &Pairs) {
-        self.has_special_keys |= pairs.special_key > 0 || pairs.computed_key;
+        self.keys.special |= pairs.special_key > 0 || pairs.computed_key;
         let fills = self.fills(target);
         if fills != Fills::Dict && fills != Fills::Any {
             self.report(

@@ -67,6 +67,15 @@ pub(super) struct Pairs {
     pub(super) computed_key: bool,
 }
 
+/// Keys that any of the dicts has.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// One that changes what objects are, or that a call made.
+    pub(super) special: bool,
+    /// The name of a method that fills containers.
+    pub(super) filling: bool,
+}
+
 pub(super) struct Machine<'a, 'c> {
     pub(super) reader: Reader<'a>,
     pub(super) context: Option<&'c Context<'c>>,
@@ -89,10 +98,8 @@ pub(super) struct Machine<'a, 'c> {
     loose: bool,
     /// Whether it is the pickle of an array of joblib's.
     pub(super) is_inner: bool,
-    /// Whether any dict has a key that changes what objects are, or one that a call made.
-    pub(super) has_special_keys: bool,
-    /// Whether any dict has a key by the name of a method that fills containers.
-    pub(super) has_filling_keys: bool,
+    /// What keys any dict has.
+    pub(super) keys: Keys,
     /// How deep in calls that call what they are given.
     pub(super) indirect: usize,
     /// So many values of a list are kept.
@@ -118,8 +125,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             frame_end: None,
             loose: false,
             is_inner: false,
-            has_special_keys: false,
-            has_filling_keys: false,
+            keys: Keys::default(),
             indirect: 0,
             kept: KEPT,
             instructions: 0,
@@ -371,7 +377,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             return Ok(false);
         }
         let key = self.reader.text(key.payload())?.unwrap_or_default();
-        self.has_filling_keys |= FILLING.contains(&key.as_str());
+        self.keys.filling |= FILLING.contains(&key.as_str());
         Ok(malicious::is_special_key(&key))
     }
 

@@ -200,11 +200,10 @@ fn decoded(loader: Loader, bytes: &[u8]) -> Option<Vec<u8>> {
 fn encode(text: &str, encoding: &str) -> Option<Vec<u8>> {
     let latin1 = || text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     match encoding.to_ascii_lowercase().replace(['_', '-'], "").as_str() {
-        "latin1" | "iso88591" => latin1(),
+        // Characters beyond a byte have no byte in the first, and are escapes in the last, which no writer of bytes needs.
+        "latin1" | "iso88591" | "rawunicodeescape" => latin1(),
         "ascii" => text.is_ascii().then(|| text.as_bytes().to_vec()),
         "utf8" => Some(text.as_bytes().to_vec()),
-        // Characters beyond a byte are written as escapes, and so is nothing else.
-        "rawunicodeescape" => latin1(),
         _ => None,
     }
 }
