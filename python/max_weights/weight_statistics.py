@@ -19,6 +19,8 @@ __all__ = ["WeightStatistics", "stats"]
 _COUNTS = ("count", "zeros", "subnormals", "nans", "infinities")
 _VALUES = ("minimum", "maximum", "mean", "std")
 _COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES, "note")
+_SHOWN_ROWS = 60
+"""Rows that a notebook shows, as many of pandas' tables: half of them from the end."""
 
 
 class WeightStatistics(dict[str, list[Any]]):
@@ -26,8 +28,9 @@ class WeightStatistics(dict[str, list[Any]]):
 
     `count` values were looked at, of which `zeros`, `subnormals`, `nans` and `infinities` are what they say; `minimum`,
     `maximum`, `mean` and `std` (divided by the number of values, not by one less) are those of the finite ones. Bools
-    count as bytes, complex numbers as their magnitudes, packed blocks as what they decode to. Where the values of a
-    type are not known, all these are None and `note` says why.
+    count as bytes, complex numbers as their magnitudes, packed blocks as what they decode to; all of these are floats
+    (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known, all are None, and
+    `note` says why.
     """
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -41,8 +44,15 @@ class WeightStatistics(dict[str, list[Any]]):
         def row(cells: Any, tag: str) -> str:
             return f"<tr>{''.join(f'<{tag}>{escape(_shown(cell))}</{tag}>' for cell in cells)}</tr>"
 
-        body = "".join(row(cells, "td") for cells in zip(*self.values(), strict=True))
-        return f"<table><thead>{row(self, 'th')}</thead><tbody>{body}</tbody></table>"
+        count = len(self["name"])
+        half = _SHOWN_ROWS // 2
+        numbers = [*range(count)] if count <= _SHOWN_ROWS else [*range(half), *range(count - half, count)]
+        rows = [row((column[number] for column in self.values()), "td") for number in numbers]
+        below = ""
+        if count > _SHOWN_ROWS:
+            rows.insert(half, row(("…" for _ in self), "td"))
+            below = f"<p>{count} weights</p>"
+        return f"<table><thead>{row(self, 'th')}</thead><tbody>{''.join(rows)}</tbody></table>{below}"
 
 
 def stats(
@@ -59,7 +69,9 @@ def stats(
     table = WeightStatistics({column: [] for column in _COLUMNS})
     for name, dtype, shape, counts, values, note in rows:
         none: list[int | None] = [None] * len(_COUNTS)
-        cells = (name, dtype, shape, *(counts or none), *values, note)
+        # Of one type throughout, which polars asks of a column.
+        floats = (None if value is None else float(value) for value in values)
+        cells = (name, dtype, shape, *(counts or none), *floats, note)
         for column, cell in zip(_COLUMNS, cells, strict=True):
             table[column].append(cell)
     return table
