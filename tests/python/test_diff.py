@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
+import max_weights
 from command_line import measured, run
 
 Arrays = dict[str, NDArray[Any]]
@@ -281,6 +282,56 @@ def test_a_gguf_file_meets_another_scheme_by_patterns(models: Path, tmp_path: Pa
     assert {entry["name"]: entry["new_name"] for entry in without["renamed"]} == {
         name.replace("model.layers.", "blk.").replace("input_layernorm", "attn_norm"): name for name in norms
     }
+
+
+def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_path: Path) -> None:
+    layers, kept = 30, 3
+    parts = [f"mlp.{part}_proj" for part in ("gate", "up", "down")] + [f"self_attn.{part}_proj" for part in "qkvo"]
+    parts += ["input_layernorm", "post_attention_layernorm"]
+    names = ["model.embed_tokens", "model.norm"]
+    names += [f"model.layers.{layer}.{part}" for layer in range(layers) for part in parts]
+    file = models / "smollm2-135m.Q4_1.gguf"
+    reader = gguf.GGUFReader(file)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    of_gguf = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
+    heads = {"q": reader.fields["llama.attention.head_count"].contents()}
+    heads["k"] = reader.fields["llama.attention.head_count_kv"].contents()
+    weights = {}
+    for name in names[1 : 2 + kept * len(parts)]:
+        tensor = tensors[f"{of_gguf.get_name(name)}.weight"]
+        array = gguf.dequantize(tensor.data, tensor.tensor_type)
+        if name.endswith(("q_proj", "k_proj")):
+            # llama.cpp has the two halves of a head in turns, transformers one behind the other.
+            rows = array.reshape(heads[name[-6]], -1, 2, array.shape[-1]).swapaxes(1, 2)
+            array = np.ascontiguousarray(rows).reshape(array.shape)
+        weights[f"{name}.weight"] = np.array(array)  # those of the file cannot be written to
+    save_file(weights, tmp_path / "model.safetensors")
+    tree = max_weights.load_weights(file).renamed("hf")
+
+    found = tree.diff(tmp_path / "model.safetensors", dtypes=False)
+    assert (found.same + found.close, found.changed, found.added, found.renamed) == (len(weights), (), (), ())
+    assert {weight.name for weight in found.removed} == {f"{name}.weight" for name in names} - set(weights)
+    packed = tree.diff(tmp_path / "model.safetensors").changed
+    assert {weight.dtypes for weight in packed} == {("Q4_1", "float32")}
+    assert {weight.values and weight.values.differing for weight in packed} == {0}
+
+    changes = {
+        "model.layers.1.self_attn.q_proj.weight": ((70, 5), 1.0),
+        "model.layers.0.mlp.up_proj.weight": ((8, 575), -0.5),
+        "model.layers.2.self_attn.k_proj.weight": ((191, 0), 0.25),
+        "model.norm.weight": ((3,), 0.125),
+    }
+    told = []
+    for name, (index, change) in changes.items():
+        before = float(weights[name][index])
+        weights[name][index] += change
+        after = float(weights[name][index])
+        told.append((name, index, abs(after - before), (before, after)))
+    save_file(weights, tmp_path / "model.safetensors")
+    changed = tree.diff(tmp_path / "model.safetensors", dtypes=False).changed
+    values = [(weight.name, weight.values) for weight in changed]
+    assert [(name, of.index, of.largest, of.at) for name, of in values if of] == told
+    assert {of.differing for _, of in values if of} == {1}
 
 
 def test_tolerances_are_those_of_torch_allclose(tmp_path: Path) -> None:
