@@ -186,7 +186,8 @@ fn another_checkpoint_is_an_expectation() {
 
 #[test]
 fn a_specification_of_a_good_checkpoint_holds_for_it_whatever_its_names_are() {
-    let odd = saved(&[half("a*[b]?", &[2]), half("größe", &[0]), half("[", &[])], "");
+    let odd =
+        saved(&[half("a*[b]?", &[2]), half("größe", &[0]), half("[", &[]), ("new", "F6_NEW", &[4], vec![0; 3])], "");
     for checkpoint in [&model(), &odd, &gguf(8, 32, &[0; 34])] {
         let spec = of(checkpoint.catalog()).to_string();
         let spec = Expectation::parse(spec.as_bytes()).expect("a specification");

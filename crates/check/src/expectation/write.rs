@@ -1,9 +1,9 @@
 //! A specification of a checkpoint that is good: every tensor with its shape and dtype, the tensors that share bytes, and how many values there are.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use max_weights::tensor::TensorInfo;
-use max_weights::{Catalog, Error, Result};
+use max_weights::Catalog;
+use max_weights::tensor::{Element, TensorInfo};
 use serde_json::{Map, Value, json};
 
 use super::check::parameters;
@@ -15,7 +15,14 @@ pub const SCHEMA: &str = "max-weights.expectation/1";
 pub fn of(catalog: &Catalog) -> Value {
     let mut tensors = Map::new();
     for info in catalog.table().iter() {
-        tensors.insert(escaped(info.name), json!({"shape": info.shape, "dtype": info.element.to_string()}));
+        let mut tensor = json!({"shape": info.shape});
+        // A type that is not known here has no name that a specification could have.
+        if let (Some(tensor), false) =
+            (tensor.as_object_mut(), matches!(info.element, Element::Unknown(_) | Element::NoArray(..)))
+        {
+            tensor.insert("dtype".into(), info.element.to_string().into());
+        }
+        tensors.insert(escaped(info.name), tensor);
     }
     let numbers: Vec<u32> = (0..catalog.table().len() as u32).collect();
     let mut ties = Vec::new();
@@ -36,10 +43,9 @@ pub fn of(catalog: &Catalog) -> Value {
 ///
 /// # Errors
 /// What it is written to cannot be written.
-pub fn write(catalog: &Catalog, mut to: impl Write) -> Result<()> {
-    let failed = |error| Error::io(std::path::Path::new("the specification"), "write it", error);
-    serde_json::to_writer_pretty(&mut to, &of(catalog)).map_err(|error| failed(error.into()))?;
-    to.write_all(b"\n").map_err(failed)
+pub fn write(catalog: &Catalog, mut to: impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut to, &of(catalog))?;
+    to.write_all(b"\n")
 }
 
 /// A name as a pattern that matches it alone.

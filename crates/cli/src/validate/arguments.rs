@@ -28,6 +28,9 @@ pub(crate) struct Validate {
     /// What it is to be: spec.json, a checkpoint, config.json.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
+    /// Write what the checkpoint is to a spec.json for that.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) write_expectation: Option<PathBuf>,
     /// Only these: codes, beginnings, names, security.
     #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) select: Vec<String>,

@@ -58,7 +58,7 @@ pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options
     Ok(found)
 }
 
-fn open(paths: &[PathBuf]) -> Result<Checkpoint, Failure> {
+pub(super) fn open(paths: &[PathBuf]) -> Result<Checkpoint, Failure> {
     let options = OpenOptions::default().strict(false);
     Ok(Checkpoint::open_named(paths, &ModelCache::from_environment(), &options)?)
 }

@@ -15,7 +15,7 @@ use max_weights::rules::{self, Answer, Severity};
 use max_weights::{Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
-use max_weights_check::{Level, Options, Progress, Report, Selection, baseline};
+use max_weights_check::{Level, Options, Progress, Report, Selection, baseline, expectation};
 
 pub(crate) use arguments::{Explain, Scan, Validate};
 
@@ -29,16 +29,27 @@ use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     let level = options.level.map(Level::from);
     let file = settings_file(&options.checking)?;
-    validate(&options.checking, &file, level, options.select.clone(), options.expect.as_deref(), host, screen)
+    let expectations = Expectations { read: options.expect.as_deref(), write: options.write_expectation.as_deref() };
+    validate(&options.checking, &file, level, options.select.clone(), &expectations, host, screen)
 }
 
 pub(crate) fn scan(options: &Scan, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     let file = SettingsFile { expect: None, ..settings_file(&options.checking)? };
-    validate(&options.checking, &file, Some(Level::Structure), vec!["security".to_owned()], None, host, screen)
+    let expectations = Expectations::default();
+    validate(&options.checking, &file, Some(Level::Structure), vec!["security".to_owned()], &expectations, host, screen)
 }
 
 pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
     explain::run(options, screen)
+}
+
+/// Files of what a checkpoint is to be.
+#[derive(Default)]
+struct Expectations<'a> {
+    /// What it is compared with.
+    read: Option<&'a Path>,
+    /// What it is, is written here.
+    write: Option<&'a Path>,
 }
 
 /// `level` and `select` are what the command line says; the file of settings says the rest.
@@ -47,7 +58,7 @@ fn validate(
     file: &SettingsFile,
     level: Option<Level>,
     select: Vec<String>,
-    expect: Option<&Path>,
+    expectations: &Expectations<'_>,
     host: &Host,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
@@ -82,7 +93,11 @@ fn validate(
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
     let inputs = Inputs::new(&checking.paths)?;
-    let expected = expect.or(file.expect.as_deref()).map(|path| expect::read(path, host)).transpose()?;
+    let expected = expectations.read.or(file.expect.as_deref()).map(|path| expect::read(path, host)).transpose()?;
+    if let Some(path) = expectations.write {
+        let checkpoint = expect::open(&inputs.paths)?;
+        files::write(path, |out| expectation::write(checkpoint.catalog(), out))?;
+    }
     let progress = Progress::default();
     let mut report = {
         let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
