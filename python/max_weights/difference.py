@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "RenamedWeight", "diff"]
 
+_SHOWN_ROWS = 200
+"""Weights that a notebook shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class OneSidedWeight:
@@ -97,7 +100,11 @@ class Difference:
         rows += [(weight.name, "only in the second", "") for weight in self.added]
         rows += [(weight.name, "renamed", weight.new_name) for weight in self.renamed]
         rows += [(weight.name, "changed", _change(weight)) for weight in self.changed]
-        cells = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        shown = [
+            *rows[:_SHOWN_ROWS],
+            *([(f"… and {len(rows) - _SHOWN_ROWS} more", "", "")] if rows[_SHOWN_ROWS:] else []),
+        ]
+        cells = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shown)
         head = "<tr><th>weight</th><th></th><th></th></tr>"
         return f"<p>{self.same} weights are the same, {self.close} close.</p><table>{head}{''.join(cells)}</table>"
 

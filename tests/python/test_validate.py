@@ -166,3 +166,21 @@ def test_diff_of_trees_and_paths(tmp_path: Path) -> None:
 def test_diff_of_shards_and_one_file(models: Path) -> None:
     tree = max_weights.load_weights(models / "minilm.safetensors")
     assert not tree.diff(max_weights.load_weights(models / "derived" / "sharded"))
+
+
+def test_notebooks_show_the_beginning_of_long_lists(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    broken = np.array([np.nan, 1], dtype="float32").tobytes()
+    a.write_bytes(safetensors_bytes({f"<b>{number}": ("F32", [2], broken) for number in range(300)}))
+    b.write_bytes(safetensors_bytes({"other": ("F32", [2], bytes(8))}))
+    text = max_weights.diff(a, b)._repr_html_()
+    assert text.count("<tr>") == 1 + 200 + 1
+    assert "… and 101 more" in text
+    assert "<b>" not in text
+    report = validate(a, level="content")
+    assert len(report.findings) <= 200
+    report.findings *= 5
+    text = report._repr_html_()
+    assert text.count("<tr>") == 1 + 200 + 1
+    assert f"… and {len(report.findings) - 200} more" in text
+    assert "<b>0" not in text
