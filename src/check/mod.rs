@@ -1,5 +1,6 @@
 //! What is found out about a checkpoint by reading its tensors: a part at a time, in memory that does not grow with them.
 
+mod buckets;
 mod codes;
 mod elements;
 mod histogram;

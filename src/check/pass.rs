@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicU64;
 
 use sha2::{Digest as _, Sha256};
 
+use super::buckets::Buckets;
 use super::codes::Codes;
+use super::histogram::{Bin, Bins};
 use super::rows::{RowCounter, Rows};
 use super::statistics::{Statistics, about, statistics};
 use super::wide::{self, Values};
@@ -46,10 +48,13 @@ pub struct Contents {
 /// Makes passes over one tensor after the other, with memory that it keeps.
 #[derive(Default)]
 pub struct Pass {
-    /// Bins of the histograms of elements of at most 16 bits, which cost nothing; wider ones have none.
+    /// Bins of the histograms; 0 for none. Those of elements of at most 16 bits are exact, as are those of at most 2048 wider ones. Of more of these,
+    /// the values that agree in sign, exponent and three bits of the fraction count as spread evenly: each is at most an eighth of its size away. Of more
+    /// than 262,144, a quarter of each block of 2048 stands for all.
     pub bins: usize,
     part: Vec<u8>,
     codes: Option<Box<Codes>>,
+    buckets: Option<Buckets>,
 }
 
 impl Pass {
@@ -90,7 +95,7 @@ impl Pass {
         };
         let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
             // Of these the statistics can be had of each byte once.
-            let alone = || statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt);
+            let alone = || statistics(checkpoint, number, self.bins, &AtomicU64::new(0), interrupt);
             let statistics = match wanted.values.then(alone).transpose() {
                 Err(Error::Unsupported(_)) => None,
                 found => found?,
@@ -104,12 +109,12 @@ impl Pass {
             Element::Plain(dtype) if dtype.bits() <= 16 => {
                 Some(Counting::Codes(self.codes(dtype, scan.bytes()), dtype))
             }
-            Element::Plain(dtype) => Some(Counting::Values(Values::new(wide::Kind::Plain(dtype)))),
-            Element::Packed(encoding) => Some(Counting::Values(Values::new(wide::Kind::Packed(encoding)))),
+            Element::Plain(dtype) => Some(self.values(wide::Kind::Plain(dtype), info.shape)),
+            Element::Packed(encoding) => Some(self.values(wide::Kind::Packed(encoding), info.shape)),
             Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
         };
         let per_part = match &values {
-            Some(Counting::Values(values)) => values.units_per_part(),
+            Some(Counting::Values(values, _)) => values.units_per_part(),
             _ => (PART / unit).max(1),
         };
         scan.each_in_order(per_part, &mut self.part, interrupt, |bytes| {
@@ -121,7 +126,7 @@ impl Pass {
             }
             match &mut values {
                 Some(Counting::Codes(codes, _)) => codes.add(bytes),
-                Some(Counting::Values(values)) => values.add(bytes)?,
+                Some(Counting::Values(values, buckets)) => values.add(bytes, buckets.as_mut())?,
                 None => {}
             }
             progress(bytes.len() as u64);
@@ -141,15 +146,35 @@ impl Pass {
                 self.codes = Some(codes);
             }
             // Sums of squares of numbers so large or so small are made of numbers that are scaled, which takes a second pass.
-            Some(Counting::Values(values)) => {
-                found.statistics = match values.finish() {
-                    Some(statistics) => Some(statistics),
-                    None => Some(statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?),
+            Some(Counting::Values(values, buckets)) => {
+                let mut statistics = match values.finish() {
+                    Some(statistics) => statistics,
+                    None => statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?,
                 };
+                if let Some(mut buckets) = buckets {
+                    statistics.bins = self.histogram(&statistics, &mut buckets);
+                    self.buckets = Some(buckets);
+                }
+                found.statistics = Some(statistics);
             }
             None => {}
         }
         Ok(found)
+    }
+
+    /// What counts elements that are wider or packed, with the buckets that the tensor before left.
+    fn values(&mut self, kind: wide::Kind, shape: &[u64]) -> Counting {
+        let mut buckets = (self.bins > 0).then(|| self.buckets.take().unwrap_or_default());
+        if let Some(buckets) = &mut buckets {
+            buckets.begin(shape.iter().fold(1, |product, dim| product.saturating_mul(*dim)));
+        }
+        Counting::Values(Values::new(kind), buckets)
+    }
+
+    /// The bins between the extremes.
+    fn histogram(&self, found: &Statistics, buckets: &mut Buckets) -> Vec<Bin> {
+        let bins = found.minimum.zip(found.maximum).map_or(Bins::None, |(low, high)| Bins::new(low, high, self.bins));
+        bins.labelled(&buckets.take(&bins, found.finite()))
     }
 
     /// The counter of codes that the tensor before left, if it serves.
@@ -160,5 +185,5 @@ impl Pass {
 
 enum Counting {
     Codes(Box<Codes>, DType),
-    Values(Values),
+    Values(Values, Option<Buckets>),
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use super::buckets::Buckets;
 use super::elements::{BLOCK, Elements, Seen};
 use super::histogram::{Bins, Scale};
 use super::moments::Moments;
@@ -96,7 +97,12 @@ impl Passes<'_> {
     /// What can be said without knowing the extremes.
     fn first(&self) -> Result<Seen> {
         let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
-        self.each(self.times, || (), |(), number, bytes| total.put(number, first_look(elements, bytes)), |()| {})?;
+        self.each(
+            self.times,
+            || (),
+            |(), number, bytes| total.put(number, first_look(elements, bytes, None)),
+            |()| {},
+        )?;
         Ok(total.into_inner())
     }
 
@@ -196,13 +202,13 @@ impl Values {
         self.kind.units_per_part()
     }
 
-    /// Adds a part.
-    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Adds a part; its values also to the buckets of a histogram.
+    pub(super) fn add(&mut self, bytes: &[u8], buckets: Option<&mut Buckets>) -> Result<()> {
         let bytes = match self.kind {
             Kind::Plain(_) => bytes,
             Kind::Packed(encoding) => decode(encoding, bytes, &mut self.decoded)?,
         };
-        self.seen.join(first_look(self.elements, bytes));
+        self.seen.join(first_look(self.elements, bytes, buckets));
         Ok(())
     }
 
@@ -225,12 +231,17 @@ impl Values {
 }
 
 /// What can be said of the elements of a part without knowing the extremes.
-fn first_look(elements: Elements, bytes: &[u8]) -> Seen {
+fn first_look(elements: Elements, bytes: &[u8], mut buckets: Option<&mut Buckets>) -> Seen {
     let mut seen = Seen::default();
     let mut values = [0.0; BLOCK];
     for block in bytes.chunks(BLOCK * elements.bytes()) {
         let finite = elements.read(block, &mut values, &mut seen);
         seen.add(elements, finite);
+        match &mut buckets {
+            Some(buckets) if matches!(elements, Elements::F32) => buckets.add_float32(block),
+            Some(buckets) => buckets.add(finite),
+            None => {}
+        }
     }
     seen
 }

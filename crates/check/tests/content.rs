@@ -226,6 +226,57 @@ fn the_statistics_of_a_tensor_that_is_most_of_a_file_are_those_of_all_its_bytes(
 }
 
 #[test]
+fn tensors_of_all_dtypes_have_histograms_that_are_the_same_on_any_number_of_threads() {
+    const COUNT: usize = 100_000;
+    // As many numbers in each part of the same width.
+    let even = || (0..COUNT).map(|number| (number as f64 * 0.618_033_988_75).fract() * 3.0 - 1.5);
+    let integers = || even().map(|value| ((value + 1.5) * 1e6) as u32);
+    let complex = |value: f64| [(value as f32).to_le_bytes(), [0; 4]].concat();
+    let tensors: [Tensor<'_>; 9] = [
+        ("f32", "F32", vec![COUNT], f32s(even().map(|value| value as f32))),
+        ("f64", "F64", vec![COUNT], even().flat_map(f64::to_le_bytes).collect()),
+        ("i32", "I32", vec![COUNT], integers().flat_map(|value| (value as i32 - 1_500_000).to_le_bytes()).collect()),
+        ("i64", "I64", vec![COUNT], integers().flat_map(|value| (i64::from(value) << 30).to_le_bytes()).collect()),
+        ("u32", "U32", vec![COUNT], integers().flat_map(u32::to_le_bytes).collect()),
+        ("u64", "U64", vec![COUNT], integers().flat_map(|value| u64::from(value).to_le_bytes()).collect()),
+        ("c64", "C64", vec![COUNT], even().flat_map(complex).collect()),
+        ("bf16", "BF16", vec![COUNT], even().flat_map(|value| (value as f32).to_le_bytes()[2..].to_vec()).collect()),
+        ("i8", "I8", vec![COUNT], even().map(|value| (value * 85.0) as i8 as u8).collect()),
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    safetensors(&folder.path().join("model.safetensors"), &tensors);
+    let of = |jobs| checked(folder.path(), &Options { jobs: std::num::NonZero::new(jobs), ..options() }).statistics;
+    let found = of(1);
+    assert_eq!(found, of(3));
+    assert_eq!(found.len(), tensors.len());
+    for tensor in &found {
+        assert_eq!((tensor.bins.len(), tensor.bins.iter().sum::<u64>()), (24, COUNT as u64), "{}", tensor.name);
+        let share = COUNT as u64 / 24;
+        let is_even = |count: &u64| (share * 3 / 4..=share * 5 / 4).contains(count);
+        assert!(tensor.bins.iter().all(is_even), "{}: {:?}", tensor.name, tensor.bins);
+    }
+}
+
+#[test]
+fn packed_blocks_have_histograms_of_what_they_decode_to() {
+    // Of Q8_0 with a scale of one, the bytes are the values: -127 to 127.
+    let (blocks, mut bytes) = (500u64, Vec::new());
+    for block in 0..blocks {
+        bytes.extend([0x00, 0x3c]);
+        bytes.extend((0..32).map(|at| ((block * 32 + at) % 255) as u8).map(|byte| (i16::from(byte) - 127) as i8 as u8));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, content_support::gguf("w", 8, blocks * 32, &bytes)).expect("written");
+    let report = checked(&path, &options());
+    assert_eq!(report.files[0].depth, Depth::Content, "{:?}", report.findings);
+    let tensor = &report.statistics[0];
+    assert_eq!((tensor.minimum, tensor.maximum), (Some(-127.0), Some(127.0)));
+    assert_eq!((tensor.bins.len(), tensor.bins.iter().sum::<u64>()), (24, blocks * 32));
+    assert!(tensor.bins.iter().all(|count| (500..=850).contains(count)), "{:?}", tensor.bins);
+}
+
+#[test]
 fn what_there_is_no_time_for_is_said_and_not_called_looked_at() {
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("model.safetensors"), &[("x", "F32", vec![1 << 22], vec![1; 1 << 24])]);

@@ -21,6 +21,7 @@ use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::report::{Depth, TensorSummary};
 use duplicates::Duplicates;
+use read::BINS;
 
 pub(crate) use read::read;
 pub use read::{TensorStatistics, stats};
@@ -78,7 +79,7 @@ fn check_file(
         let hash = !is_alone || alike.get(&(info.element, info.shape)).is_some_and(|count| *count > 1);
         Wanted { hash, values: true }
     };
-    let found = read(checkpoint, &wanted, threads, done, &go_on)?;
+    let found = read(checkpoint, &wanted, BINS, threads, done, &go_on)?;
     let mut findings = Findings::default();
     match checkpoint.verify_checksums_while(&go_on) {
         Err(error @ Error::Format(_)) => findings.add(Finding::from(&error)),

@@ -12,7 +12,7 @@ use max_weights::{Checkpoint, Error, Result};
 const LARGE: u64 = 64 << 20;
 
 /// Bins of histograms, for the drawings of reports.
-const BINS: usize = 24;
+pub(super) const BINS: usize = 24;
 
 /// What is done with one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Job {
 /// What was found in one tensor; or why it could not be read, where the others can.
 pub(crate) type Outcome = std::result::Result<Contents, Error>;
 
-/// What is wanted of all weights, by their numbers; `wanted` says what of each. `done` counts the bytes of tensors.
+/// What is wanted of all weights, by their numbers, with histograms of so many bins; `wanted` says what of each. `done` counts the bytes of tensors.
 ///
 /// A tensor that cannot be read is an outcome like others.
 ///
@@ -37,6 +37,7 @@ pub(crate) type Outcome = std::result::Result<Contents, Error>;
 pub(crate) fn read(
     checkpoint: &Checkpoint,
     wanted: &(dyn Fn(usize) -> Wanted + Sync),
+    bins: usize,
     threads: Option<usize>,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
@@ -58,7 +59,7 @@ pub(crate) fn read(
                 done.fetch_add(bytes, Ordering::Relaxed);
             }
         };
-        pass.bins = BINS;
+        pass.bins = bins;
         let outcome = pass.over(checkpoint, number, wanted, &progress, go_on);
         if matches!(outcome, Err(Error::Interrupted)) {
             return outcome.map(drop);
@@ -151,7 +152,7 @@ pub fn stats(
         is_wanted[*number] = !alone.contains_key(number);
     }
     let mut found =
-        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, None, done, interrupt)?;
+        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, 0, None, done, interrupt)?;
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
         let found =

@@ -57,6 +57,21 @@ pub(crate) fn torch_legacy_views(path: &Path, names: &[&str], bytes: &[u8], geom
     std::fs::write(path, file.concat()).expect("a temporary folder");
 }
 
+/// A GGUF file of one tensor of this type and number of elements.
+pub(crate) fn gguf(name: &str, kind: u32, elements: u64, data: &[u8]) -> Vec<u8> {
+    let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+    bytes.extend([1u64.to_le_bytes(), 0u64.to_le_bytes(), (name.len() as u64).to_le_bytes()].concat());
+    bytes.extend(name.bytes());
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(elements.to_le_bytes());
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(0u64.to_le_bytes());
+    bytes.resize(bytes.len().next_multiple_of(32), 0);
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(32), 0);
+    bytes
+}
+
 /// Float32 of these values.
 pub(crate) fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
