@@ -20,7 +20,7 @@ pub(super) struct Layer {
     tensors: String,
     size: String,
     norm: Option<String>,
-    /// The norm as a part of the largest one.
+    /// The norm as a part of the largest one of floats.
     norm_percent: f64,
     mean: Option<String>,
     deviation: Option<String>,
@@ -59,7 +59,10 @@ pub(super) fn layers(tensors: &[TensorSummary]) -> (Vec<Layer>, usize) {
         }
     }
     let norms: Vec<Option<f64>> = groups.iter().map(|(_, group)| norm(group)).collect();
-    let largest = norms.iter().flatten().fold(f64::MIN_POSITIVE, |largest, norm| largest.max(*norm));
+    // Those of integers, as indices are, say nothing of how large weights are.
+    let of_floats =
+        groups.iter().zip(&norms).filter(|((_, group), _)| !group.iter().all(|tensor| is_integer(&tensor.dtype)));
+    let largest = of_floats.filter_map(|(_, norm)| *norm).fold(f64::MIN_POSITIVE, f64::max);
     let listed = groups.iter().zip(norms).map(|((name, group), norm)| layer(name, group, norm, largest)).collect();
     (listed, numbers.len() - groups.len())
 }
@@ -82,7 +85,9 @@ fn layer(name: &str, group: &[&TensorSummary], norm: Option<f64>, largest: f64) 
         tensors: text::grouped(group.len() as u64),
         size: text::size(group.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes))),
         norm: norm.map(number),
-        norm_percent: norm.filter(|norm| norm.is_finite()).map_or(0.0, |norm| (norm / largest * 1000.0).round() / 10.0),
+        norm_percent: norm
+            .filter(|norm| norm.is_finite())
+            .map_or(0.0, |norm| f64::min((norm / largest * 1000.0).round() / 10.0, 100.0)),
         mean: mean.map(number),
         deviation: deviation.map(number),
         minimum: minimum.map(number),
@@ -91,26 +96,34 @@ fn layer(name: &str, group: &[&TensorSummary], norm: Option<f64>, largest: f64) 
     }
 }
 
+fn is_integer(dtype: &str) -> bool {
+    ["int", "uint", "bool"].iter().any(|start| dtype.starts_with(start))
+}
+
 fn norm(group: &[&TensorSummary]) -> Option<f64> {
     let squares: Vec<f64> = group.iter().filter_map(|tensor| tensor.norm).map(|norm| norm * norm).collect();
     (!squares.is_empty()).then(|| squares.iter().sum::<f64>().sqrt())
 }
 
-/// The bins of all tensors in bars over the whole width: each bin is divided among the bars that it lies in.
+/// The bins of all tensors in bars over the whole width: each bin is divided among the bars that it lies in. What is constant is one bar, and where all
+/// is, that is the one in the middle.
 fn outline(group: &[&TensorSummary], low: f64, high: f64) -> Option<String> {
     let mut bars = [0.0f64; BARS];
-    let per_bar = (high - low) / BARS as f64;
+    // Quotients first: the distance between the extremes of float64 is itself no float64.
+    let per_bar = high / BARS as f64 - low / BARS as f64;
     for tensor in group {
         let (Some(from), Some(to)) = (tensor.minimum, tensor.maximum) else { continue };
-        let step = (to - from) / tensor.bins.len() as f64;
-        for (number, count) in tensor.bins.iter().enumerate() {
-            let begin = (from + step * number as f64 - low) / per_bar;
-            let bars_wide = step / per_bar;
-            if !(begin.is_finite() && bars_wide.is_finite() && bars_wide > 0.0) {
-                // A constant, or what is not finite.
-                continue;
-            }
+        let at = |value: f64| value / per_bar - low / per_bar;
+        let (first, last) = (at(from), at(to));
+        if !(first.is_finite() && last > first) {
             // Casts saturate.
+            let bar = if first.is_finite() { (first as usize).min(BARS - 1) } else { BARS / 2 };
+            bars[bar] += tensor.bins.iter().map(|count| *count as f64).sum::<f64>();
+            continue;
+        }
+        let bars_wide = (last - first) / tensor.bins.len() as f64;
+        for (number, count) in tensor.bins.iter().enumerate() {
+            let begin = first + bars_wide * number as f64;
             for (number, bar) in bars.iter_mut().enumerate().skip(begin as usize).take(bars_wide as usize + 2) {
                 let (left, right) = (number as f64, number as f64 + 1.0);
                 let common = f64::min(right, begin + bars_wide) - f64::max(left, begin);
@@ -158,6 +171,39 @@ mod tests {
         ] {
             assert_eq!(layer_of(name), layer, "{name}");
         }
+    }
+
+    #[test]
+    fn a_constant_is_one_bar_and_what_is_even_is_a_block() {
+        let tensor = |minimum: f64, maximum: f64, bins: &[u64]| TensorSummary {
+            path: std::path::Path::new("a").into(),
+            name: "a".into(),
+            dtype: "float32".into(),
+            shape: vec![4],
+            bytes: 16,
+            mean: Some(minimum),
+            deviation: Some(0.0),
+            minimum: Some(minimum),
+            maximum: Some(maximum),
+            norm: Some(1.0),
+            bins: bins.to_vec(),
+        };
+        let tops = |tensors: &[TensorSummary]| {
+            let group: Vec<&TensorSummary> = tensors.iter().collect();
+            let low = tensors.iter().filter_map(|tensor| tensor.minimum).fold(f64::INFINITY, f64::min);
+            let high = tensors.iter().filter_map(|tensor| tensor.maximum).fold(f64::NEG_INFINITY, f64::max);
+            let outline = outline(&group, low, high).expect("an outline");
+            let is_empty = |bar: &usize| outline.contains(&format!("L{bar} {HEIGHT:.1}L{} {HEIGHT:.1}", bar + 1));
+            (0..BARS).filter(|bar| !is_empty(bar)).collect::<Vec<usize>>()
+        };
+        assert_eq!(tops(&[tensor(0.0, 0.0, &[7])]), [BARS / 2]);
+        assert_eq!(tops(&[tensor(-1.0, 1.0, &[5; 8])]), (0..BARS).collect::<Vec<_>>());
+        assert_eq!(tops(&[tensor(-1.0, 1.0, &[1, 0, 0, 0]), tensor(1.0, 1.0, &[9])]), {
+            let mut bars: Vec<usize> = (0..BARS / 4).collect();
+            bars.push(BARS - 1);
+            bars
+        });
+        assert_eq!(tops(&[tensor(-f64::MAX, f64::MAX, &[5; 8])]), (0..BARS).collect::<Vec<_>>());
     }
 
     #[test]
