@@ -168,7 +168,7 @@ impl Pass {
         if let Some(buckets) = &mut buckets {
             buckets.begin(shape.iter().fold(1, |product, dim| product.saturating_mul(*dim)));
         }
-        Counting::Values(Values::new(kind), buckets)
+        Counting::Values(Values::new(kind).into(), buckets)
     }
 
     /// The bins between the extremes.
@@ -185,5 +185,5 @@ impl Pass {
 
 enum Counting {
     Codes(Box<Codes>, DType),
-    Values(Values, Option<Buckets>),
+    Values(Box<Values>, Option<Buckets>),
 }
