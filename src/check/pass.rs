@@ -14,7 +14,7 @@ use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::load::Scan;
-use crate::tensor::Element;
+use crate::tensor::{Element, checked_bytes};
 use crate::workers::Interrupt;
 
 /// Bytes that are read at a time; of a whole number of elements and blocks.
@@ -102,41 +102,74 @@ impl Pass {
             };
             return Ok(Contents { statistics, ..Contents::default() });
         };
-        let mut hash = wanted.hash.then(Sha256::new);
-        let mut rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.values);
-        let mut values = match info.element {
-            _ if !wanted.values => None,
-            Element::Plain(dtype) if dtype.bits() <= 16 => {
-                Some(Counting::Codes(self.codes(dtype, scan.bytes()), dtype))
-            }
-            Element::Plain(dtype) => Some(self.values(wide::Kind::Plain(dtype), info.shape)),
-            Element::Packed(encoding) => Some(self.values(wide::Kind::Packed(encoding), info.shape)),
-            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
-        };
-        let per_part = match &values {
-            Some(Counting::Values(values, _)) => values.units_per_part(),
-            _ => (PART / unit).max(1),
-        };
+        let mut under_way = self.begin(info.element, info.shape, scan.bytes(), wanted);
+        let per_part = under_way.units_per_part(unit);
         scan.each_in_order(per_part, &mut self.part, interrupt, |bytes| {
-            if let Some(hash) = &mut hash {
-                hash.update(bytes);
-            }
-            if let Some(rows) = &mut rows {
-                rows.add(bytes);
-            }
-            match &mut values {
-                Some(Counting::Codes(codes, _)) => codes.add(bytes),
-                Some(Counting::Values(values, buckets)) => values.add(bytes, buckets.as_mut())?,
-                None => {}
-            }
+            under_way.add(bytes)?;
             progress(bytes.len() as u64);
             Ok(())
         })?;
+        let (mut found, is_all) = self.finish(under_way)?;
+        // Sums of squares of numbers so large or so small are made of numbers that are scaled, which takes a second pass.
+        if !is_all {
+            let bins = found.statistics.map(|statistics| statistics.bins).unwrap_or_default();
+            let again = statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?;
+            found.statistics = Some(Statistics { bins, ..again });
+        }
+        Ok(found)
+    }
+
+    /// What the values and rows of elements are like that are no weight of a checkpoint: `read` fills a part with the bytes from an offset on, in
+    /// little-endian byte order. Mean and deviation are left out where they would take a second pass.
+    ///
+    /// # Errors
+    /// Those of `read`, a shape of more bytes than there are numbers, and elements of which several share a byte.
+    pub fn over_elements(
+        &mut self,
+        dtype: DType,
+        shape: &[u64],
+        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Contents> {
+        let Some((unit, bytes)) = dtype.bytes().zip(checked_bytes(shape, dtype)) else {
+            return Err(Error::Argument(format!("elements of {dtype} in a shape of {shape:?}")));
+        };
+        let mut under_way = self.begin(Element::Plain(dtype), shape, bytes, Wanted { hash: false, values: true });
+        let part = under_way.units_per_part(unit).saturating_mul(unit);
+        let mut buffer = std::mem::take(&mut self.part);
+        let mut at = 0;
+        while at < bytes {
+            let len = (bytes - at).min(part as u64) as usize;
+            buffer.resize(len, 0);
+            read(at, &mut buffer)?;
+            under_way.add(&buffer)?;
+            at += len as u64;
+        }
+        self.part = buffer;
+        Ok(self.finish(under_way)?.0)
+    }
+
+    /// A pass that nothing has been read of.
+    fn begin(&mut self, element: Element<'_>, shape: &[u64], bytes: u64, wanted: Wanted) -> UnderWay {
+        let values = match element {
+            _ if !wanted.values => None,
+            Element::Plain(dtype) if dtype.bits() <= 16 => Some(Counting::Codes(self.codes(dtype, bytes), dtype)),
+            Element::Plain(dtype) => Some(self.values(wide::Kind::Plain(dtype), shape)),
+            Element::Packed(encoding) => Some(self.values(wide::Kind::Packed(encoding), shape)),
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
+        };
+        let rows = RowCounter::new(element, shape).filter(|_| wanted.values);
+        UnderWay { hash: wanted.hash.then(Sha256::new), rows, values }
+    }
+
+    /// What was found, and whether it is all: mean and deviation may need a second pass.
+    fn finish(&mut self, under_way: UnderWay) -> Result<(Contents, bool)> {
+        let UnderWay { hash, rows, values } = under_way;
         let mut found = Contents {
             sha256: hash.map(|hash| hash.finalize().into()),
             rows: rows.map(RowCounter::finish).unwrap_or_default(),
             ..Contents::default()
         };
+        let mut is_all = true;
         match values {
             Some(Counting::Codes(mut codes, dtype)) => {
                 let summary = codes.summary(dtype, self.bins)?;
@@ -145,12 +178,9 @@ impl Pass {
                 found.odd_bools = summary.odd_bools;
                 self.codes = Some(codes);
             }
-            // Sums of squares of numbers so large or so small are made of numbers that are scaled, which takes a second pass.
             Some(Counting::Values(values, buckets)) => {
-                let mut statistics = match values.finish() {
-                    Some(statistics) => statistics,
-                    None => statistics(checkpoint, number, 0, &AtomicU64::new(0), interrupt)?,
-                };
+                let (mut statistics, all) = values.finish();
+                is_all = all;
                 if let Some(mut buckets) = buckets {
                     statistics.bins = self.histogram(&statistics, &mut buckets);
                     self.buckets = Some(buckets);
@@ -159,7 +189,7 @@ impl Pass {
             }
             None => {}
         }
-        Ok(found)
+        Ok((found, is_all))
     }
 
     /// What counts elements that are wider or packed, with the buckets that the tensor before left.
@@ -180,6 +210,39 @@ impl Pass {
     /// The counter of codes that the tensor before left, if it serves.
     fn codes(&mut self, dtype: DType, bytes: u64) -> Box<Codes> {
         self.codes.take().filter(|codes| codes.serves(dtype, bytes)).unwrap_or_else(|| Codes::new(dtype, bytes).into())
+    }
+}
+
+/// A pass over one tensor.
+struct UnderWay {
+    hash: Option<Sha256>,
+    rows: Option<RowCounter>,
+    values: Option<Counting>,
+}
+
+impl UnderWay {
+    /// The elements or blocks of a part.
+    fn units_per_part(&self, unit: usize) -> usize {
+        match &self.values {
+            Some(Counting::Values(values, _)) => values.units_per_part(),
+            _ => (PART / unit).max(1),
+        }
+    }
+
+    /// Adds the part that follows.
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(hash) = &mut self.hash {
+            hash.update(bytes);
+        }
+        if let Some(rows) = &mut self.rows {
+            rows.add(bytes);
+        }
+        match &mut self.values {
+            Some(Counting::Codes(codes, _)) => codes.add(bytes),
+            Some(Counting::Values(values, buckets)) => values.add(bytes, buckets.as_mut())?,
+            None => {}
+        }
+        Ok(())
     }
 }
 

@@ -212,11 +212,11 @@ impl Values {
         Ok(())
     }
 
-    /// The statistics; none where a second pass is needed for mean and deviation.
-    pub(super) fn finish(self) -> Option<Statistics> {
+    /// The statistics, and whether they are all: mean and deviation may need a second pass.
+    pub(super) fn finish(self) -> (Statistics, bool) {
         let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = self.seen;
         let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
-        let Some((minimum, maximum)) = extremes else { return Some(found) };
+        let Some((minimum, maximum)) = extremes else { return (found, true) };
         let (low, high) = (minimum.to_f64(), maximum.to_f64());
         (found.minimum, found.maximum) = (Some(minimum), Some(maximum));
         if minimum == maximum {
@@ -224,9 +224,9 @@ impl Values {
         } else if Scale::of(low, high).is_one() {
             (found.mean, found.deviation) = (Some(moments.mean().clamp(low, high)), Some(moments.deviation()));
         } else {
-            return None;
+            return (found, false);
         }
-        Some(found)
+        (found, true)
     }
 }
 
