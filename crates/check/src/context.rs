@@ -14,7 +14,7 @@ use crate::bytes::{Bytes, Spooled};
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Options;
-use crate::report::{Depth, FileReport, Global};
+use crate::report::{Depth, FileReport, Global, TensorSummary};
 
 /// Of each rule, so many findings are kept for one file; the others are counted.
 const MAX_FINDINGS: usize = 100;
@@ -52,6 +52,17 @@ impl<'a> Piece<'a> {
     }
 }
 
+/// What is known of the values of arrays in files that are no checkpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Arrays {
+    /// What those are like that were read.
+    pub(crate) drawn: Vec<TensorSummary>,
+    /// How many were not read.
+    pub(crate) unread: u64,
+    /// Why the first of those was not.
+    pub(crate) why: Option<String>,
+}
+
 /// The check of one file.
 pub struct Context<'a> {
     /// What is asked.
@@ -60,6 +71,8 @@ pub struct Context<'a> {
     pub file: FileReport,
     /// What the header of a file of weights says, for checks of what files say of each other.
     pub catalog: Option<Arc<Catalog>>,
+    /// The arrays whose values were looked at.
+    pub(crate) arrays: Arrays,
     findings: Vec<Finding>,
     /// The modules and names of the globals that are listed.
     globals: HashSet<(String, String)>,
@@ -92,6 +105,7 @@ impl<'a> Context<'a> {
             options,
             file,
             catalog: None,
+            arrays: Arrays::default(),
             findings: Vec::new(),
             globals: HashSet::new(),
             counts: Vec::new(),
@@ -192,6 +206,18 @@ impl<'a> Context<'a> {
     /// Says how deep the file was looked into, if deeper than before.
     pub fn looked(&mut self, depth: Depth) {
         self.file.depth = self.file.depth.max(depth);
+    }
+
+    /// Says that the values of all arrays in the file were looked at, or why not.
+    pub(crate) fn looked_at_arrays(&mut self) {
+        let Arrays { unread, why, .. } = &self.arrays;
+        if *unread == 0 {
+            self.looked(Depth::Content);
+        } else {
+            let why = why.clone().unwrap_or_default();
+            let note = format!("the values of {unread} arrays were not looked at: {why}");
+            self.file.note.get_or_insert(note);
+        }
     }
 
     /// The file, its findings (the worst first), and how many were left out.

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use max_weights::format::SNIFF_BYTES;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, WORKERS};
-use max_weights::{Error, Result};
+use max_weights::{Catalog, Error, Result};
 
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
@@ -21,6 +21,9 @@ use crate::progress::Progress;
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 use crate::walk::{Found, Walk};
 use crate::{checkpoint, content, repository, security};
+
+/// Files up to this length are read once, as a whole: most of a large tree are, and most checks look at the beginning and at the end.
+const SMALL: u64 = 128 << 10;
 
 /// Looks at one file.
 type FileCheck = fn(&Piece<'_>, Kind, &mut Context<'_>) -> Result<()>;
@@ -36,16 +39,16 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
     let mut walk = Walk::default();
     for path in paths {
-        walk.add(path)?;
+        walk.add(path, interrupt)?;
     }
     let done = Mutex::new(Vec::new());
     let numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
     WORKERS.each(numbered, interrupt, |(number, found), interrupt| {
         let outcome = one_file(&found, options, deadline, progress, interrupt)?;
-        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, outcome));
+        done.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
         Ok(())
     })?;
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(number, _)| *number);
     let mut report = Report {
         level: options.level,
@@ -59,48 +62,79 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         elapsed: started.elapsed(),
     };
     let mut entries = Vec::new();
-    for (_, (entry, file, findings, left_out)) in done {
+    for (_, (entry, file, findings, left_out, arrays)) in done {
         entries.push(entry);
+        report.statistics.extend(arrays);
         report.files.push(file);
         report.findings.extend(findings);
         report.left_out += left_out;
     }
-    let numbers: HashMap<Arc<Path>, usize> =
-        report.files.iter().enumerate().map(|(number, file)| (file.path.clone(), number)).collect();
-    for folder in folders(entries) {
-        interrupt()?;
-        let mut context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
-        let checks: &[FolderCheck] = match options.level {
-            Level::Header => &[checkpoint::check_folder],
-            Level::Structure => &[checkpoint::check_folder, repository::check],
-            Level::Content => &[checkpoint::check_folder, repository::check, content::check],
-        };
-        for check in checks {
-            if let Err(error) = check(&folder, &mut context) {
-                match error {
-                    Error::Interrupted => return Err(error),
-                    error => context.report(&folder.path, Finding::from(&error)),
-                }
+    let folders = folders(entries);
+    let checks: &[FolderCheck] = match options.level {
+        Level::Header => &[checkpoint::check_folder],
+        Level::Structure | Level::Content => &[checkpoint::check_folder, repository::check],
+    };
+    progress.bytes.fetch_add(folders.iter().map(repository::program_bytes).sum(), Ordering::Relaxed);
+    let looked = Mutex::new(Vec::new());
+    WORKERS.each(folders.iter().enumerate().collect(), interrupt, |(number, folder), interrupt| {
+        let context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
+        let outcome = one_folder(folder, checks, context)?;
+        looked.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
+        Ok(())
+    })?;
+    let mut looked = looked.into_inner().unwrap_or_else(PoisonError::into_inner);
+    looked.sort_by_key(|(number, _)| *number);
+    let places: HashMap<Arc<Path>, usize> =
+        report.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
+    let mut take = |(findings, depths, tensors): FolderOutcome| {
+        for (path, depth) in depths {
+            if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
+                file.depth = file.depth.max(depth);
             }
         }
-        for (path, depth) in context.depths() {
-            if let Some(file) = numbers.get(path).and_then(|number| report.files.get_mut(*number)) {
-                file.depth = file.depth.max(*depth);
-            }
-        }
-        let (findings, tensors) = context.finish();
         report.findings.extend(findings);
         report.statistics.extend(tensors);
-        if options.tensors && options.level < Level::Content {
-            for (entry, catalog) in folder.files.iter().filter_map(|entry| Some((entry, entry.catalog.as_ref()?))) {
-                let table = catalog.table();
-                report.statistics.extend(table.iter().map(|info| TensorSummary::new(&entry.path, &info, None)));
-            }
+    };
+    for (_, outcome) in looked {
+        take(outcome);
+    }
+    if options.level >= Level::Content {
+        // Tensors are read on all threads, a file after the other.
+        for folder in &folders {
+            interrupt()?;
+            let context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
+            take(one_folder(folder, &[content::check], context)?);
+        }
+    } else if options.tensors {
+        for (entry, catalog) in folders.iter().flat_map(|folder| &folder.files).filter_map(with_catalog) {
+            let table = catalog.table();
+            report.statistics.extend(table.iter().map(|info| TensorSummary::new(&entry.path, &info, None)));
         }
     }
     report.settle();
     report.elapsed = started.elapsed();
     Ok(report)
+}
+
+/// What is found in a folder: findings, how deep files were looked into, and tensors.
+type FolderOutcome = (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>);
+
+fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderOutcome> {
+    for check in checks {
+        if let Err(error) = check(folder, &mut context) {
+            match error {
+                Error::Interrupted => return Err(error),
+                error => context.report(&folder.path, Finding::from(&error)),
+            }
+        }
+    }
+    let depths = context.depths().to_vec();
+    let (findings, tensors) = context.finish();
+    Ok((findings, depths, tensors))
+}
+
+fn with_catalog(entry: &Entry) -> Option<(&Entry, &Catalog)> {
+    Some((entry, entry.catalog.as_deref()?))
 }
 
 /// The files by the folders that they lie in; each with whether the folder was given.
@@ -119,7 +153,7 @@ fn folders(entries: Vec<(Entry, bool)>) -> Vec<Folder> {
     folders
 }
 
-type Outcome = ((Entry, bool), FileReport, Vec<Finding>, u64);
+type Outcome = ((Entry, bool), FileReport, Vec<Finding>, u64, Vec<TensorSummary>);
 
 fn one_file(
     found: &Found,
@@ -129,10 +163,11 @@ fn one_file(
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome> {
     let opened = LocalFile::open(&found.path).and_then(|file| {
-        let first = (&file as &dyn Bytes).first(SNIFF_BYTES)?;
-        Ok((file, first))
+        let is_small = Bytes::len(&file) <= SMALL;
+        let first = (&file as &dyn Bytes).first(if is_small { SMALL as usize } else { SNIFF_BYTES })?;
+        Ok((file, first, is_small))
     });
-    let (file, first) = match opened {
+    let (file, first, is_small) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             // A folder comes here only if it cannot be listed.
@@ -148,10 +183,11 @@ fn one_file(
     };
     let len = Bytes::len(&file);
     progress.bytes.fetch_add(len, Ordering::Relaxed);
-    let kind = Kind::of(&first, len, &found.below);
+    let kind = Kind::of(first.get(..SNIFF_BYTES).unwrap_or(&first), len, &found.below);
     let mut context = Context::new(found.path.clone(), len, kind, options, interrupt);
     context.until(deadline);
-    let piece = Piece::file(&file, &found.below);
+    let bytes: &dyn Bytes = if is_small { &first } else { &file };
+    let piece = Piece::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
     for check in checks {
         if let Err(error) = check(&piece, kind, &mut context) {
@@ -164,9 +200,10 @@ fn one_file(
 
 fn outcome(found: &Found, kind: Kind, bytes: u64, mut context: Context<'_>) -> Outcome {
     let catalog = context.catalog.take();
+    let arrays = std::mem::take(&mut context.arrays.drawn);
     let (file, findings, left_out) = context.finish();
     let entry = Entry { path: found.path.clone(), below: found.below.clone(), kind, bytes, catalog };
-    ((entry, found.in_folder), file, findings, left_out)
+    ((entry, found.in_folder), file, findings, left_out, arrays)
 }
 
 /// What ends the look at one file is a finding about it, unless everything is to end.

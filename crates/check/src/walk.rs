@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use max_weights::checkpoint::with_near_paths;
+use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -38,12 +39,12 @@ pub(crate) struct Walk {
     /// Folders that were left out.
     pub(crate) left_out: Vec<PathBuf>,
     paths: HashSet<Arc<Path>>,
-    folders: HashSet<PathBuf>,
+    folders: HashSet<Identity>,
 }
 
 impl Walk {
     /// Adds a file, a file with the shards that it is the index of, or all files below a folder.
-    pub(crate) fn add(&mut self, path: &Path) -> Result<()> {
+    pub(crate) fn add(&mut self, path: &Path, interrupt: Interrupt<'_>) -> Result<()> {
         let meta = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 with_near_paths(Error::MissingFile { path: path.to_path_buf(), near: Vec::new() })
@@ -51,7 +52,7 @@ impl Walk {
             _ => Error::io(path, "look at it", error),
         })?;
         if meta.is_dir() {
-            return self.folder(path, "", 0);
+            return self.folder(path, "", 0, interrupt);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(INDEX) {
@@ -71,38 +72,61 @@ impl Walk {
         }
     }
 
-    fn folder(&mut self, folder: &Path, below: &str, depth: usize) -> Result<()> {
+    fn folder(&mut self, folder: &Path, below: &str, depth: usize, interrupt: Interrupt<'_>) -> Result<()> {
+        interrupt()?;
+        let failed = |error| Error::io(folder, "list the folder", error);
         // A link may lead back to where it is.
-        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
-        if !self.folders.insert(real) {
+        if !self.folders.insert(Identity::of(folder).map_err(failed)?) {
             return Ok(());
         }
-        let paths = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
-        let mut paths: Vec<PathBuf> = match paths {
-            Ok(paths) => paths,
-            // Looked at as a file, it is a finding.
-            Err(_) if depth > 0 => {
-                self.file(folder.to_path_buf(), below.to_owned(), true);
-                return Ok(());
-            }
-            Err(error) => return Err(Error::io(folder, "list the folder", error)),
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(failed)?;
+        let kind = |entry: &fs::DirEntry| match entry.file_type() {
+            // What is no link is known without being looked at.
+            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+            _ => fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir()),
         };
-        paths.sort();
-        for path in paths {
+        let mut entries: Vec<(PathBuf, bool)> = entries.iter().map(|entry| (entry.path(), kind(entry))).collect();
+        entries.sort();
+        for (path, is_folder) in entries {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let is_folder = fs::metadata(&path).is_ok_and(|meta| meta.is_dir());
             if is_folder && (name == LEFT_OUT || depth >= MAX_DEPTH) {
                 self.left_out.push(path);
                 continue;
             }
             let below = if below.is_empty() { name } else { format!("{below}/{name}") };
-            if is_folder {
-                self.folder(&path, &below, depth + 1)?;
-            } else {
+            let is_listed = is_folder
+                && match self.folder(&path, &below, depth + 1, interrupt) {
+                    Err(Error::Io { .. }) => false,
+                    listed => listed.map(|()| true)?,
+                };
+            // That a folder cannot be listed is found as that of a file that cannot be read.
+            if !is_listed {
                 self.file(path, below, true);
             }
         }
         Ok(())
+    }
+}
+
+/// What tells a folder from others, by whatever path it is come to.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    #[cfg(unix)]
+    Number(u64, u64),
+    #[cfg(not(unix))]
+    Path(PathBuf),
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(folder: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        fs::metadata(folder).map(|meta| Self::Number(meta.dev(), meta.ino()))
+    }
+
+    #[cfg(not(unix))]
+    fn of(folder: &Path) -> io::Result<Self> {
+        Ok(Self::Path(fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf())))
     }
 }
 
@@ -155,6 +179,8 @@ fn shards(index: &Path, len: u64) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use max_weights::uninterrupted;
+
     use super::*;
 
     fn found(walk: &Walk) -> Vec<&str> {
@@ -172,11 +198,11 @@ mod tests {
         #[cfg(unix)]
         std::os::unix::fs::symlink(folder.path(), folder.path().join("a/back")).expect("a link");
         let mut walk = Walk::default();
-        walk.add(folder.path()).expect("walked");
-        walk.add(&folder.path().join("c.txt")).expect("walked");
+        walk.add(folder.path(), &uninterrupted).expect("walked");
+        walk.add(&folder.path().join("c.txt"), &uninterrupted).expect("walked");
         assert_eq!(found(&walk), ["a/b/weights.bin", "a/z", "c.txt"]);
         assert_eq!(walk.left_out, [folder.path().join(".git")]);
-        assert!(walk.add(&folder.path().join("not there")).is_err());
+        assert!(walk.add(&folder.path().join("not there"), &uninterrupted).is_err());
     }
 
     #[cfg(unix)]
@@ -192,7 +218,7 @@ mod tests {
         // Whoever may do everything lists it as well.
         let is_listed = fs::read_dir(&locked).is_ok();
         let mut walk = Walk::default();
-        walk.add(folder.path()).expect("walked");
+        walk.add(folder.path(), &uninterrupted).expect("walked");
         set(0o700);
         assert_eq!(found(&walk), if is_listed { vec!["z"] } else { vec!["locked", "z"] });
     }
@@ -205,7 +231,7 @@ mod tests {
             .expect("written");
         fs::write(folder.path().join("one"), "x").expect("written");
         let mut walk = Walk::default();
-        walk.add(&index).expect("walked");
+        walk.add(&index, &uninterrupted).expect("walked");
         assert_eq!(found(&walk), ["one", "model.safetensors.index.json"]);
         assert!(walk.files.iter().all(|file| !file.in_folder));
     }

@@ -58,7 +58,7 @@ const OURS: &str = "max-weights";
 pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Value> {
     let manifest = create(path, &[], progress, interrupt)?;
     let report = validate(&[path.to_path_buf()], &Options::default(), progress, interrupt)?;
-    let tree = Tree::of(path, &[])?;
+    let tree = Tree::of(path, &[], interrupt)?;
     let mut card = Card::of(&tree.files)?;
     for file in tree.files.values() {
         interrupt()?;

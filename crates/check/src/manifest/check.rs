@@ -94,7 +94,7 @@ pub fn check(
     let root = path.unwrap_or(beside);
     let bytes = read(manifest)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
-    let tree = Tree::of(root, &own)?;
+    let tree = Tree::of(root, &own, interrupt)?;
     if let Some(statement) = Statement::parse(&bytes).map_err(|cause| broken(manifest, &cause))? {
         if tensors_only {
             return Err(Error::Argument("a signature has no tensors to compare alone".into()));

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
 pub fn create(path: &Path, leave_out: &[PathBuf], progress: &Progress, interrupt: Interrupt<'_>) -> Result<Manifest> {
-    let tree = Tree::of(path, leave_out)?;
+    let tree = Tree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
         let cause = format!("'{}' is a link to a file outside of the folder", text::shown(below));
         return Err(Fault::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, text};
 
 use crate::walk::{Found, Walk};
@@ -25,9 +26,9 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The files below a path, or the file and the shards that it is the index of; but for these.
-    pub(super) fn of(path: &Path, leave_out: &[PathBuf]) -> Result<Self> {
+    pub(super) fn of(path: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
         let mut walk = Walk::default();
-        walk.add(path)?;
+        walk.add(path, interrupt)?;
         let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
         let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
@@ -100,7 +101,7 @@ mod tests {
         symlink("../../blobs/0a", at("models--x/snapshots/main/cached")).expect("a link");
         symlink("../../../secret", at("models--x/snapshots/main/outside")).expect("a link");
         symlink("here", at("models--x/snapshots/main/inside")).expect("a link");
-        let tree = Tree::of(&at("models--x/snapshots/main"), &[]).expect("walked");
+        let tree = Tree::of(&at("models--x/snapshots/main"), &[], &max_weights::uninterrupted).expect("walked");
         assert_eq!(tree.files.keys().collect::<Vec<_>>(), ["cached", "here", "inside"]);
         assert_eq!(tree.links.keys().collect::<Vec<_>>(), ["outside"]);
     }

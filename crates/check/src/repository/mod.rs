@@ -16,6 +16,7 @@ mod yaml;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use max_weights::rules;
 use max_weights::text::shown;
@@ -65,6 +66,9 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
         context.go_on(&entry.path)?;
         let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
+        if let Some(progress) = context.progress() {
+            progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
+        }
         if let Some(program) = Program::read(&bytes, interrupt)? {
             programs.insert(entry.name(), program);
         } else {
@@ -96,6 +100,11 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     preference::look(folder, &mut |entry, finding| context.report(&entry.path, finding));
     paths::of_links(folder, &mut |entry, finding| context.report(&entry.path, finding));
     Ok(())
+}
+
+/// The bytes of the programs of a folder, of which more is asked than that they are read.
+pub(crate) fn program_bytes(folder: &Folder) -> u64 {
+    folder.files.iter().filter(|entry| is_program(entry)).map(|entry| entry.bytes).sum()
 }
 
 /// Looks at one configuration in JSON, such as a member of an archive by this name.
