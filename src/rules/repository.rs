@@ -9,9 +9,13 @@ const CONFIGURED: &str = "the configuration was written for a program that build
 
 rules! {
     REPOSITORY_ADAPTER_BASE "MW-EX-301" "repository.adapter-base" Note:
-        "the base model of an adapter is a path of one machine, or an address";
+        "the base model of an adapter is a path, or an address";
         "the adapter was trained on a base model that lay in a folder of its maker";
         "set base_model_name_or_path to the name of the base model";
+    REPOSITORY_ADAPTER_BASE_PATH "MW-EX-331" "repository.adapter-base-path" NeedsTrust:
+        "the base model of an adapter is a path that leads out of the adapter's folder";
+        "the base model lay in a folder of the adapter's maker, or the path was made to have loaders open other files of the machine";
+        "give the base model yourself when you load the adapter, or set base_model_name_or_path to its name";
     REPOSITORY_CALL "MW-EX-302" "repository.call" NeedsTrust:
         "a program has calls that run other programs or code, load pickles or reach the network";
         "code that belongs to a model does more than define it";

@@ -115,12 +115,17 @@ fn a_configuration_that_is_no_json_is_not_passed_over() {
 
 #[test]
 fn the_base_model_of_an_adapter_is_noted_where_it_is_a_path_or_an_address() {
-    for base in ["/home/me/models/llama", "./llama", "../llama", "C:\\\\models\\\\llama", "https://a/b", "~/llama"] {
+    for base in ["./llama", "models\\\\llama", "https://a/b"] {
         let config = format!(r#"{{"base_model_name_or_path": "{base}", "peft_type": "LORA"}}"#);
         let finding = only("repository.adapter-base", &found(&[("adapter_config.json", &config)]));
         assert_eq!(finding.severity, Severity::Note);
     }
-    let named = r#"{"base_model_name_or_path": "meta-llama/Llama-3.1-8B", "peft_type": "LORA"}"#;
+    for base in ["/home/me/llama", "../llama", "a/../../llama", "C:\\\\models\\\\llama", "~/llama", "a://../../b"] {
+        let config = format!(r#"{{"base_model_name_or_path": "{base}", "peft_type": "LORA"}}"#);
+        let finding = only("repository.adapter-base-path", &found(&[("adapter_config.json", &config)]));
+        assert_eq!(finding.answer, Answer::NeedsTrust, "{base}");
+    }
+    let named = r#"{"base_model_name_or_path": "meta-llama/Llama-3.1-8B..", "peft_type": "LORA"}"#;
     assert!(found(&[("adapter_config.json", named)]).is_empty());
     let library = r#"{"auto_mapping": {"base_model_class": "X", "parent_library": "evil.module"}}"#;
     assert_eq!(rules(&[("adapter_config.json", library)]), ["repository.target"]);

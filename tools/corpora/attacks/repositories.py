@@ -183,7 +183,9 @@ def side_files() -> Iterator[Item]:
     )
     base = {"peft_type": "LORA", "base_model_name_or_path": "../../../etc", "r": 8, "target_modules": ["q"]}
     adapter = {"adapter_config.json": text(base), "adapter_model.safetensors": WEIGHTS}
-    yield Item("adapter-base-path", adapter, group, CAUGHT)
+    yield Item("adapter-base-path", adapter, group, CAUGHT, NEEDS_TRUST, ("../../../etc",))
+    absolute = text({**base, "base_model_name_or_path": "/etc"})
+    yield Item("adapter-base-absolute", {**adapter, "adapter_config.json": absolute}, group, CAUGHT, NEEDS_TRUST)
     remote = text(
         {
             **base,

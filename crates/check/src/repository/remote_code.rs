@@ -1,7 +1,5 @@
 //! Configurations that make loaders run code: `auto_map` and its relatives, of Transformers, Diffusers, PEFT and sentence-transformers.
 
-use std::path::Path;
-
 use max_weights::rules;
 use max_weights::text::shown;
 use serde_json::{Map, Value};
@@ -293,21 +291,23 @@ fn described(reference: &Reference, beside: &dyn Beside) -> String {
     }
 }
 
-/// PEFT: a base model that is a path of the machine where the adapter was made, or an address.
+/// PEFT: a base model that is a path, or an address. A path that leads out of the folder opens files of whatever machine loads the adapter.
 pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Finding> {
     let base = value.get("base_model_name_or_path")?.as_str()?;
-    let windows = base.get(1..3).is_some_and(|colon| colon == ":\\" || colon == ":/");
-    let is_path = Path::new(base).is_absolute()
-        || windows
-        || base.starts_with(['.', '~', '/'])
-        || base.contains("..")
-        || base.contains('\\');
     let is_address = base.contains("://");
+    let is_drive = matches!(base.as_bytes(), [letter, b':', b'/' | b'\\', ..] if letter.is_ascii_alphabetic());
+    let climbs = base.split(['/', '\\']).any(|part| part == "..");
+    let leads_out = climbs || !is_address && (base.starts_with(['/', '\\', '~']) || is_drive);
+    let is_path = leads_out || base.starts_with('.') || base.contains('\\');
     if !is_path && !is_address {
         return None;
     }
-    let what = if is_address { "an address" } else { "a path of one machine" };
+    let (rule, what) = match (leads_out, is_address) {
+        (true, _) => (rules::REPOSITORY_ADAPTER_BASE_PATH, "a path that leads out of its folder"),
+        (_, true) => (rules::REPOSITORY_ADAPTER_BASE, "an address"),
+        _ => (rules::REPOSITORY_ADAPTER_BASE, "a path"),
+    };
     let line = json::line_of(text, "base_model_name_or_path").map_or(1, |(line, _)| line);
     let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
-    Some(Finding::new(rules::REPOSITORY_ADAPTER_BASE, sentence).evidence(shown(base)))
+    Some(Finding::new(rule, sentence).evidence(shown(base)))
 }
