@@ -31,7 +31,10 @@ const SUBJECTS: [(&str, &[&str]); 17] = [
     ("Values", &["values"]),
     ("Manifests, expectations", &["expectation", "manifest"]),
     ("What pickles call", &["code"]),
-    ("Archives and other formats", &["archive", "container", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow"]),
+    (
+        "Archives and other formats",
+        &["archive", "container", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow", "tflite"],
+    ),
     ("What a repository makes its loaders run", &["repository"]),
     ("Tensors and memory", &["cast", "interrupted", "memory", "quantization", "span", "tensor"]),
 ];

@@ -170,6 +170,10 @@ rules! {
         "the ONNX model needs operators that a library of its own brings";
         "it was exported with custom operators";
         "load it only with a library of these operators that you trust: without it the model does not run";
+    ONNX_EXTERNAL_DATA "MW-EX-275" "onnx.external-data" Error:
+        "the values of an ONNX model beside it are missing, or fewer than the model says";
+        "a part of the model was not copied or fetched, or the download of it was cut";
+        "fetch all files of the model again, into one folder";
     ONNX_LINK "MW-EX-273" "onnx.link" NeedsTrust:
         "the data beside an ONNX model are a link to another file";
         "a link can lead the loader to any file of the machine";
@@ -192,4 +196,17 @@ rules! {
         "the TensorFlow graph has operations that reach files or call Python";
         "a graph is a program: these operations are rarely needed to compute a model";
         TRUST;
+
+    TFLITE_CUSTOM "MW-EX-292" "tflite.custom" NeedsTrust:
+        "the TensorFlow Lite model needs operators that a library of its own brings";
+        "it was converted with custom operators";
+        "load it only with a library of these operators that you trust: without it the model does not run";
+    TFLITE_DAMAGED "MW-EX-293" "tflite.damaged" Error:
+        "the TensorFlow Lite file is not as its format demands";
+        CUT;
+        FETCH_AGAIN;
+    TFLITE_FLEX "MW-EX-294" "tflite.flex" Note:
+        "the TensorFlow Lite model has operators of TensorFlow itself";
+        "it was converted with SELECT_TF_OPS, as TensorFlow Lite does not have all operators";
+        "load it with TensorFlow's Flex delegate; without it the model does not run";
 }

@@ -183,14 +183,35 @@ def _varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def onnx(location: str | None = None, domain: str = "", operator: str = "Identity") -> bytes:
-    """A model of ONNX with one tensor, which may lie in another file, and one operator."""
+def onnx(
+    location: str | None = None,
+    domain: str = "",
+    operator: str = "Identity",
+    data: bytes = FLOATS,
+    **said: str,
+) -> bytes:
+    """A model of ONNX with one tensor, which may lie in another file, of which more may be said, and one operator."""
     node = protobuf((1, "x"), (2, "y"), (4, operator), (7, domain))
     weight: list[tuple[int, int | bytes | str]] = [(1, 4), (2, 1), (8, "x")]
     if location is None:
-        weight.append((9, FLOATS))
+        weight.append((9, data))
     else:
-        weight += [(13, protobuf((1, "location"), (2, location))), (14, 1)]
+        pairs = {"location": location, **said}
+        weight += [(13, protobuf((1, key), (2, value))) for key, value in pairs.items()] + [(14, 1)]
     graph = protobuf((1, node), (2, "g"), (5, protobuf(*weight)), (12, protobuf((1, "y"))))
     imports = [protobuf((1, ""), (2, 17))] + ([protobuf((1, domain), (2, 1))] if domain else [])
     return protobuf((1, 8), (2, "corpus"), (7, graph), *((8, each) for each in imports))
+
+
+def tflite(*operators: str) -> bytes:
+    """A model of TensorFlow Lite that needs operators of these names: no more than the list of them."""
+    # Where the model stands, the fields of a model, and the model, whose second field is the list.
+    out = bytearray(struct.pack("<I4s4HIiII", 20, b"TFL3", 8, 8, 0, 4, 0, 12, 4, len(operators)))
+    start = len(out)
+    out += bytes(4 * len(operators))
+    for number, name in enumerate(operators):
+        out += struct.pack("<6H", 12, 16, 4, 8, 0, 12)
+        place = start + 4 * number
+        out[place : place + 4] = struct.pack("<I", len(out) - place)
+        out += struct.pack("<iiIiI", 12, 32, 8, 32, len(name)) + name.encode() + bytes(4)
+    return bytes(out)

@@ -23,10 +23,11 @@ from corpora.formats import (
     onnx,
     protobuf,
     safetensors,
+    tflite,
     torch_zip,
 )
 from corpora.hdf5 import hdf5
-from corpora.item import CAUGHT, CODE, HARM, MALICIOUS, NEEDS_TRUST, Item, one
+from corpora.item import BROKEN, CAUGHT, CODE, HARM, MALICIOUS, NEEDS_TRUST, Item, one
 
 INNER = payload()
 
@@ -145,6 +146,11 @@ def keras() -> Iterator[Item]:
         "metadata.json": b'{"keras_version": "3.9.0"}',
     }
     yield Item("unpacked-keras", folder, "28-keras", CODE, MALICIOUS)
+    for name, operator in {"custom-operator": "RunCommand", "flex-write-file": "FlexWriteFile"}.items():
+        yield one(
+            "28-keras", f"{name}.tflite", tflite("Mfcc", operator), CODE, NEEDS_TRUST, [operator.removeprefix("Flex")]
+        )
+    yield one("28-keras", "cut.tflite", tflite("RunCommand")[:-12], frozenset({BROKEN}))
     yield one("28-keras", "model-json.json", json.dumps(configs["lambda"]).encode(), CODE, MALICIOUS)
 
 
@@ -378,7 +384,15 @@ def onnx_files() -> Iterator[Item]:
     yield Item(
         "external-hard-link", hard, "33-onnx", CAUGHT, MALICIOUS, hardlinks={"weights.bin": "outside/secret.bin"}
     )
-    yield Item("external-missing", {"model.onnx": model}, "33-onnx", CAUGHT)
+    yield Item("external-missing", {"model.onnx": model}, "33-onnx", frozenset({BROKEN}))
+    for name, said in {
+        "short": {"offset": "0", "length": "16"},
+        "offset-beyond": {"offset": "4096"},
+        "offset-2-64": {"offset": str(2**64 - 8), "length": "16"},
+        "offset-negative": {"offset": "-16"},
+    }.items():
+        files = {"model.onnx": onnx("weights.bin", **said), "weights.bin": FLOATS[:-4]}
+        yield Item(f"external-{name}", files, "33-onnx", frozenset({BROKEN}))
     yield one(
         "33-onnx",
         "custom-domain.onnx",

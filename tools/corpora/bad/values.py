@@ -6,9 +6,11 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 
+from corpora.archives import zipped
 from corpora.bad.quantised import FP8, FP8_CONFIG, LAYER
 from corpora.bad.sets import Tensors, text, weights
-from corpora.item import CAUGHT, Item
+from corpora.formats import npy, onnx
+from corpora.item import CAUGHT, Item, one
 
 
 def _floats(numbers: Sequence[float]) -> bytes:
@@ -59,7 +61,18 @@ FOLDERS = {
 }
 
 
+FILES = {
+    "values.nan.npy": npy("'<f4'", (64,), _floats([*NORMAL[:63], math.nan])),
+    "values.zero.npy": npy("'>f8'", (8,), bytes(64)),
+    "values.infinity.npz": zipped({"a.npy": npy("'<f4'", (64,), _floats([*NORMAL[:63], math.inf]))}),
+    "values.constant.onnx": onnx(data=_floats([0.5] * 4)),
+    "values.nan.onnx": onnx(data=_floats([*NORMAL[:3], math.nan])),
+}
+
+
 def items() -> Iterator[Item]:
     """All of them."""
+    for name, data in FILES.items():
+        yield one("values", name, data, CAUGHT, "", [".".join(name.split(".")[:2])])
     for name, files in FOLDERS.items():
         yield Item(name, files, "values", CAUGHT, "", (".".join(name.split(".")[:2]),))

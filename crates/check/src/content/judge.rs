@@ -33,7 +33,7 @@ const BEGIN_CONSTANT: [&str; 14] = [
     "offset",
 ];
 
-/// Reports what the contents of a tensor say.
+/// Reports what the contents of a tensor of a checkpoint say.
 pub(super) fn judge(
     checkpoint: &Checkpoint,
     info: &TensorInfo<'_>,
@@ -41,10 +41,17 @@ pub(super) fn judge(
     report: &mut dyn FnMut(Finding),
 ) {
     let Some(found) = &contents.statistics else { return };
-    let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
     if is_scale(checkpoint, info) {
+        let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
         return scale(info, found, &mut say);
     }
+    judge_values(info, contents, report);
+}
+
+/// Reports what the contents of a tensor say that is no scale.
+pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &mut dyn FnMut(Finding)) {
+    let Some(found) = &contents.statistics else { return };
+    let mut say = |finding: Finding| report(finding.tensor(info.name).offset(info.span.start()));
     let lower = info.name.to_lowercase();
     let of_all = |count: u64| format!("{} of its {} values are", grouped(count), grouped(found.count));
     if found.nans > 0 {

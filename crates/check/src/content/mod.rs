@@ -3,6 +3,7 @@
 //! Tensors are hashed where there is another of the same dtype and shape that they could be the same as. The SHA-256 of all tensors and of whole files,
 //! of which a core can make only one file's at a time, are of [manifests](crate::manifest).
 
+pub(crate) mod array;
 mod duplicates;
 mod judge;
 mod read;

@@ -14,7 +14,7 @@ use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
-use formats::{hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow};
+use formats::{hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
 use pickle::Expected;
 
 /// Of what has no magic, so many bytes show whether it is a pickle.
@@ -61,10 +61,12 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
         _ => {
             if kind == Kind::Json || crate::kind::has_suffix(piece.name, &["json"]) {
                 formats::json(piece, context)?;
+            } else if kind == Kind::TfLite {
+                tflite::scan(piece, context)?;
             }
             let first = piece.bytes.first(PICKLE_BYTES)?;
             let is_graph = tensorflow::is_graph(&first, piece.name);
-            if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, &["pb"]) {
+            if is_graph || crate::kind::has_suffix(piece.name, &["pb"]) {
                 tensorflow::scan(piece, is_graph, context)?;
             }
             if is_graph {
@@ -75,8 +77,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
                     suffix::mismatch(piece, Kind::Pickle, context);
                 }
                 context.looked(Depth::Structure);
-            } else if let (None, Kind::Unknown | Kind::TfLite | Kind::OldGgml | Kind::Executable) = (piece.member, kind)
-            {
+            } else if let (None, Kind::Unknown | Kind::OldGgml | Kind::Executable) = (piece.member, kind) {
                 context.file.note.get_or_insert_with(|| "nothing is known here of the inside of such files".into());
             }
         }

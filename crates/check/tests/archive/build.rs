@@ -26,8 +26,20 @@ pub(crate) fn found(name: &str, bytes: &[u8]) -> Vec<&'static str> {
 }
 
 pub(crate) fn rules(report: &Report) -> Vec<&'static str> {
-    const OWN: [&str; 10] =
-        ["archive", "container", "file", "format", "hdf5", "keras", "numpy", "onnx", "skops", "tensorflow"];
+    const OWN: [&str; 12] = [
+        "archive",
+        "container",
+        "file",
+        "format",
+        "hdf5",
+        "keras",
+        "numpy",
+        "onnx",
+        "skops",
+        "tensorflow",
+        "tflite",
+        "values",
+    ];
     let mut ids: Vec<&str> = report.findings.iter().map(|finding| finding.rule.id).collect();
     ids.retain(|id| OWN.contains(&id.split('.').next().unwrap_or_default()));
     ids.sort_unstable();

@@ -7,7 +7,7 @@ use super::build::{PICKLE, check_with, found, member, rules, zip};
 
 const NONE: [&str; 0] = [];
 
-fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+pub(crate) fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     let mut file = b"\x93NUMPY\x01\0".to_vec();
     file.extend((header.len() as u16).to_le_bytes());
     file.extend(header.as_bytes());
@@ -15,7 +15,7 @@ fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-fn array(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+pub(crate) fn array(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     npy(&format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n"), data)
 }
 

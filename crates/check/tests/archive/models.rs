@@ -3,7 +3,8 @@
 use max_weights::rules::Answer;
 use max_weights_check::Options;
 
-use super::build::{check_paths, check_with, found, member, rules, zip};
+use super::build::{check_with, found, member, rules, zip};
+use super::onnx::field;
 
 const NONE: [&str; 0] = [];
 
@@ -140,71 +141,6 @@ fn links_of_hdf5_to_other_files_are_malicious() {
     assert!(report.findings[0].message.contains("/etc/passwd"), "{report:?}");
     list[8] = 63;
     assert_eq!(found("m.h5", &[file, list, vec![0; 64]].concat()), NONE);
-}
-
-/// A field of protobuf that is bytes, a text or a message.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut field = vec![number << 3 | 2];
-    let mut len = bytes.len();
-    while len >= 0x80 {
-        field.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    field.push(len as u8);
-    field.extend(bytes);
-    field
-}
-
-/// A model with one tensor in a file beside it, and an operator of a domain.
-fn onnx(location: &str, domain: &str) -> Vec<u8> {
-    let pair = [field(1, b"location"), field(2, location.as_bytes())].concat();
-    let tensor = [field(8, b"w"), field(13, &pair)].concat();
-    let node = [field(4, b"Relu"), field(7, domain.as_bytes())].concat();
-    let graph = [field(1, &node), field(5, &tensor)].concat();
-    [b"\x08\x08".as_slice(), &field(2, b"pytorch"), &field(7, &graph), &field(8, b"\x10\x11")].concat()
-}
-
-#[test]
-fn an_onnx_model_is_known_by_its_bytes_and_its_paths_stay_in_its_folder() {
-    let report = check_with("model", &onnx("model.data", ""), &Options::default());
-    assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "ONNX"));
-    for location in ["../x", "/etc/passwd", "a/../../x", "https://host/x", "C:\\x"] {
-        let report = check_with("m.onnx", &onnx(location, ""), &Options::default());
-        assert_eq!((rules(&report), report.answer()), (vec!["onnx.path"], Answer::Malicious), "{location}");
-    }
-    assert_eq!(found("m.onnx", &onnx("m.data", "com.microsoft")), NONE);
-    assert_eq!(found("m.onnx", &onnx("m.data", "my.operators")), ["onnx.domain"]);
-    let whole = onnx("m.data", "");
-    assert_eq!(found("m.onnx", &whole[..whole.len() - 2]), ["onnx.damaged"]);
-}
-
-#[cfg(unix)]
-#[test]
-fn links_in_place_of_the_data_of_an_onnx_model_need_trust() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let model = folder.path().join("m.onnx");
-    std::fs::write(&model, onnx("m.data", "")).unwrap();
-    let (data, target) = (folder.path().join("m.data"), other.path().join("target"));
-    std::fs::write(&target, b"x").unwrap();
-    let check = || rules(&check_paths(std::slice::from_ref(&model), &Options::default()));
-    assert_eq!(check(), NONE, "a file that is not there is for others to say");
-    std::os::unix::fs::symlink(&target, &data).unwrap();
-    assert_eq!(check(), ["onnx.link"]);
-    std::fs::remove_file(&data).unwrap();
-    std::fs::hard_link(&target, &data).unwrap();
-    assert_eq!(check(), ["onnx.link"]);
-    std::fs::remove_file(&target).unwrap();
-    assert_eq!(check(), NONE);
-
-    // As in the cache of a hub: both are links to blobs in one folder.
-    let (snapshot, blobs) = (folder.path().join("snapshot"), folder.path().join("blobs"));
-    std::fs::create_dir_all(&snapshot).unwrap();
-    std::fs::create_dir_all(&blobs).unwrap();
-    std::fs::write(blobs.join("1"), onnx("m.data", "")).unwrap();
-    std::fs::write(blobs.join("2"), b"x").unwrap();
-    std::os::unix::fs::symlink("../blobs/1", snapshot.join("m.onnx")).unwrap();
-    std::os::unix::fs::symlink("../blobs/2", snapshot.join("m.data")).unwrap();
-    assert_eq!(rules(&check_paths(&[snapshot.join("m.onnx")], &Options::default())), NONE);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::keras;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
+use crate::options::Level;
 use crate::report::Depth;
 use crate::repository;
 use crate::security::archive::unpack::Reader;
@@ -74,6 +75,9 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         context.file.kind = "Keras (HDF5)".into();
     }
     context.looked(Depth::Structure);
+    if piece.member.is_none() && context.options.level >= Level::Content {
+        context.file.note.get_or_insert_with(|| "the values of its datasets are not looked at".into());
+    }
     Ok(())
 }
 

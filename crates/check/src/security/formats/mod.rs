@@ -12,6 +12,7 @@ mod protobuf;
 mod skops;
 pub(crate) mod suffix;
 pub(crate) mod tensorflow;
+pub(crate) mod tflite;
 
 use max_weights::Result;
 use max_weights::rules;
@@ -45,10 +46,13 @@ const KNOWN: [(&str, &str); 17] = [
     ("mimetype", "OpenDocument"),
 ];
 
+/// What an archive of NumPy's arrays is called.
+pub(crate) const NPZ: &str = "NumPy npz";
+
 /// What a zip archive with these members is, if it is known.
 pub(crate) fn of_members(names: &[&str]) -> Option<&'static str> {
     if !names.is_empty() && names.iter().all(|name| has_suffix(name, &["npy"])) {
-        return Some("NumPy npz");
+        return Some(NPZ);
     }
     KNOWN.iter().find(|(end, _)| names.iter().any(|name| ends_in(name, end))).map(|(_, kind)| *kind)
 }

@@ -1,13 +1,16 @@
 //! NumPy's files: a header that is a dict of Python's, and then the values, or a pickle of them.
 
-use max_weights::Result;
 use max_weights::rules;
+use max_weights::tensor::checked_elements;
 use max_weights::text::shown;
+use max_weights::{DType, Result};
 
 use super::literal::Literal;
 use crate::bytes::{Bytes, Slice};
+use crate::content::array::{self, Array};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
+use crate::options::Level;
 use crate::report::Depth;
 use crate::security::archive::{is_zero, loadable, scan_inside};
 use crate::security::pickle::{self, Expected};
@@ -44,6 +47,9 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         }
     }
     context.looked(Depth::Structure);
+    if piece.member.is_none() && context.options.level >= Level::Content {
+        context.looked_at_arrays();
+    }
     Ok(())
 }
 
@@ -51,6 +57,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option<(u64, bool)>> {
     let bytes = piece.bytes;
     let refuse = |why: &str, context: &mut Context<'_>| {
+        array::unknown("a header that cannot be read", context);
         let finding = Finding::new(rules::NUMPY_HEADER, format!("the header of the array {why}")).offset(at);
         context.report(piece, finding);
     };
@@ -75,6 +82,7 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         let message =
             "the header of the array is not the plain dict of descr, fortran_order and shape that NumPy writes";
         context.report(piece, Finding::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
+        array::unknown("a header that cannot be read", context);
         return Ok(Some((data, false)));
     };
     match header.bytes {
@@ -94,7 +102,11 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
             if there < needed {
                 let message = format!("the shape of the array needs {needed} bytes, and {there} are there");
                 context.report(piece, Finding::new(rules::NUMPY_SIZE, message).offset(data));
+                array::unknown("values that are not all there", context);
                 return Ok(None);
+            }
+            if context.options.level >= Level::Content {
+                values(piece, &header, data, needed, context)?;
             }
             Ok(Some((data + needed, true)))
         }
@@ -105,10 +117,70 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
     }
 }
 
+/// Looks at the values of an array, which stand at `at`.
+fn values(piece: &Piece<'_>, header: &Header, at: u64, len: u64, context: &mut Context<'_>) -> Result<()> {
+    let (dtype, is_swapped, parts) = match &header.values {
+        Values::Numbers { dtype, is_swapped, parts } => (*dtype, *is_swapped, *parts),
+        // Texts, and dates, have no values that could be wrong.
+        Values::None => return Ok(()),
+        Values::Other(descr) => {
+            array::unknown(&format!("the type {descr}"), context);
+            return Ok(());
+        }
+    };
+    // The bytes of an array in Fortran order are those of its transpose, whose rows are no rows of it; so are those of parts of numbers.
+    let flat = [header.shape.iter().product::<u64>().saturating_mul(parts)];
+    let shape = if header.is_fortran || parts > 1 { flat.as_slice() } else { header.shape.as_slice() };
+    let file = piece.name.rsplit(['/', '\\']).next().unwrap_or(piece.name);
+    let name = file.strip_suffix(".npy").unwrap_or(file);
+    let array = Array { name, dtype, shape, at, is_swapped };
+    array::look(piece, &array, &Slice::new(piece.bytes, at, len), context)
+}
+
 struct Header {
     has_objects: bool,
     /// The bytes of the values; none if they are not known.
     bytes: Option<u64>,
+    /// The shape, whose elements are no more than there are numbers if the bytes are known.
+    shape: Vec<u64>,
+    is_fortran: bool,
+    values: Values,
+}
+
+/// What the elements of an array are.
+enum Values {
+    /// Numbers, of which complex ones have two parts.
+    Numbers { dtype: DType, is_swapped: bool, parts: u64 },
+    /// Nothing that could be wrong: texts, dates.
+    None,
+    /// What is not looked into.
+    Other(String),
+}
+
+impl Values {
+    fn of(descr: &Literal) -> Self {
+        let Literal::Text(text) = descr else { return Self::Other("with fields".into()) };
+        let is_swapped = text.starts_with('>');
+        let (dtype, parts) = match text.trim_start_matches(['<', '>', '=', '|']) {
+            "?" | "b1" => (DType::Bool, 1),
+            "i1" | "b" => (DType::Int8, 1),
+            "u1" | "B" => (DType::UInt8, 1),
+            "i2" => (DType::Int16, 1),
+            "u2" => (DType::UInt16, 1),
+            "i4" => (DType::Int32, 1),
+            "u4" => (DType::UInt32, 1),
+            "i8" => (DType::Int64, 1),
+            "u8" => (DType::UInt64, 1),
+            "f2" => (DType::Float16, 1),
+            "f4" => (DType::Float32, 1),
+            "f8" => (DType::Float64, 1),
+            "c8" => (DType::Float32, 2),
+            "c16" => (DType::Float64, 2),
+            other if other.starts_with(['S', 'a', 'U', 'M', 'm']) => return Self::None,
+            other => return Self::Other(other.to_owned()),
+        };
+        Self::Numbers { dtype, is_swapped, parts }
+    }
 }
 
 impl Header {
@@ -117,22 +189,24 @@ impl Header {
         let get = |name: &str| {
             pairs.iter().find(|(key, _)| matches!(key, Literal::Text(text) if text == name)).map(|(_, value)| value)
         };
-        let (descr, Literal::Bool(_), Literal::Tuple(shape)) = (get("descr")?, get("fortran_order")?, get("shape")?)
+        let (descr, Literal::Bool(is_fortran), Literal::Tuple(dims)) =
+            (get("descr")?, get("fortran_order")?, get("shape")?)
         else {
             return None;
         };
         if pairs.len() != 3 {
             return None;
         }
-        let mut count = Some(1u64);
-        for dim in shape {
+        let mut shape = Vec::with_capacity(dims.len());
+        for dim in dims {
             let Literal::Int(dim) = dim else { return None };
-            let dim = u64::try_from(*dim).ok()?;
-            count = count.and_then(|count| count.checked_mul(dim));
+            shape.push(u64::try_from(*dim).ok()?);
         }
+        let count = checked_elements(&shape);
         let mut has_objects = false;
         let item = size_of(descr, &mut has_objects, 0).ok()?;
-        Some(Self { has_objects, bytes: item.and_then(|item| count?.checked_mul(item)) })
+        let bytes = item.and_then(|item| count?.checked_mul(item));
+        Some(Self { has_objects, bytes, shape, is_fortran: *is_fortran, values: Values::of(descr) })
     }
 }
 

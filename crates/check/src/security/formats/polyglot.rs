@@ -7,6 +7,7 @@ use max_weights::{Catalog, Result};
 use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
 
+use super::tflite;
 use crate::bytes::{Bytes, Slice};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
@@ -62,8 +63,13 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
     if !zip::ends_in_zip(piece.bytes, exactly)? {
         return Ok(false);
     }
+    // The labels and vocabularies of a TensorFlow Lite model stand in an archive behind it, as its format has it.
+    let has_metadata = kind == Kind::TfLite && has_suffix(piece.name, &["tflite"]);
+    if has_metadata {
+        tflite::scan(piece, context)?;
+    }
     // A program that unpacks itself, or one of Python's zip applications: the archive says what stands before it.
-    if !matches!(kind, Kind::Executable | Kind::Unknown | Kind::Text | Kind::Python) {
+    if !has_metadata && !matches!(kind, Kind::Executable | Kind::Unknown | Kind::Text | Kind::Python) {
         let message = format!(
             "this is {} for who reads it from the front, and a zip archive for who reads it from the end",
             kind.with_article()

@@ -48,6 +48,11 @@ impl<'a> Fields<'a> {
         Ok(Some(self.field()?.ok_or(broken)))
     }
 
+    /// The next number of a packed list; none at the end, or where there is none.
+    pub(super) fn next_number(&mut self) -> Result<Option<u64>> {
+        self.number()
+    }
+
     fn field(&mut self) -> Result<Option<(u64, Value)>> {
         let Some(tag) = self.number()? else { return Ok(None) };
         let value = match tag & 7 {

@@ -8,7 +8,7 @@ use crate::finding::Finding;
 use crate::report::Depth;
 
 /// Operations that reach files, load libraries or call Python.
-const OPERATIONS: [&str; 27] = [
+pub(super) const OPERATIONS: [&str; 27] = [
     "PyFunc",
     "PyFuncStateless",
     "EagerPyFunc",

@@ -7,7 +7,7 @@ use super::{Zip, loadable, part};
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
-use crate::kind::Kind;
+use crate::kind::{Kind, has_suffix};
 use crate::security::archive::is_zero;
 
 /// The lengths of the record of sizes that may follow the bytes of a member.
@@ -106,7 +106,12 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         return Ok(true);
     }
     let count = stray.len();
+    // That of the metadata of a TensorFlow Lite model stands behind the model.
+    let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, &["tflite"]) && piece.bytes.part(4, 4)? == b"TFL3") };
     if place == Place::Before {
+        if is_model()? {
+            return Ok(());
+        }
         let message = format!("{count} bytes stand before the first member of the archive");
         context.report(piece, Finding::new(rules::ARCHIVE_PREFIX, message).offset(start));
     } else {

@@ -73,6 +73,9 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         for number in (0..accounted.len()).filter(|number| accounted.get(*number) == Some(&true)) {
             zip.check_crc(number, context)?;
         }
+        if piece.member.is_none() && kind == Some(formats::NPZ) {
+            context.looked_at_arrays();
+        }
     }
     context.looked(Depth::Structure);
     Ok(())

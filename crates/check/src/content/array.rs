@@ -1,0 +1,72 @@
+//! Arrays of other formats than those of checkpoints, such as NumPy's and ONNX's: their values, as those of tensors.
+
+use max_weights::check::Pass;
+use max_weights::tensor::{Element, Span, TensorInfo, checked_bytes};
+use max_weights::{DType, Result};
+
+use super::judge::judge_values;
+use crate::bytes::Bytes;
+use crate::context::{Context, Piece};
+use crate::report::TensorSummary;
+
+/// Bins of histograms, as those of tensors.
+const BINS: usize = super::read::BINS;
+/// So many arrays of one file are drawn.
+const MAX_DRAWN: usize = 100_000;
+
+/// What is known of an array.
+pub(crate) struct Array<'a> {
+    /// Its name, or that of the file.
+    pub(crate) name: &'a str,
+    /// The type of its elements.
+    pub(crate) dtype: DType,
+    /// Its shape in C order; of one dimension where its rows are none.
+    pub(crate) shape: &'a [u64],
+    /// Where a finding about it points to.
+    pub(crate) at: u64,
+    /// Whether its elements are in big-endian byte order.
+    pub(crate) is_swapped: bool,
+}
+
+/// Looks at the values of an array, which are these bytes.
+pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, context: &mut Context<'_>) -> Result<()> {
+    let needed = checked_bytes(array.shape, array.dtype);
+    let Some(needed) = needed.filter(|needed| *needed <= values.len() && array.dtype.bytes().is_some()) else {
+        unknown("a size beyond its bytes", context);
+        return Ok(());
+    };
+    let item = match array.dtype {
+        // Its two parts are swapped each by itself.
+        DType::Complex64 => 4,
+        dtype => dtype.bytes().unwrap_or(1),
+    };
+    let contents = {
+        let context = &*context;
+        let mut pass = Pass::default();
+        pass.bins = BINS;
+        pass.over_elements(array.dtype, array.shape, &mut |offset, into| {
+            context.go_on()?;
+            values.read_at(offset, into)?;
+            if array.is_swapped && item > 1 {
+                into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
+            }
+            Ok(())
+        })?
+    };
+    // The span is where the report says that the array lies; its bytes may be in another file.
+    let span = Span::within(u64::MAX, array.at, needed)?;
+    let element = Element::Plain(array.dtype);
+    let info = TensorInfo { name: array.name, element, shape: array.shape, file: 0, span, view: None };
+    judge_values(&info, &contents, &mut |finding| context.report(piece, finding));
+    if context.arrays.drawn.len() < MAX_DRAWN {
+        let summary = TensorSummary::new(&context.file.path, &info, contents.statistics.as_ref());
+        context.arrays.drawn.push(summary);
+    }
+    Ok(())
+}
+
+/// Says that the values of an array were not looked at, and why.
+pub(crate) fn unknown(what: &str, context: &mut Context<'_>) {
+    context.arrays.unread += 1;
+    context.arrays.why.get_or_insert_with(|| max_weights::text::shown(what));
+}

@@ -1,0 +1,65 @@
+//! The files beside a model in which its tensors lie.
+
+use std::path::Path;
+
+use max_weights::rules;
+use max_weights::text::shown;
+
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::security::archive::leads_out;
+
+/// Looks at where a file beside the model lies, without opening it. True if it may be opened: it lies below the model's folder.
+pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) -> bool {
+    let is_url = location.contains("://");
+    // The runtime keeps tensors in memory under a name of its own, which is none of a file.
+    if leads_out(location) || is_url || location.starts_with('~') {
+        let message = format!("a tensor lies in '{}', outside of the model's folder", shown(location));
+        context.report(piece, Finding::new(rules::ONNX_PATH, message).offset(at));
+        return false;
+    }
+    if piece.member.is_none() {
+        let folder = context.file.path.parent().unwrap_or(Path::new("")).to_path_buf();
+        if let Some(what) = link(&folder, location, &context.file.path) {
+            let message = format!("'{}', in which tensors lie, {what}", shown(location));
+            context.report(piece, Finding::new(rules::ONNX_LINK, message).offset(at));
+            return false;
+        }
+    }
+    piece.member.is_none()
+}
+
+/// What is wrong with the file of the tensors, or with a folder on the way to it: a link that leads elsewhere than the model's own does.
+fn link(folder: &Path, location: &str, model: &Path) -> Option<String> {
+    let mut path = folder.to_path_buf();
+    for part in location.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".") {
+        path.push(part);
+        let meta = std::fs::symlink_metadata(&path).ok()?;
+        if meta.is_symlink() {
+            // The cache of a hub has links to its blobs, the model's among them.
+            let (to, own) = (path.canonicalize().ok()?, model.canonicalize().ok()?);
+            if to.parent() != own.parent() && !to.starts_with(folder.canonicalize().ok()?) {
+                return Some("is a link that leads out of the model's folder".into());
+            }
+        }
+    }
+    links(&path)
+        .filter(|links| *links > 1 && links_differ(&path, model))
+        .map(|links| format!("has {links} names in the file system"))
+}
+
+/// A copy by hard links gives the model as many names as its data.
+fn links_differ(path: &Path, model: &Path) -> bool {
+    links(path) != links(model)
+}
+
+#[cfg(unix)]
+fn links(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.nlink())
+}
+
+#[cfg(not(unix))]
+fn links(_: &Path) -> Option<u64> {
+    None
+}

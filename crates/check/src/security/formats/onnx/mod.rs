@@ -1,0 +1,150 @@
+//! ONNX models: where their tensors lie outside of the file, whether they are all there, and which operators they need that are not ONNX's own.
+
+mod location;
+mod tensor;
+
+use max_weights::Result;
+use max_weights::rules;
+use max_weights::text::shown;
+
+use super::protobuf::{Fields, Value};
+use crate::bytes::Bytes;
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::options::Level;
+use crate::report::Depth;
+use tensor::Tensors;
+
+/// Graphs in nodes of graphs.
+const MAX_DEPTH: usize = 32;
+/// The longest text that is read.
+const MAX_TEXT: usize = 4096;
+/// Different domains that are told apart.
+const MAX_NAMES: usize = 10_000;
+/// Domains whose operators ONNX and its runtime bring.
+const KNOWN_DOMAINS: [&str; 12] = [
+    "",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "ai.onnx.training",
+    "ai.onnx.preview.training",
+    "ai.onnx.preview",
+    "com.microsoft",
+    "com.microsoft.experimental",
+    "com.microsoft.nchwc",
+    "com.ms.internal.nhwc",
+    "org.pytorch.aten",
+    "pkg.onnxscript.torch_lib",
+];
+
+/// Which message is read; the numbers of fields mean something else in each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Message {
+    Model,
+    Training,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    SparseTensor,
+    Function,
+    OperatorSet,
+}
+
+impl Message {
+    /// The message that a field of this number is, if it is one that is looked into.
+    fn inner(self, field: u64) -> Option<Self> {
+        Some(match (self, field) {
+            (Self::Model, 7) | (Self::Training, 1 | 2) | (Self::Attribute, 6 | 11) => Self::Graph,
+            (Self::Model, 8) | (Self::Function, 9) => Self::OperatorSet,
+            (Self::Model, 20) => Self::Training,
+            (Self::Model, 25) => Self::Function,
+            (Self::Graph, 1) | (Self::Function, 7) => Self::Node,
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::SparseTensor, 1 | 2) => Self::Tensor,
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::SparseTensor,
+            (Self::Node, 5) | (Self::Function, 11) => Self::Attribute,
+            _ => return None,
+        })
+    }
+}
+
+/// What was found in all messages.
+#[derive(Default)]
+struct Found {
+    tensors: Tensors,
+    domains: Vec<String>,
+    broken: Option<u64>,
+}
+
+/// Looks through a model.
+pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+    let mut found = Found::default();
+    walk(piece, Message::Model, (0, piece.bytes.len()), 0, &mut found, context)?;
+    if let Some(at) = found.broken {
+        let message = format!("the ONNX model breaks at byte {at}: what follows there was not looked at");
+        context.report(piece, Finding::new(rules::ONNX_DAMAGED, message).offset(at));
+    }
+    let custom: Vec<String> =
+        found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| shown(domain)).collect();
+    if !custom.is_empty() {
+        let first: Vec<&str> = custom.iter().take(10).map(String::as_str).collect();
+        let message = format!("the model needs operators of {} other domains: {}", custom.len(), first.join(", "));
+        context.report(piece, Finding::new(rules::ONNX_DOMAIN, message));
+    }
+    context.looked(Depth::Structure);
+    if piece.member.is_none() && context.options.level >= Level::Content && found.broken.is_none() {
+        context.looked_at_arrays();
+    }
+    Ok(())
+}
+
+/// PyTorch's exporter makes a domain of each of its modules, whose functions stand in the model.
+fn is_custom(domain: &str) -> bool {
+    !KNOWN_DOMAINS.contains(&domain) && !domain.starts_with("pkg.")
+}
+
+fn walk(
+    piece: &Piece<'_>,
+    message: Message,
+    (start, end): (u64, u64),
+    depth: usize,
+    found: &mut Found,
+    context: &mut Context<'_>,
+) -> Result<()> {
+    if depth > MAX_DEPTH {
+        found.broken.get_or_insert(start);
+        return Ok(());
+    }
+    context.go_on()?;
+    if message == Message::Tensor {
+        if let Some(at) = found.tensors.look(piece, (start, end), context)? {
+            found.broken.get_or_insert(at);
+        }
+        return Ok(());
+    }
+    let mut fields = Fields::new(piece.bytes, start, end);
+    while let Some(field) = fields.next()? {
+        let (number, value) = match field {
+            Ok(field) => field,
+            Err(broken) => {
+                found.broken.get_or_insert(broken.at);
+                return Ok(());
+            }
+        };
+        let Value::Bytes(from, to) = value else { continue };
+        if let (Message::OperatorSet, 1) | (Message::Node, 7) = (message, number) {
+            let domain = text(piece.bytes, (from, to))?;
+            if found.domains.len() < MAX_NAMES && !found.domains.contains(&domain) {
+                found.domains.push(domain);
+            }
+        } else if let Some(inner) = message.inner(number) {
+            walk(piece, inner, (from, to), depth + 1, found, context)?;
+        }
+    }
+    Ok(())
+}
+
+fn text(bytes: &dyn Bytes, (start, end): (u64, u64)) -> Result<String> {
+    let len = end.saturating_sub(start).min(MAX_TEXT as u64) as usize;
+    Ok(String::from_utf8_lossy(&bytes.part(start, len)?).into_owned())
+}

@@ -1,0 +1,305 @@
+//! The tensors of a model: whether the values of each are all there, in the model or in a file beside it, and what they are like.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use max_weights::source::LocalFile;
+use max_weights::tensor::checked_elements;
+use max_weights::text::{shape, shown};
+use max_weights::{DType, Result, rules};
+
+use super::super::protobuf::{Fields, Value};
+use super::{location, text};
+use crate::bytes::{Bytes, Slice};
+use crate::content::array::{self, Array};
+use crate::context::{Context, Piece};
+use crate::finding::Finding;
+use crate::options::Level;
+
+/// Different files that are looked at.
+const MAX_FILES: usize = 10_000;
+/// Dimensions of a tensor.
+const MAX_RANK: usize = 64;
+
+/// The types of ONNX, by their numbers: their bits, and what they are here, where they are known.
+const TYPES: [(u64, u64, Option<DType>); 22] = [
+    (1, 32, Some(DType::Float32)),
+    (2, 8, Some(DType::UInt8)),
+    (3, 8, Some(DType::Int8)),
+    (4, 16, Some(DType::UInt16)),
+    (5, 16, Some(DType::Int16)),
+    (6, 32, Some(DType::Int32)),
+    (7, 64, Some(DType::Int64)),
+    (9, 8, Some(DType::Bool)),
+    (10, 16, Some(DType::Float16)),
+    (11, 64, Some(DType::Float64)),
+    (12, 32, Some(DType::UInt32)),
+    (13, 64, Some(DType::UInt64)),
+    (14, 64, Some(DType::Complex64)),
+    (15, 128, None),
+    (16, 16, Some(DType::BFloat16)),
+    (17, 8, Some(DType::Float8E4M3Fn)),
+    (18, 8, Some(DType::Float8E4M3Fnuz)),
+    (19, 8, Some(DType::Float8E5M2)),
+    (20, 8, Some(DType::Float8E5M2Fnuz)),
+    (21, 4, None),
+    (22, 4, None),
+    (23, 4, None),
+];
+/// The number of texts, which have no bytes of their own.
+const TEXTS: u64 = 8;
+/// Where the values lie: in a file beside the model.
+const EXTERNAL: u64 = 1;
+
+/// What one message says.
+#[derive(Default)]
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    /// Whether a dimension is negative, or there are too many.
+    no_shape: bool,
+    kind: u64,
+    /// The values in the model: as bytes, or as a packed list of floats.
+    raw: Option<(u64, u64)>,
+    floats: Option<(u64, u64)>,
+    /// Whether there are values as lists of numbers of variable length.
+    has_others: bool,
+    is_external: bool,
+    /// The file beside the model, and where its name stands.
+    location: Option<(String, u64)>,
+    offset: Option<String>,
+    length: Option<String>,
+}
+
+/// A file beside the model.
+struct Beside {
+    path: PathBuf,
+    /// Its length; none if it is not there, or is no file.
+    len: Option<u64>,
+}
+
+/// What is known of the files beside the model.
+#[derive(Default)]
+pub(super) struct Tensors {
+    /// By their names; none for those that are not to be opened.
+    files: HashMap<String, Option<Beside>>,
+    /// The last one that was read.
+    open: Option<(PathBuf, LocalFile)>,
+}
+
+impl Tensors {
+    /// Looks at one tensor; tells where it breaks, if it does.
+    pub(super) fn look(
+        &mut self,
+        piece: &Piece<'_>,
+        (start, end): (u64, u64),
+        context: &mut Context<'_>,
+    ) -> Result<Option<u64>> {
+        let mut tensor = Tensor::default();
+        let mut fields = Fields::new(piece.bytes, start, end);
+        while let Some(field) = fields.next()? {
+            match field {
+                Ok((number, value)) => tensor.add(piece.bytes, number, value)?,
+                Err(broken) => return Ok(Some(broken.at)),
+            }
+        }
+        if let Some((location, at)) = tensor.location.clone() {
+            self.file(piece, &location, at, context);
+        }
+        if tensor.is_external {
+            self.external(piece, &tensor, start, context)
+        } else {
+            inline(piece, &tensor, start, context)
+        }
+        .map(|()| None)
+    }
+
+    /// Looks at where a file lies, once.
+    fn file(&mut self, piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) {
+        if self.files.len() >= MAX_FILES || self.files.contains_key(location) {
+            return;
+        }
+        let may_be_opened = location::check(piece, location, at, context);
+        let beside = may_be_opened.then(|| {
+            let folder = context.file.path.parent().unwrap_or(Path::new(""));
+            let path = folder.join(location);
+            let meta = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file);
+            Beside { path, len: meta.map(|meta| meta.len()) }
+        });
+        self.files.insert(location.to_owned(), beside);
+    }
+
+    /// Whether the values that should lie in a file beside the model are there.
+    fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
+        let missing = |why: String, context: &mut Context<'_>| {
+            let finding = Finding::new(rules::ONNX_EXTERNAL_DATA, why).offset(at).tensor(&tensor.name);
+            context.report(piece, finding);
+            array::unknown("values that are not all there", context);
+        };
+        let Some((location, _)) = &tensor.location else {
+            missing("its values should lie in another file, and none is named".into(), context);
+            return Ok(());
+        };
+        let Some(Some(beside)) = self.files.get(location) else {
+            array::unknown("files that are not opened", context);
+            return Ok(());
+        };
+        let file = shown(location);
+        let Some(len) = beside.len else {
+            missing(format!("its values should lie in '{file}', and there is no such file"), context);
+            return Ok(());
+        };
+        let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>());
+        let said = (number(&tensor.offset).transpose(), number(&tensor.length).transpose());
+        let (Ok(offset), Ok(length)) = said else {
+            let words = [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
+            missing(format!("'{}' and '{}' are no offset and length in '{file}'", words[0], words[1]), context);
+            return Ok(());
+        };
+        let offset = offset.unwrap_or(0);
+        let expected = tensor.bytes();
+        // Without a length, readers take what the shape needs, or all that is there.
+        let needed = length.or(expected).unwrap_or(0);
+        if offset > len || needed > len - offset {
+            let why = format!("its values are {needed} bytes from byte {offset} of '{file}', which has {len}");
+            missing(why, context);
+            return Ok(());
+        }
+        if let (Some(length), Some(expected)) = (length, expected)
+            && length != expected
+        {
+            let why = format!(
+                "its values in '{file}' are {length} bytes, and {} of its type need {expected}",
+                shape(&tensor.dims)
+            );
+            missing(why, context);
+            return Ok(());
+        }
+        if context.options.level < Level::Content {
+            return Ok(());
+        }
+        if self.open.as_ref().is_none_or(|(path, _)| *path != beside.path) {
+            self.open = Some((beside.path.clone(), LocalFile::open(&beside.path)?));
+        }
+        if let Some((_, file)) = &self.open {
+            tensor.values(piece, &Slice::new(file, offset, needed), at, context)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the values that lie in the model are as many as the shape needs.
+fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
+    let there = match (tensor.raw, tensor.floats, tensor.kind) {
+        (Some(raw), ..) => Some(raw),
+        (None, Some(floats), 1 | 11) => Some(floats),
+        _ => None,
+    };
+    let Some((from, to)) = there else {
+        let has_values = tensor.has_others || tensor.floats.is_some();
+        if has_values && context.options.level >= Level::Content {
+            array::unknown("lists of numbers of variable length", context);
+        }
+        return Ok(());
+    };
+    let (len, needed) = (to - from, tensor.bytes());
+    let wrong = match needed {
+        _ if tensor.no_shape => Some("a tensor has a shape with negative or too many dimensions".to_owned()),
+        Some(needed) if needed != len => {
+            Some(format!("a tensor has {len} bytes of values, and its type and shape need {needed}"))
+        }
+        _ => None,
+    };
+    if let Some(message) = wrong {
+        let finding = Finding::new(rules::ONNX_DAMAGED, message).offset(at).tensor(&tensor.name);
+        context.report(piece, finding);
+        array::unknown("values that are not all there", context);
+        return Ok(());
+    }
+    if context.options.level >= Level::Content {
+        tensor.values(piece, &Slice::new(piece.bytes, from, len), at, context)?;
+    }
+    Ok(())
+}
+
+impl Tensor {
+    /// Adds a field.
+    fn add(&mut self, bytes: &dyn Bytes, number: u64, value: Value) -> Result<()> {
+        match (number, value) {
+            (1, Value::Number(dim)) => self.dim(dim),
+            (1, Value::Bytes(from, to)) => {
+                let mut packed = Fields::new(bytes, from, to);
+                while let Some(dim) = packed.next_number()? {
+                    self.dim(dim);
+                    if self.no_shape {
+                        break;
+                    }
+                }
+            }
+            (2, Value::Number(kind)) => self.kind = kind,
+            (4 | 10, Value::Bytes(from, to)) if self.floats.is_none() && !self.has_others => {
+                self.floats = Some((from, to));
+            }
+            // A list in several parts, which no program writes.
+            (4 | 10, _) => (self.floats, self.has_others) = (None, true),
+            (5 | 7 | 11, _) => self.has_others = true,
+            (8, Value::Bytes(from, to)) => self.name = text(bytes, (from, to))?,
+            (9, Value::Bytes(from, to)) => self.raw = Some((from, to)),
+            (13, Value::Bytes(from, to)) => self.pair(bytes, (from, to))?,
+            (14, Value::Number(place)) => self.is_external = place == EXTERNAL,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn dim(&mut self, dim: u64) {
+        if i64::try_from(dim).is_err() || self.dims.len() >= MAX_RANK {
+            self.no_shape = true;
+        } else {
+            self.dims.push(dim);
+        }
+    }
+
+    /// Adds a pair of texts of what is said of the file beside the model.
+    fn pair(&mut self, bytes: &dyn Bytes, (start, end): (u64, u64)) -> Result<()> {
+        let (mut key, mut value) = (String::new(), None);
+        let mut fields = Fields::new(bytes, start, end);
+        while let Some(Ok((number, field))) = fields.next()? {
+            match (number, field) {
+                (1, Value::Bytes(from, to)) => key = text(bytes, (from, to))?,
+                (2, Value::Bytes(from, to)) => value = Some(text(bytes, (from, to))?),
+                _ => {}
+            }
+        }
+        match key.as_str() {
+            "location" => self.location = value.map(|value| (value, start)),
+            "offset" => self.offset = value,
+            "length" => self.length = value,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes of all values; none if they are not known, or too many.
+    fn bytes(&self) -> Option<u64> {
+        let (_, bits, _) = TYPES.iter().find(|(kind, ..)| *kind == self.kind)?;
+        let bits = checked_elements(&self.dims).filter(|_| !self.no_shape)?.checked_mul(*bits)?;
+        Some(bits.div_ceil(8))
+    }
+
+    /// Looks at the values, which are these bytes.
+    fn values(&self, piece: &Piece<'_>, values: &dyn Bytes, at: u64, context: &mut Context<'_>) -> Result<()> {
+        let dtype = TYPES.iter().find(|(kind, ..)| *kind == self.kind).and_then(|(_, _, dtype)| *dtype);
+        match dtype {
+            _ if self.kind == TEXTS => Ok(()),
+            Some(dtype) => {
+                let array = Array { name: &self.name, dtype, shape: &self.dims, at, is_swapped: false };
+                array::look(piece, &array, values, context)
+            }
+            None => {
+                array::unknown(&format!("ONNX's type {}", self.kind), context);
+                Ok(())
+            }
+        }
+    }
+}
