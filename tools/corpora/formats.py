@@ -188,7 +188,7 @@ def onnx(
     domain: str = "",
     operator: str = "Identity",
     data: bytes = FLOATS,
-    **said: str,
+    said: Mapping[str, str] | None = None,
 ) -> bytes:
     """A model of ONNX with one tensor, which may lie in another file, of which more may be said, and one operator."""
     node = protobuf((1, "x"), (2, "y"), (4, operator), (7, domain))
@@ -196,7 +196,7 @@ def onnx(
     if location is None:
         weight.append((9, data))
     else:
-        pairs = {"location": location, **said}
+        pairs = {"location": location, **(said or {})}
         weight += [(13, protobuf((1, key), (2, value))) for key, value in pairs.items()] + [(14, 1)]
     graph = protobuf((1, node), (2, "g"), (5, protobuf(*weight)), (12, protobuf((1, "y"))))
     imports = [protobuf((1, ""), (2, 17))] + ([protobuf((1, domain), (2, 1))] if domain else [])

@@ -63,7 +63,7 @@ FOLDERS = {
 
 FILES = {
     "values.nan.npy": npy("'<f4'", (64,), _floats([*NORMAL[:63], math.nan])),
-    "values.zero.npy": npy("'>f8'", (8,), bytes(64)),
+    "values.constant.npy": npy("'>f8'", (8,), struct.pack(">8d", *[0.5] * 8)),
     "values.infinity.npz": zipped({"a.npy": npy("'<f4'", (64,), _floats([*NORMAL[:63], math.inf]))}),
     "values.constant.onnx": onnx(data=_floats([0.5] * 4)),
     "values.nan.onnx": onnx(data=_floats([*NORMAL[:3], math.nan])),
