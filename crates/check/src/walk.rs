@@ -224,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_ends_the_walk_at_the_next_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("a/b/c")).expect("folders");
+        let asked = std::cell::Cell::new(0);
+        let interrupt = || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 3 { Ok(()) } else { Err(Error::Interrupted) }
+        };
+        assert!(matches!(Walk::default().add(folder.path(), &interrupt), Err(Error::Interrupted)));
+        assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
     fn an_index_brings_the_shards_that_are_there_and_lie_below_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let index = folder.path().join("model.safetensors.index.json");
