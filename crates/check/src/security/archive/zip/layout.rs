@@ -110,7 +110,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
     let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, &["tflite"]) && piece.bytes.part(4, 4)? == b"TFL3") };
     if place == Place::Before {
         if is_model()? {
-            return Ok(());
+            return Ok(false);
         }
         let message = format!("{count} bytes stand before the first member of the archive");
         context.report(piece, Finding::new(rules::ARCHIVE_PREFIX, message).offset(start));
