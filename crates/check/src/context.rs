@@ -20,6 +20,11 @@ use crate::report::{Depth, FileReport, Global, TensorSummary};
 const MAX_FINDINGS: usize = 100;
 /// So many different globals are listed for one file.
 const MAX_GLOBALS: usize = 10_000;
+/// What lies in a file may be looked at so many times: once at each depth, and as more than one thing. What overlaps, or leads back to itself, is
+/// looked at no more often…
+const MAX_LOOKS: u64 = 16;
+/// … but for so many bytes, which are done in a moment.
+const ALWAYS_LOOKED_AT: u64 = 64 << 20;
 
 /// Some bytes that are looked at: a file, or a member of an archive in it.
 #[derive(Clone, Copy)]
@@ -80,8 +85,31 @@ pub struct Context<'a> {
     left_out: u64,
     unpacked: u64,
     nested: u64,
+    looked_at: u64,
+    pace: Pace<'a>,
+}
+
+/// Whether the work is to go on, for what asks by itself.
+#[derive(Clone)]
+pub struct Pace<'a> {
+    path: Arc<Path>,
     deadline: Option<Instant>,
     interrupt: Interrupt<'a>,
+}
+
+impl Pace<'_> {
+    /// An error if the work is to end: by Ctrl-C, or as time has run out.
+    pub fn go_on(&self) -> Result<()> {
+        in_time(self.deadline, &self.path).and_then(|()| (self.interrupt)())
+    }
+}
+
+/// An error if there is no more time to look at this.
+pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return Err(Error::io(path, "look at all of it in the time given", std::io::ErrorKind::TimedOut.into()));
+    }
+    Ok(())
 }
 
 impl<'a> Context<'a> {
@@ -101,6 +129,7 @@ impl<'a> Context<'a> {
             parameters: None,
         };
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let pace = Pace { path: file.path.clone(), deadline, interrupt };
         Self {
             options,
             file,
@@ -112,20 +141,24 @@ impl<'a> Context<'a> {
             left_out: 0,
             unpacked: 0,
             nested: 0,
-            deadline,
-            interrupt,
+            looked_at: 0,
+            pace,
         }
     }
 
     /// Sets when there is no more time, where that is known of all files together.
     pub fn until(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+        self.pace.deadline = deadline;
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
     pub fn go_on(&self) -> Result<()> {
-        in_time(self.deadline, &self.file.path)?;
-        (self.interrupt)()
+        self.pace.go_on()
+    }
+
+    /// What asks the same without the rest of this.
+    pub fn pace(&self) -> Pace<'a> {
+        self.pace.clone()
     }
 
     /// Keeps a finding about this piece, unless its rule is not asked for.
@@ -148,6 +181,14 @@ impl<'a> Context<'a> {
         if rule == rules::FILE_SUFFIX && self.findings.iter().any(|found| found.rule == rules::CONTAINER_SUFFIX) {
             return;
         }
+        let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
+            self.counts.push((rule, 0));
+            self.counts.len() - 1
+        });
+        if self.counts[at].1 >= MAX_FINDINGS {
+            self.left_out += 1;
+            return;
+        }
         // The look at what would be executed and the one at weights find some things both.
         let same = |found: &Finding| {
             let place = |finding: &Finding| (finding.rule, finding.offset);
@@ -159,16 +200,9 @@ impl<'a> Context<'a> {
             return;
         }
         self.file.answer = self.file.answer.max(rule.answer);
-        let at = self.counts.iter().position(|(counted, _)| *counted == rule).unwrap_or_else(|| {
-            self.counts.push((rule, 0));
-            self.counts.len() - 1
-        });
         self.counts[at].1 += 1;
-        if self.counts[at].1 > MAX_FINDINGS {
-            self.left_out += 1;
-            return;
-        }
         finding.path = self.file.path.clone();
+        finding.shorten();
         self.findings.push(finding);
     }
 
@@ -178,6 +212,14 @@ impl<'a> Context<'a> {
         if has_room && self.globals.insert((global.module.clone(), global.name.clone())) {
             self.file.globals.push(global);
         }
+    }
+
+    /// Takes so many bytes of what is looked at once more, or as something by itself; false if they are too many.
+    #[must_use]
+    pub fn look(&mut self, bytes: u64) -> bool {
+        self.looked_at = self.looked_at.saturating_add(bytes);
+        let there = self.file.bytes.saturating_add(self.unpacked);
+        self.looked_at <= there.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
     }
 
     /// Takes so many bytes of what may be unpacked from this file; false if they are too many.
@@ -227,12 +269,4 @@ impl<'a> Context<'a> {
         });
         (self.file, self.findings, self.left_out)
     }
-}
-
-/// An error about this path if there is no more time.
-pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
-    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        return Err(Error::io(path, "look at all of it in the time given", std::io::ErrorKind::TimedOut.into()));
-    }
-    Ok(())
 }

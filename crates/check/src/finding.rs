@@ -6,6 +6,10 @@ use std::sync::Arc;
 use max_weights::Error;
 use max_weights::error::Fault;
 use max_weights::rules::{self, Rule};
+use max_weights::text::cut;
+
+/// Characters of what stands there that a finding shows: a line may be as long as the file.
+const MAX_EVIDENCE: usize = 1000;
 
 /// A broken rule, where it was broken, and what shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +48,13 @@ impl Finding {
             offset: None,
             evidence: None,
             global: None,
+        }
+    }
+
+    /// Keeps no more of what stands there than a report shows.
+    pub(crate) fn shorten(&mut self) {
+        if let Some(evidence) = self.evidence.as_mut().filter(|evidence| evidence.len() > MAX_EVIDENCE) {
+            *evidence = cut(evidence, MAX_EVIDENCE).into_owned();
         }
     }
 

@@ -1,5 +1,6 @@
 //! The files of one folder, for checks of what they say of each other.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +15,9 @@ use crate::kind::Kind;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report::{Depth, TensorSummary};
+
+/// Of each rule, so many findings are kept for one file; the others are counted.
+const MAX_FINDINGS: usize = 100;
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
@@ -67,6 +71,8 @@ pub struct FolderContext<'a> {
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
     findings: Vec<Finding>,
+    counts: HashMap<(&'static str, Arc<Path>), usize>,
+    left_out: u64,
     depths: Vec<(Arc<Path>, Depth)>,
     tensors: Vec<TensorSummary>,
     deadline: Option<Instant>,
@@ -80,6 +86,8 @@ impl<'a> FolderContext<'a> {
             options,
             interrupt,
             findings: Vec::new(),
+            counts: HashMap::new(),
+            left_out: 0,
             depths: Vec::new(),
             tensors: Vec::new(),
             deadline: None,
@@ -128,10 +136,23 @@ impl<'a> FolderContext<'a> {
     /// Keeps a finding about a file, unless its rule is not asked for.
     pub fn report(&mut self, path: &Arc<Path>, mut finding: Finding) {
         let rule = finding.rule;
-        if self.options.selection.has(rule) && rule.severity >= self.options.severity {
-            finding.path = path.clone();
-            self.findings.push(finding);
+        if !self.options.selection.has(rule) || rule.severity < self.options.severity {
+            return;
         }
+        let count = self.counts.entry((rule.id, path.clone())).or_default();
+        *count += 1;
+        if *count > MAX_FINDINGS {
+            self.left_out += 1;
+            return;
+        }
+        finding.path = path.clone();
+        finding.shorten();
+        self.findings.push(finding);
+    }
+
+    /// How many findings were not kept, as there were many of their rule.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Keeps what a tensor is like, for the drawings of the report.

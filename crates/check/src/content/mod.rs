@@ -37,6 +37,13 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
     folder.files.iter().for_each(|entry| *kinds.entry(entry.kind).or_default() += 1);
     for entry in &folder.files {
         let is_alone = kinds.get(&entry.kind) == Some(&1);
+        let holds_weights = holds_weights(entry);
+        if let Err(error) = in_time(context.deadline(), &entry.path) {
+            if holds_weights {
+                context.report(&entry.path, Finding::from(&error));
+            }
+            continue;
+        }
         let Some(checkpoint) = open(entry) else { continue };
         match check_file(entry, is_alone, &checkpoint, &mut duplicates, context) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -52,9 +59,12 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 
 /// A file of weights; none if it is something else, or cannot be opened, which is not said here but where its structure is looked at.
 pub(crate) fn open(entry: &Entry) -> Option<Checkpoint> {
-    let holds_weights = matches!(entry.kind, Kind::Safetensors | Kind::Gguf | Kind::Zip | Kind::TorchLegacy);
     let open = || Checkpoint::open(&[&entry.path], &OpenOptions::default().strict(false)).ok();
-    holds_weights.then(open).flatten()
+    holds_weights(entry).then(open).flatten()
+}
+
+fn holds_weights(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Safetensors | Kind::Gguf | Kind::Zip | Kind::TorchLegacy)
 }
 
 fn check_file(

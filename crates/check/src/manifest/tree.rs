@@ -26,15 +26,22 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The files below a path, or the file and the shards that it is the index of; but for these.
+    ///
+    /// # Errors
+    /// A folder that cannot be listed, Ctrl-C.
     pub(super) fn of(path: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
         let mut walk = Walk::default();
         walk.add(path, interrupt)?;
+        if let Some((_, error)) = walk.unlisted.into_iter().next() {
+            return Err(error);
+        }
         let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
         let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
         let leave_out: Vec<PathBuf> = leave_out.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
         let mut tree = Self { whole: path.is_dir(), ..Self::default() };
         for Found { path, below, .. } in walk.files {
+            interrupt()?;
             let real = fs::canonicalize(&path).ok();
             if real.as_ref().is_some_and(|real| leave_out.contains(real)) {
                 continue;
@@ -73,6 +80,7 @@ pub(super) fn is_below(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

@@ -12,8 +12,8 @@ mod walk;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use max_weights::Result;
 use max_weights::workers::Interrupt;
-use max_weights::{Error, Result};
 use tree_sitter::{ParseOptions, Parser};
 
 pub(super) use danger::Danger;
@@ -64,19 +64,19 @@ impl Program {
         // The parser asks now and then whether to go on; what takes it far more steps than a program of this length is made for that.
         let mut asked = 0_usize;
         let most = source.text.len().max(10_000);
-        let mut stopped = false;
+        let mut stopped = Ok(());
         let mut go_on = |_: &tree_sitter::ParseState| {
             asked += 1;
             if asked.is_multiple_of(64) {
-                stopped = interrupt().is_err();
+                stopped = interrupt();
             }
-            if stopped || asked > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if stopped.is_err() || asked > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let text = source.text.as_bytes();
         let mut from = |at: usize, _| text.get(at..).unwrap_or_default();
         let options = ParseOptions::new().progress_callback(&mut go_on);
         let Some(tree) = parser.parse_with_options(&mut from, None, Some(options)) else {
-            return if stopped { Err(Error::Interrupted) } else { Ok(None) };
+            return stopped.map(|()| None);
         };
         let mut program = walk::walk(&tree, &source.text, interrupt)?;
         program.hidden_by = source.hidden_by;
