@@ -15,8 +15,8 @@ const MAX_ALTERNATIVES: usize = 16;
 const MAX_NESTED: usize = 1_000;
 /// So many calls and values are written out.
 const MAX_SHOWN: usize = 20_000;
-/// So many bytes of one pickle are decoded.
-const MAX_DECODED: usize = 32 << 20;
+/// So many bytes of one pickle are decoded, before and after it.
+const MAX_DECODED: usize = 64 << 20;
 /// So many storages are told apart.
 const MAX_STORAGES: usize = 2_000_000;
 
@@ -37,6 +37,15 @@ pub(super) enum Data {
     There { start: u64, len: u64 },
     /// They were decoded.
     Decoded(Vec<u8>),
+}
+
+impl Data {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::There { len, .. } => *len,
+            Self::Decoded(bytes) => bytes.len() as u64,
+        }
+    }
 }
 
 #[derive(Default)]

@@ -27,7 +27,7 @@ pub(super) enum NoExtent {
     Negative,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     /// Where the value is that the instruction at `at` makes.
     pub(super) fn extent(&mut self, opcode: u8, at: u64) -> Result<std::result::Result<Extent, NoExtent>> {
         let head = at + 1;
@@ -175,10 +175,10 @@ mod tests {
             b"\x8c\x05posix",
         ] {
             let pickle = pickle.to_vec();
-            let mut reader = Reader::new(&pickle);
+            let mut reader = Reader::new(&pickle, None);
             assert_eq!(reader.text(0).unwrap().as_deref(), Some("posix"), "{pickle:?}");
         }
         let long = [&b"\x8d\x00\x10\0\0\0\0\0\0"[..], &[b'a'; 4096]].concat();
-        assert_eq!(Reader::new(&long).text(0).unwrap(), None, "too long for a name");
+        assert_eq!(Reader::new(&long, None).text(0).unwrap(), None, "too long for a name");
     }
 }

@@ -77,7 +77,7 @@ pub(super) struct Keys {
 }
 
 pub(super) struct Machine<'a, 'c> {
-    pub(super) reader: Reader<'a>,
+    pub(super) reader: Reader<'a, 'c>,
     pub(super) context: Option<&'c Context<'c>>,
     pub(super) expected: Expected,
     pub(super) arena: Arena,
@@ -110,7 +110,7 @@ pub(super) struct Machine<'a, 'c> {
 impl<'a, 'c> Machine<'a, 'c> {
     pub(super) fn new(bytes: &'a dyn Bytes, expected: Expected, context: Option<&'c Context<'c>>) -> Self {
         Self {
-            reader: Reader::new(bytes),
+            reader: Reader::new(bytes, context),
             context,
             expected,
             arena: Arena::default(),

@@ -8,6 +8,7 @@ use super::found::{Data, Nested};
 use super::literal::Extent;
 use super::machine::{Machine, Step};
 use super::value::{Kind, Value};
+use crate::context::Context;
 use crate::security::base64;
 
 /// So many bytes of a disguised pickle are decoded.
@@ -87,7 +88,7 @@ impl Machine<'_, '_> {
 
     /// The arguments of something that unpickles.
     pub(super) fn look_at_loaded(&mut self, arguments: Value) -> Step<()> {
-        let items = self.arena.get(arguments).map(|node| node.items.clone());
+        let items = self.arena.get(arguments).map(|node| node.first());
         let mut is_known = false;
         for item in items.unwrap_or_default() {
             if let Some(data) = self.bytes_of(item, MAX_LAYERS)? {
@@ -137,6 +138,11 @@ impl Machine<'_, '_> {
                 if matches!(loader, Loader::Same | Loader::Pickle) {
                     return Ok(Some(data));
                 }
+                // What is decoded in vain counts, too: the same bytes may be asked for again and again.
+                if !self.found.decodes(data.len().min(MAX_DECODED as u64) as usize) {
+                    return Ok(None);
+                }
+                self.context.map_or(Ok(()), Context::go_on)?;
                 let bytes = match data {
                     Data::Decoded(bytes) => bytes,
                     Data::There { start, len } if len <= MAX_DECODED as u64 => {

@@ -3,15 +3,21 @@
 use max_weights::Result;
 
 use crate::bytes::Bytes;
+use crate::context::Context;
 
 /// So many bytes are at hand, once it is worth it. What is longer is skipped, and known by its place.
 const WINDOW: usize = 64 << 10;
 /// At most so many bytes can be had at once.
 pub(super) const MOST: usize = 4 << 10;
+/// Bytes that are read between two questions whether to go on: a line may be as long as the file.
+const PACE: u64 = 16 << 20;
 
 /// Bytes that are read forwards, with a look back now and then.
-pub(super) struct Reader<'a> {
+pub(super) struct Reader<'a, 'c> {
     bytes: &'a dyn Bytes,
+    context: Option<&'c Context<'c>>,
+    /// How many bytes were read.
+    pub(super) read: u64,
     len: u64,
     /// Where the window begins.
     start: u64,
@@ -20,9 +26,16 @@ pub(super) struct Reader<'a> {
     back: Vec<u8>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a dyn Bytes) -> Self {
-        Self { bytes, len: bytes.len(), start: 0, window: Vec::new(), back: Vec::new() }
+impl<'a, 'c> Reader<'a, 'c> {
+    pub(super) fn new(bytes: &'a dyn Bytes, context: Option<&'c Context<'c>>) -> Self {
+        Self { bytes, context, read: 0, len: bytes.len(), start: 0, window: Vec::new(), back: Vec::new() }
+    }
+
+    /// Counts what is read, and asks now and then whether to go on.
+    fn count(&mut self, bytes: usize) -> Result<()> {
+        let before = self.read / PACE;
+        self.read += bytes as u64;
+        if self.read / PACE == before { Ok(()) } else { self.context.map_or(Ok(()), Context::go_on) }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -48,6 +61,7 @@ impl<'a> Reader<'a> {
             return Ok(&[]);
         }
         if at < self.start {
+            self.count(wanted)?;
             self.back.resize(wanted, 0);
             self.bytes.read_at(at, &mut self.back)?;
             return Ok(&self.back);
@@ -57,6 +71,7 @@ impl<'a> Reader<'a> {
             // Most of what only looks like a pickle ends soon.
             let size = (2 * self.window.len()).clamp(MOST, WINDOW);
             let there = (size as u64).min(self.len.saturating_sub(at)) as usize;
+            self.count(there)?;
             self.window.resize(there, 0);
             self.start = at;
             self.bytes.read_at(at, &mut self.window)?;
@@ -93,7 +108,7 @@ mod tests {
     #[test]
     fn every_byte_is_had_wherever_the_window_is() {
         let bytes: Vec<u8> = (0..3 * WINDOW + 5).map(|place| (place % 251) as u8).collect();
-        let mut reader = Reader::new(&bytes);
+        let mut reader = Reader::new(&bytes, None);
         for at in [0, 70_000, 3, 2 * WINDOW, WINDOW - 1, 3 * WINDOW + 4] {
             assert_eq!(reader.byte(at as u64).unwrap(), Some(bytes[at]));
             let some = reader.some(at as u64, 100).unwrap().to_vec();
@@ -107,7 +122,7 @@ mod tests {
     fn a_line_may_be_longer_than_the_window() {
         let mut bytes = vec![b'a'; 2 * WINDOW];
         bytes.push(b'\n');
-        let mut reader = Reader::new(&bytes);
+        let mut reader = Reader::new(&bytes, None);
         assert_eq!(reader.line(1).unwrap(), Some(2 * WINDOW as u64 - 1));
         assert_eq!(reader.line(2 * WINDOW as u64 + 1).unwrap(), None);
     }

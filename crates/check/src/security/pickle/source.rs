@@ -5,7 +5,7 @@ use max_weights::format::pickle::spelling::{Limited, float};
 
 use super::literal::{integer_of, text_of};
 use super::machine::Machine;
-use super::value::{Kind, Value};
+use super::value::{KEPT, Kind, Value};
 
 /// Characters of a call that are shown.
 const MOST: usize = 300;
@@ -72,7 +72,7 @@ impl Machine<'_, '_> {
             text.put("…");
             return Ok(());
         };
-        let (items, is_whole) = (node.items.clone(), node.is_whole());
+        let (items, is_whole) = (node.first(), node.is_whole() && node.items.len() <= KEPT);
         let is_dict = value.kind() == Kind::Dict;
         for (place, item) in items.iter().enumerate() {
             let between = if is_dict && place % 2 == 1 { ": " } else { ", " };

@@ -42,6 +42,8 @@ pub(super) struct Run {
     /// Of the last instruction.
     pub(super) at: u64,
     pub(super) instructions: u64,
+    /// The bytes that it took, some of them perhaps again and again.
+    read: u64,
     has_all_names: bool,
 }
 
@@ -55,7 +57,13 @@ impl Run {
             next: machine.next,
             at: machine.at,
             instructions: machine.instructions,
+            read: machine.reader.read,
         }
+    }
+
+    /// How much work it was, in bytes.
+    fn cost(&self) -> u64 {
+        self.read.max(self.instructions).max(LEAST)
     }
 
     /// Whether it names something that can be imported, as nothing does by chance.
@@ -145,7 +153,7 @@ pub(super) fn rest(
             (start, true)
         };
         let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
-        left = left.saturating_sub(tried.next.saturating_sub(start).max(tried.instructions).max(LEAST));
+        left = left.saturating_sub(tried.cost());
         let is_whole = matches!(tried.end, End::Stop);
         let counts = tried.names_something()
             || !loose && is_whole && tried.instructions > 1
@@ -222,19 +230,35 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
     let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
     for at in found.alternatives {
+        if !context.look(LEAST) {
+            too_often(piece, at, context);
+            break;
+        }
         let mut other = self::run(piece.bytes, at, Expected::Any, true, context)?;
         other.found.alternatives.clear();
         // Every reader comes to the same pickles in this one, and so on in those: to look at each as often would take time without end.
         other.found.nested.retain(|nested| known.insert(place(nested)));
+        // What it took counts for the next one.
+        let _ = context.look(other.cost());
         if other.names_something() {
             commit(piece, other, context)?;
         }
     }
     for nested in found.nested {
+        if !context.look(nested.data.len().max(LEAST)) {
+            too_often(piece, nested.at, context);
+            break;
+        }
         let is_loaded = nested.is_loaded || found.names_loader;
         scan_nested(piece, &nested, is_loaded, context)?;
     }
     Ok(found.storages)
+}
+
+/// Reports that no more of what can be read in several ways is looked at.
+fn too_often(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) {
+    let message = "its bytes can be read in so many ways that not all of them were looked at";
+    context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message).offset(at));
 }
 
 fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Context<'_>) {

@@ -110,6 +110,11 @@ impl Node {
         Self { callee, arguments, ..Self::of(Vec::new()) }
     }
 
+    /// Its first values: a list may be longer, and be asked for again and again.
+    pub(super) fn first(&self) -> Vec<Value> {
+        self.items.iter().take(KEPT).copied().collect()
+    }
+
     /// Whether all its values are here.
     pub(super) fn is_whole(&self) -> bool {
         self.items.len() as u64 == self.count
