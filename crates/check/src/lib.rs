@@ -16,6 +16,7 @@ pub mod expectation;
 mod finding;
 mod folder;
 mod kind;
+mod limited_json;
 pub mod manifest;
 mod options;
 pub mod output;

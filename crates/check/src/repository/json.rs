@@ -3,12 +3,14 @@
 
 use serde_json::Value;
 
+use crate::limited_json;
+
 /// Bytes in which the line of something is looked for.
 const MAX_SEARCHED: usize = 1 << 20;
 
 /// The value of a text; an error says where it is no JSON.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<Value, String> {
-    serde_json::from_slice(&tolerated(decoded(bytes))).map_err(|error| error.to_string())
+    limited_json::parse(&tolerated(decoded(bytes))).map_err(|error| error.to_string())
 }
 
 /// The text in UTF-8: Python's reader takes the other encodings of Unicode, too, and tells them by the zeros among the first bytes.

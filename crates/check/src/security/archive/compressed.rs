@@ -45,7 +45,8 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
         return Ok(());
     }
     let bytes = piece.bytes;
-    let mut reader = Reader::new(bytes, if is_old_joblib(&bytes.first(2)?) { OLD_JOBLIB_BYTES } else { 0 });
+    let start = if is_old_joblib(&bytes.first(2)?) { OLD_JOBLIB_BYTES } else { 0 };
+    let mut reader = Reader::new(bytes, start).at_pace(context.pace());
     let mut spooled = context.spooled();
     loop {
         let start = reader.position();

@@ -5,6 +5,8 @@ pub(crate) mod tar;
 pub(crate) mod unpack;
 pub(crate) mod zip;
 
+pub(crate) use unpack::Reader;
+
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::text::shown;
@@ -19,6 +21,8 @@ use crate::security::{PICKLE_BYTES, pickle, scan};
 
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
+/// Each part of an archive counts for so many bytes at least, where it is counted how much is looked at.
+const LEAST: u64 = 64;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +94,11 @@ pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut 
 pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, context: &mut Context<'_>) -> Result<()> {
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
+    if !context.look(bytes.len().max(LEAST)) {
+        let message = "what lies in it overlaps, or leads back to itself: it was not looked at once more";
+        context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
+        return Ok(());
+    }
     let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     match scan(&inner, kind, context) {
         Err(Error::Format(fault) | Error::Unsupported(fault)) => context.report(&inner, Finding::from(*fault)),

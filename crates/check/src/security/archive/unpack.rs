@@ -6,7 +6,7 @@ use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::{Error, Result};
 
 use crate::bytes::Bytes;
-use crate::context::Context;
+use crate::context::{Context, Pace};
 
 /// Bytes that are read, and unpacked, at a time.
 const PIECE: usize = 64 << 10;
@@ -50,11 +50,18 @@ pub(crate) struct Reader<'a> {
     next: u64,
     /// What went wrong below, which the errors of decoders would lose.
     failed: Option<Error>,
+    /// Asked whenever bytes are read, of which a decoder may need many before it has made one.
+    pace: Option<Pace<'a>>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a dyn Bytes, at: u64) -> Self {
-        Self { bytes, buffer: Vec::new(), taken: 0, next: at, failed: None }
+        Self { bytes, buffer: Vec::new(), taken: 0, next: at, failed: None, pace: None }
+    }
+
+    /// Asks now and then whether to go on.
+    pub(crate) fn at_pace(self, pace: Pace<'a>) -> Self {
+        Self { pace: Some(pace), ..self }
     }
 
     /// The offset of the next byte that is given.
@@ -89,7 +96,8 @@ impl Read for Reader<'_> {
 impl BufRead for Reader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.taken >= self.buffer.len() {
-            match self.bytes.part(self.next, PIECE) {
+            let go_on = self.pace.as_ref().map_or(Ok(()), Pace::go_on);
+            match go_on.and_then(|()| self.bytes.part(self.next, PIECE)) {
                 Ok(bytes) => {
                     self.next += bytes.len() as u64;
                     (self.buffer, self.taken) = (bytes, 0);

@@ -12,10 +12,11 @@ use super::keras;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
+use crate::limited_json::Limited;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::repository;
-use crate::security::archive::unpack::Reader;
+use crate::security::archive::Reader;
 
 /// Bytes that are searched at a time, and by how many the parts overlap.
 const WINDOW: usize = 1 << 20;
@@ -38,6 +39,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         for place in memchr::memchr_iter(b'{', &window).take_while(|place| *place < WINDOW) {
             let (here, start) = (at + place as u64, window.get(place..).unwrap_or_default());
             if here >= configs.after && opens_object(start) {
+                context.go_on()?;
                 configs.look(piece, here, start, context)?;
             }
         }
@@ -146,8 +148,8 @@ impl Configs {
 
 /// The value with which a text in JSON begins, and its length.
 fn first_value(text: impl std::io::Read) -> Option<(Value, u64)> {
-    let mut values = serde_json::Deserializer::from_reader(text).into_iter();
-    let value = values.next()?.ok()?;
+    let mut values = serde_json::Deserializer::from_reader(text).into_iter::<Limited>();
+    let Limited(value) = values.next()?.ok()?;
     Some((value, values.byte_offset() as u64))
 }
 

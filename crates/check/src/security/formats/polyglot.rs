@@ -5,7 +5,7 @@ use std::fmt;
 use max_weights::rules;
 use max_weights::{Catalog, Result};
 use serde::Deserializer as _;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::tflite;
 use crate::bytes::{Bytes, Slice};
@@ -103,9 +103,7 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     let mut found = Found::default();
     // A header that breaks is for others to say; what came before it counts.
     let _ = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
-    for pairs in &found.metadata {
-        metadata(piece, pairs, context)?;
-    }
+    metadata(piece, &found.metadata, context)?;
     let mut spans = found.spans;
     context.go_on()?;
     spans.sort_unstable();
@@ -147,7 +145,71 @@ pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut
 #[derive(Default)]
 struct Found {
     spans: Vec<(u64, u64, bool)>,
-    metadata: Vec<serde_json::Value>,
+    /// Keys and texts of the metadata; what is no text is for others to say.
+    metadata: Vec<(String, String)>,
+}
+
+/// The metadata, of which no more is made than texts.
+enum Loose {
+    Text(String),
+    /// An object: the entries that are texts.
+    Pairs(Vec<(String, String)>),
+    Other,
+}
+
+impl<'de> serde::Deserialize<'de> for Loose {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(LooseVisitor)
+    }
+}
+
+struct LooseVisitor;
+
+impl<'de> Visitor<'de> for LooseVisitor {
+    type Value = Loose;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> std::result::Result<Loose, E> {
+        Ok(Loose::Text(text.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> std::result::Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> std::result::Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> std::result::Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> std::result::Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> std::result::Result<Loose, A::Error> {
+        while values.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Loose::Other)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Loose, M::Error> {
+        let mut pairs = Vec::new();
+        while let Some((key, value)) = map.next_entry::<String, Loose>()? {
+            if let Loose::Text(text) = value {
+                pairs.push((key, text));
+            }
+        }
+        Ok(Loose::Pairs(pairs))
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -167,7 +229,9 @@ impl<'de> Visitor<'de> for &mut Found {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<(), M::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                self.metadata.push(map.next_value()?);
+                if let Loose::Pairs(pairs) = map.next_value()? {
+                    self.metadata.extend(pairs);
+                }
             } else {
                 let tensor: Tensor<'_> = map.next_value()?;
                 let (start, end) = tensor.data_offsets;
@@ -218,10 +282,9 @@ fn is_certain(kind: Kind) -> bool {
 }
 
 /// Code in the keys and values of the metadata.
-fn metadata(piece: &Piece<'_>, metadata: &serde_json::Value, context: &mut Context<'_>) -> Result<()> {
-    let serde_json::Value::Object(pairs) = metadata else { return Ok(()) };
-    for (key, value) in pairs {
-        let Some(text) = value.as_str() else { continue };
+fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context<'_>) -> Result<()> {
+    for (key, text) in pairs {
+        context.go_on()?;
         pickle_in_text(piece, key, text, context)?;
         if let Some(code) = CODE.iter().find(|code| text.contains(**code)) {
             let key = max_weights::text::shown(key);

@@ -32,6 +32,8 @@ const PICKLES: [(&str, &str); 6] = [
     ("traced_inputs.pkl", "traced_inputs/"),
     ("mobile_debug_handles.pkl", "data/"),
 ];
+/// So many PyTorch archives in one archive are proved, each against all its members.
+const MAX_ROOTS: usize = 100;
 /// What only a `torch.package` has.
 const PACKAGE: [&str; 2] = [".data/extern_modules", ".data/python_version"];
 
@@ -47,7 +49,16 @@ pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Con
     let mut roots: Vec<&str> = members.iter().filter_map(|member| root_of(&member.name)).collect();
     roots.sort_unstable();
     roots.dedup();
+    if roots.len() > MAX_ROOTS {
+        let message = format!(
+            "it has {} pickles by the name of data.pkl: only the storages of {MAX_ROOTS} are held against members",
+            roots.len()
+        );
+        context.report(piece, Finding::new(rules::CODE_INCOMPLETE, message));
+        roots.truncate(MAX_ROOTS);
+    }
     for root in &roots {
+        context.go_on()?;
         check.root(piece, root, context)?;
     }
     check.strangers(piece, &roots, context);
@@ -101,9 +112,7 @@ impl Check<'_> {
     }
 
     fn account(&mut self, number: usize) {
-        if let Some(accounted) = self.accounted.get_mut(number) {
-            *accounted = true;
-        }
+        account(&mut self.accounted, number);
     }
 
     /// A pickle and the storages that it refers to.
@@ -124,20 +133,22 @@ impl Check<'_> {
     /// A storage is the member of its key, and as long as the pickle says.
     fn storage(&mut self, pickle: &Piece<'_>, folder: &str, storage: &StorageSeen, context: &mut Context<'_>) {
         let name = format!("{folder}{}", storage.key);
-        let numbers = self.named(&name);
+        let numbers = self.by_name.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let key = text::shown(&storage.key);
-        let message = match (&numbers[..], storage.bytes) {
+        let message = match (numbers, storage.bytes) {
             ([], _) => format!("the pickle refers to storage '{key}', and the archive has no member for it"),
             ([number], Some(bytes)) => match self.members.get(*number) {
                 // The bytes of the inputs with which a program was traced are left out.
-                Some(member) if member.size == 0 && folder.ends_with("traced_inputs/") => return self.account(*number),
+                Some(member) if member.size == 0 && folder.ends_with("traced_inputs/") => {
+                    return account(&mut self.accounted, *number);
+                }
                 Some(member) if member.size != bytes => {
                     format!("storage '{key}' has {bytes} bytes by the pickle, and its member has {}", member.size)
                 }
-                _ => return self.account(*number),
+                _ => return account(&mut self.accounted, *number),
             },
             ([number], None) => {
-                self.account(*number);
+                account(&mut self.accounted, *number);
                 format!(
                     "the size of storage '{key}' is not known: its class or its number of elements is none of PyTorch's"
                 )
@@ -215,6 +226,12 @@ impl Check<'_> {
             };
             context.report(piece, Finding::new(rules::CODE_UNREFERENCED_MEMBER, message).offset(member.start));
         }
+    }
+}
+
+fn account(accounted: &mut [bool], number: usize) {
+    if let Some(accounted) = accounted.get_mut(number) {
+        *accounted = true;
     }
 }
 

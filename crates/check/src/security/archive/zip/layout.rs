@@ -139,6 +139,12 @@ fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context:
         context.report(piece, Finding::new(rules::ARCHIVE_HIDDEN, message).offset(start));
     }
     let way = piece.way_to(what);
-    crate::security::scan(&piece.inside(stray, what, &way), kind, context)?;
+    let inner = piece.inside(stray, what, &way);
+    if context.look(stray.len()) {
+        crate::security::scan(&inner, kind, context)?;
+    } else {
+        let message = "what lies in it overlaps, or leads back to itself: it was not looked at once more";
+        context.report(&inner, Finding::new(rules::ARCHIVE_BOMB, message));
+    }
     Ok(!unpacks_itself)
 }

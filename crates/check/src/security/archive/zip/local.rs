@@ -102,15 +102,18 @@ impl Local {
 
 /// The first header from `at` on, if there is one.
 pub(super) fn find(bytes: &dyn Bytes, mut at: u64) -> Result<Option<Local>> {
-    const WINDOW: usize = 256 << 10;
+    const MOST: usize = 256 << 10;
+    // The next header is mostly near.
+    let mut size = 1 << 10;
     loop {
-        let window = bytes.part(at, WINDOW)?;
+        let window = bytes.part(at, size)?;
         if let Some(place) = memchr::memmem::find(&window, SIGNATURE) {
             return read(bytes, at + place as u64, 0);
         }
-        if window.len() < WINDOW {
+        if window.len() < size {
             return Ok(None);
         }
-        at += (WINDOW - SIGNATURE.len() + 1) as u64;
+        at += (size - SIGNATURE.len() + 1) as u64;
+        size = (2 * size).min(MOST);
     }
 }

@@ -25,6 +25,8 @@ use directory::{End, Record};
 
 /// So many members are looked at.
 const MAX_MEMBERS: usize = 1_000_000;
+/// So many archives that lie one behind the other: one for each tensor of a distributed checkpoint.
+const MAX_SEQUENCE: usize = 100_000;
 
 /// Whether a zip archive ends where these bytes end, with members: whatever they begin with. `exactly`: nothing but its comment may follow it.
 pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
@@ -33,9 +35,10 @@ pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
 }
 
 /// Where the archives begin of which a file of a distributed checkpoint is made, if it is nothing but those, one behind the other.
-fn sequence(piece: &Piece<'_>) -> Result<Vec<u64>> {
+fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
     let (mut end, mut starts) = (piece.bytes.len(), Vec::new());
-    while end > 0 && starts.len() < MAX_MEMBERS {
+    while end > 0 && starts.len() < MAX_SEQUENCE {
+        context.go_on()?;
         let archive = Slice::new(piece.bytes, 0, end);
         let ends = directory::ends(&archive)?;
         // Each counts its offsets from where it begins.
@@ -45,13 +48,14 @@ fn sequence(piece: &Piece<'_>) -> Result<Vec<u64>> {
         end = start;
     }
     starts.reverse();
-    Ok(starts)
+    // Of one that begins elsewhere not all would be looked at.
+    Ok(if end == 0 { starts } else { Vec::new() })
 }
 
 /// Looks into a zip archive, and at what stands before, between and behind its members.
 pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     if crate::kind::has_suffix(piece.name, &["distcp"]) {
-        let starts = sequence(piece)?;
+        let starts = sequence(piece, context)?;
         if starts.len() > 1 {
             return each_of(piece, &starts, context);
         }

@@ -76,7 +76,7 @@ impl<'p> Zip<'p> {
         if detail.method == 0 {
             read_all(&packed, context, |bytes| sum.update(bytes))?;
         } else if let Some(packing) = Self::packing(detail.method, member.size) {
-            let mut reader = Reader::new(&packed, 0);
+            let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
             unpack(packing, &mut reader, member.packed, context, |bytes| {
                 sum.update(bytes);
                 Ok(())
@@ -109,7 +109,7 @@ impl<'p> Zip<'p> {
         };
         let packed = self.packed(member);
         let (mut spooled, mut sum) = (context.spooled(), flate2::Crc::new());
-        let mut reader = Reader::new(&packed, 0);
+        let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
         let end = unpack(packing, &mut reader, member.packed, context, |bytes| {
             sum.update(bytes);
             spooled.push(bytes)
@@ -199,7 +199,7 @@ impl Zip<'_> {
             return Ok(sum.sum() == detail.crc || (detail.crc == 0 && loadable(&packed, &member.name)?.is_some()));
         }
         let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(false) };
-        let mut reader = Reader::new(&packed, 0);
+        let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
         let end = unpack(packing, &mut reader, member.packed, context, |_| Ok(()))?;
         Ok(end == End::Whole)
     }

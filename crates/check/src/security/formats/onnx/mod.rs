@@ -3,6 +3,8 @@
 mod location;
 mod tensor;
 
+use std::collections::HashSet;
+
 use max_weights::Result;
 use max_weights::rules;
 use max_weights::text::shown;
@@ -73,6 +75,7 @@ impl Message {
 struct Found {
     tensors: Tensors,
     domains: Vec<String>,
+    known: HashSet<String>,
     broken: Option<u64>,
 }
 
@@ -134,7 +137,7 @@ fn walk(
         let Value::Bytes(from, to) = value else { continue };
         if let (Message::OperatorSet, 1) | (Message::Node, 7) = (message, number) {
             let domain = text(piece.bytes, (from, to))?;
-            if found.domains.len() < MAX_NAMES && !found.domains.contains(&domain) {
+            if found.domains.len() < MAX_NAMES && found.known.insert(domain.clone()) {
                 found.domains.push(domain);
             }
         } else if let Some(inner) = message.inner(number) {
