@@ -13,6 +13,8 @@ pub(super) const TRUST_KEY: &str = "trust_remote_code";
 const NAMED: usize = 6;
 /// Findings about the targets of one configuration.
 const MAX_TARGETS: usize = 50;
+/// Classes of remote code that are told apart in one configuration; models have a handful.
+const MAX_REFERENCES: usize = 1000;
 
 /// Keys whose value may be the repository of kernels; the third is meant for Transformers itself, which takes it from files as well
 /// (CVE-2026-4372).
@@ -65,7 +67,7 @@ pub(super) fn look(
     report: &mut dyn FnMut(Finding),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
-    let mut left = MAX_TARGETS;
+    let (mut left, mut trusted) = (MAX_TARGETS, false);
     objects(value, &mut |object| {
         of_object(object, beside, &mut references);
         for (key, target) in targets::of_object(object) {
@@ -76,7 +78,10 @@ pub(super) fn look(
             }
         }
         if object.get(TRUST_KEY).is_some_and(|value| *value == Value::Bool(true) || value.as_str() == Some("true")) {
-            report(trusts(json::line_of(text, TRUST_KEY).map(|(line, _)| line)));
+            // Each of them would be said to stand where the first one does.
+            if !std::mem::replace(&mut trusted, true) {
+                report(trusts(json::line_of(text, TRUST_KEY).map(|(line, _)| line)));
+            }
         }
     });
     if name == "model_index.json" {
@@ -116,6 +121,9 @@ pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>))
 }
 
 fn of_object(object: &Map<String, Value>, beside: &dyn Beside, references: &mut Vec<Reference>) {
+    if references.len() >= MAX_REFERENCES {
+        return;
+    }
     match object.get("auto_map") {
         Some(Value::Object(map)) => {
             for (auto, classes) in map {
@@ -179,7 +187,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
         Value::Object(map) => map.values().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    for text in texts {
+    for text in texts.into_iter().take(MAX_REFERENCES) {
         let (repository, path) = match text.split_once("--") {
             Some((repository, path)) => (Some(repository.to_owned()), path),
             None => (None, text),
@@ -187,7 +195,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
         let (module, class) = path.rsplit_once('.').unwrap_or((path, ""));
         let reference =
             Reference { repository, module: module.to_owned(), class: class.to_owned(), key: key.to_owned() };
-        if !references.contains(&reference) {
+        if references.len() < MAX_REFERENCES && !references.contains(&reference) {
             references.push(reference);
         }
     }

@@ -13,12 +13,13 @@ use super::{Seen, names};
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_MADE: f64 = 1_000_000.0;
 
-/// Looks through a template.
-pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) {
+/// Looks through a template; tells whether all texts in it could be put together.
+pub(super) fn look(template: &Stmt<'_>, seen: &mut Vec<Seen>) -> bool {
     let mut look = Look { seen, texts: Texts::default(), bound: HashSet::new() };
     // What a name stands for may be said behind the place of its use, in a loop.
     look.names(std::slice::from_ref(template));
     look.statements(std::slice::from_ref(template));
+    !look.texts.gave_up()
 }
 
 struct Look<'s, 'a> {

@@ -41,8 +41,8 @@ pub(super) fn check(template: &str, source: &str, offset: Option<u64>, report: &
         Err(why) => Some(why),
         Ok(()) => match parse(&text, "template", SyntaxConfig::default()) {
             Ok(parsed) => {
-                expressions::look(&parsed, &mut seen);
-                None
+                let is_whole = expressions::look(&parsed, &mut seen);
+                (!is_whole).then(|| "it has more texts that are put together than are followed".to_owned())
             }
             Err(error) => Some(format!(
                 "line {}: {}",

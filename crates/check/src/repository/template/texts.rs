@@ -1,5 +1,6 @@
 //! Texts and numbers that a template puts together, as far as they can be known without rendering it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use minijinja::machinery::ast::{BinOpKind, CallArg, Expr};
@@ -11,10 +12,14 @@ const MAX_NAMES: usize = 1000;
 /// Parts of a number in one another.
 const MAX_DEPTH: usize = 40;
 
+/// Parts that are looked at in all texts of a template together: a hundred times of what the longest ones have.
+const MAX_STEPS: usize = 500_000;
+
 /// What names stand for.
 #[derive(Default)]
 pub(super) struct Texts<'a> {
     known: HashMap<&'a str, String>,
+    steps: Cell<usize>,
 }
 
 impl<'a> Texts<'a> {
@@ -25,8 +30,19 @@ impl<'a> Texts<'a> {
         }
     }
 
+    /// Whether some texts and numbers were not put together, as there were too many parts.
+    pub(super) fn gave_up(&self) -> bool {
+        self.steps.get() > MAX_STEPS
+    }
+
+    fn step(&self) -> Option<()> {
+        self.steps.set(self.steps.get().saturating_add(1));
+        (!self.gave_up()).then_some(())
+    }
+
     /// The number that this is.
     pub(super) fn number(&self, expression: &Expr<'a>, depth: usize) -> Option<f64> {
+        self.step()?;
         match expression {
             _ if depth > MAX_DEPTH => None,
             Expr::Const(constant) if constant.value.as_str().is_none() => constant.value.to_string().parse().ok(),
@@ -48,6 +64,7 @@ impl<'a> Texts<'a> {
 
     /// The text that this is, as far as it can be known without rendering.
     pub(super) fn of(&self, expression: &Expr<'a>) -> Option<String> {
+        self.step()?;
         let text = match expression {
             Expr::Const(constant) => match constant.value.as_str() {
                 Some(text) => text.to_owned(),
