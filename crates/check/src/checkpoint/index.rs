@@ -80,12 +80,14 @@ pub(super) fn check<'f>(
 /// What an index says, or why it cannot be read: an error in the error is none of the file.
 fn read(entry: &Entry) -> Result<ShardIndex, Result<Vec<Fault>>> {
     let options = Options { policy: Policy::CollectAll, ..Options::default() };
-    let file = entry.open().map_err(Err)?;
+    // That it cannot be opened is said by the check of the file itself.
+    let file = entry.open().map_err(|_| Ok(Vec::new()))?;
     let read = drive(Parser::new(entry.bytes, &options), &file, &options.interrupt);
     read.map_err(|error| match error {
         Error::Findings(faults) => Ok(faults),
         Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),
-        error => Err(error),
+        Error::Interrupted => Err(Error::Interrupted),
+        error => Ok(vec![Fault::new(rules::FILE_UNREADABLE, error.to_string())]),
     })
 }
 

@@ -1,7 +1,6 @@
 //! The tokenizer of a model (`tokenizer.json`): how many rows of the embedding its tokens need.
 
 use std::fmt;
-use std::fs::File;
 use std::io::BufReader;
 use std::marker::PhantomData;
 
@@ -14,6 +13,7 @@ use super::sets::{Findings, Set};
 use crate::finding::Finding;
 use crate::folder::Entry;
 use crate::kind::Kind;
+use crate::security::archive::Reader;
 
 /// The longest tokenizer that is read; the largest ones of today have 35 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -24,8 +24,9 @@ pub(super) fn rows(entry: &Entry, findings: &mut Findings<'_, '_>) -> Option<u64
         return None;
     }
     // Read in a stream: what is kept is one number.
-    let file = File::open(&entry.path).ok()?;
-    let mut deserializer = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, file));
+    let file = entry.open().ok()?;
+    let mut deserializer =
+        serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 16, Reader::new(&file, 0)));
     let read = Tokenizer::deserialize(&mut deserializer).and_then(|read| deserializer.end().map(|()| read));
     match read {
         Ok(tokenizer) => tokenizer.model.vocab.0.max(tokenizer.added_tokens.0),
