@@ -4,8 +4,8 @@
 //! in a stable order, to be kept in the repository beside the settings.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read as _, Write};
 use std::path::Path;
 
 use max_weights::{Error, Result, text};
@@ -79,13 +79,16 @@ pub fn write(report: &Report, root: &Path, out: &mut dyn Write) -> std::io::Resu
 /// # Errors
 /// A file that cannot be read, or is no baseline.
 pub fn read(path: &Path) -> Result<Baseline> {
-    let failed = |error| Error::io(path, "read the baseline", error);
     let wrong = |cause: String| Error::Argument(format!("{} is no baseline: {cause}", text::path(path)));
-    if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
+    let failed = |error| Error::Argument(format!("{}: the baseline cannot be read: {error}", text::path(path)));
+    let mut content = Vec::new();
+    // Its size may not be known before: it may be a pipe.
+    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content)).map_err(failed)?;
+    if content.len() as u64 > MAX_BYTES {
         return Err(wrong(format!("it has more than {}", text::size(MAX_BYTES))));
     }
-    let baseline: Baseline = serde_json::from_slice(&fs::read(path).map_err(failed)?)
-        .map_err(|error| wrong(text::shown(&error.to_string())))?;
+    let baseline: Baseline =
+        serde_json::from_slice(&content).map_err(|error| wrong(text::shown(&error.to_string())))?;
     if baseline.schema != SCHEMA {
         return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::shown(&baseline.schema))));
     }

@@ -4,7 +4,8 @@
 //! command line is stronger than the file.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -135,16 +136,22 @@ impl SettingsFile {
     /// # Errors
     /// A file that cannot be read or is not TOML; a key that is none, or a value that it cannot have.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let failed = |error| Error::io(path, "read the settings", error);
-        if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
+        let failed = |error| wrong(path, &format!("the settings cannot be read: {error}"));
+        let mut content = Vec::new();
+        // Its size may not be known before: it may be a pipe.
+        File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut content)).map_err(failed)?;
+        if content.len() as u64 > MAX_BYTES {
             return Err(wrong(path, &format!("it has more than {}", text::size(MAX_BYTES))));
         }
-        let content = fs::read_to_string(path).map_err(failed)?;
+        let content = String::from_utf8(content).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            wrong(path, &format!("TOML is UTF-8, and the byte at {at} is not"))
+        })?;
         Self::parse(&content, path)
     }
 
     fn parse(content: &str, path: &Path) -> Result<Option<Self>> {
-        let table: Table = toml::from_str(content).map_err(|error| wrong(path, error.to_string().trim_end()))?;
+        let table: Table = toml::from_str(content).map_err(|error| wrong(path, &no_toml(&error, content)))?;
         let is_project = path.file_name().is_some_and(|name| name == "pyproject.toml");
         let (_, way) = FILES[usize::from(is_project)];
         let mut value = Value::Table(table);
@@ -165,7 +172,9 @@ impl SettingsFile {
                 return Err(wrong(path, &unknown("key", key, &KEYS)));
             }
         }
-        let raw: Raw = table.try_into().map_err(|error: toml::de::Error| wrong(path, error.to_string().trim_end()))?;
+        let raw: Raw = table
+            .try_into()
+            .map_err(|error: toml::de::Error| wrong(path, &text::shown(error.to_string().trim_end())))?;
         Self::checked(raw, path).map(Some)
     }
 
@@ -279,6 +288,14 @@ impl Amount {
     }
 }
 
+/// What is wrong with a text that is no TOML, and where; the line itself may be long, or steer a terminal.
+fn no_toml(error: &toml::de::Error, content: &str) -> String {
+    let before = error.span().and_then(|span| content.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
+    format!("it is no TOML at line {line}, column {column}: {}", text::shown(error.message()))
+}
+
 fn unknown(noun: &str, word: &str, all: &[&str]) -> String {
     let all: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
     let mut sorted = all.clone();
@@ -374,6 +391,42 @@ mod tests {
     fn nothing_needs_to_fail() {
         let read = parsed("[validate]\nfail-on = \"never\"").expect("settings").expect("a table");
         assert_eq!(read.fail_on, Some(None));
+    }
+
+    #[test]
+    fn whatever_stands_in_a_file_it_is_read_or_a_mistake_of_whoever_names_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("max-weights.toml");
+        let deep = |open: &str, close: &str| [open.repeat(100_000), close.repeat(100_000)].concat();
+        for (content, part) in [
+            (&b"[validate]\nselect = [\"\xff\"]"[..], "the byte at 22 is not"),
+            (b"[validate]\nselect = \x1b[31m", "line 2, column 1"),
+            (b"a = [", "no TOML"),
+            (deep("a.", "").as_bytes(), "no TOML"),
+            (format!("{}b = 1", deep("a.", "")).as_bytes(), "no TOML"),
+            (format!("a = {}", deep("[", "]")).as_bytes(), "no TOML"),
+            (format!("a = {}1{}", "{a=".repeat(100_000), "}".repeat(100_000)).as_bytes(), "no TOML"),
+            (format!("{}a{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes(), "no TOML"),
+            (b"[validate]\nselect = 1", "select"),
+            (b"[validate]\nmax-memory = [1]", "max-memory"),
+            (b"[validate]\njobs = 99999999999999999999999", "TOML"),
+            (b"[validate]\ntimeout = -1", "timeout: a time"),
+            (b"[validate]\ntimeout = 1e300", "timeout: a time"),
+            (b"[validate]\nmax-memory = nan", "max-memory: a size"),
+            (b"[validate]\n[validate]", "no TOML"),
+            (b"[validate]\nselct\\u0007 = 1", "no TOML"),
+            (b"[validate]\n\"sel\\u001bct\" = 1", "is no key"),
+            (&vec![b'#'; 5 << 20], "more than"),
+        ] {
+            std::fs::write(&path, content).expect("written");
+            let error = SettingsFile::read(&path).expect_err(part);
+            let message = error.to_string();
+            assert!(matches!(error, Error::Argument(_)) && message.contains(part), "{message}");
+            assert!(message.len() < 1000 && !message.contains(char::is_control), "{message:?}");
+        }
+        for path in [folder.path(), &folder.path().join("none.toml"), Path::new("/dev/zero")] {
+            assert!(matches!(SettingsFile::read(path), Err(Error::Argument(_))), "{path:?}");
+        }
     }
 
     #[test]

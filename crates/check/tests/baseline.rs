@@ -7,6 +7,7 @@ mod fixture;
 use std::num::NonZero;
 use std::path::Path;
 
+use max_weights::Error;
 use max_weights_check::baseline::{self, Baseline};
 use max_weights_check::settings_file::SettingsFile;
 use max_weights_check::{Level, Report, Selection};
@@ -128,4 +129,23 @@ fn settings_are_looked_for_up_to_the_root_of_the_repository() {
     std::fs::write(folder.path().join("repository/pyproject.toml"), "[tool.max-weights.validate]\njobs = 2\n")
         .expect("a file");
     assert_eq!(jobs(), Some(2));
+}
+
+#[test]
+fn what_is_no_baseline_is_a_mistake_of_whoever_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("known.json");
+    let deep = "[".repeat(100_000);
+    let other = r#"{"schema": "\u001b[31m", "level": "content", "findings": []}"#;
+    let unknown = r#"{"schema": "max-weights.baseline/1", "level": "content", "findings": [{"\u001b": 1}]}"#;
+    for content in
+        [&b""[..], b"\xff", b"{}", b"[]", b"{\"schema\": 1}", deep.as_bytes(), other.as_bytes(), unknown.as_bytes()]
+    {
+        std::fs::write(&path, content).expect("written");
+        let error = baseline::read(&path).expect_err("no baseline");
+        assert!(matches!(error, Error::Argument(_)) && !error.to_string().contains(char::is_control), "{error:?}");
+    }
+    for path in [folder.path(), &folder.path().join("none.json")] {
+        assert!(matches!(baseline::read(path), Err(Error::Argument(_))), "{path:?}");
+    }
 }
