@@ -1,0 +1,175 @@
+//! Files made to take time, memory or the process of whoever looks at them: each is answered soon, with a finding about what was not looked at.
+#![allow(clippy::expect_used)] // a test fails by panicking
+
+mod repository_support;
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use max_weights::rules::Answer;
+use max_weights::{Error, uninterrupted};
+use max_weights_check::{Depth, Options, Progress, Report, validate};
+use repository_support::{folder, found};
+use support::{scan, scan_archive};
+
+fn report(path: &Path, options: &Options) -> Report {
+    validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")
+}
+
+/// A pickle that is read on from the middle of some bytes, if a reader takes the end of its frame at its word.
+fn frame_that_ends_within(payload: &[u8]) -> Vec<u8> {
+    [&b"\x95\x03\0\0\0\0\0\0\0C"[..], &[payload.len() as u8], payload].concat()
+}
+
+#[test]
+fn pickles_that_go_on_within_one_another_are_read_only_so_often() {
+    // What stands in the bytes of each leads to what stands in those of the next, on to the end of the file.
+    let payload = b"x0C\x11y";
+    let one = [&b"\x80\x04"[..], &frame_that_ends_within(payload), b"N."].concat();
+    let scanned = scan(&one.repeat(20_000));
+    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
+}
+
+#[test]
+fn pickles_in_pickles_that_are_reached_in_many_ways_are_read_only_so_often() {
+    let mut inner = b"\x80\x04cos\nsystem\n.".to_vec();
+    for _ in 0..6 {
+        let way = [&frame_that_ends_within(b"xcos\npath\n0N")[..], b"0"].concat();
+        let loads = [&b"cpickle\nloads\nB"[..], &(inner.len() as u32).to_le_bytes(), &inner, b"\x85R."].concat();
+        inner = [&b"\x80\x04"[..], &way.repeat(16), &loads].concat();
+    }
+    let scanned = scan(&inner);
+    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
+    assert_eq!(scanned.answer(), Answer::Malicious);
+}
+
+#[test]
+fn bytes_that_are_decoded_again_and_again_are_decoded_only_so_often() {
+    let text = b"gASV".repeat(100_000);
+    let start = [&b"\x80\x03B"[..], &(text.len() as u32).to_le_bytes(), &text, b"q\x000"].concat();
+    let names = b"cpickle\nloads\nq\x010cbase64\nb64decode\nq\x020";
+    let calls = b"h\x01h\x02h\x00\x85R\x85R0".repeat(10_000);
+    let scanned = scan(&[&start[..], names, &calls, b"N."].concat());
+    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
+}
+
+#[test]
+fn beginnings_of_pickles_with_lines_without_an_end_are_tried_only_so_often() {
+    let scanned = scan(&[&b"\x80\x04N."[..], &b"\x80\x02(V".repeat(500_000)].concat());
+    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
+}
+
+#[test]
+fn an_archive_of_very_many_pytorch_archives_is_said_not_to_be_proved() {
+    let names: Vec<String> = (0..101).map(|number| format!("{number}/data.pkl")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"\x80\x02N."[..])).collect();
+    let (scanned, accounted) = scan_archive(&members);
+    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
+    assert_eq!(accounted.iter().filter(|accounted| **accounted).count(), 100);
+    let (scanned, _) = scan_archive(&members[..100]);
+    assert!(!scanned.has("code.incomplete"), "{:?}", scanned.ids());
+}
+
+#[test]
+fn very_many_classes_of_remote_code_are_told_apart_only_so_far() {
+    let classes: Vec<String> = (0..5000).map(|number| format!(r#""A{number}": "m{number}.C""#)).collect();
+    let config = format!(r#"{{"auto_map": {{{}}}}}"#, classes.join(", "));
+    let found = found(&[("config.json", &config)]);
+    let of_code: Vec<_> = found.iter().filter(|found| found.rule == "repository.remote-code").collect();
+    assert!(matches!(of_code[..], [one] if one.message.ends_with("and 994 more")), "{found:?}");
+}
+
+#[test]
+fn trust_that_is_asked_for_many_times_is_one_finding() {
+    let config = format!("[{}]", [r#"{"trust_remote_\u0063ode": true}"#; 1000].join(", "));
+    let found = found(&[("config.json", &config)]);
+    assert_eq!(found.iter().filter(|found| found.rule == "repository.trust-key").count(), 1, "{found:?}");
+}
+
+#[test]
+fn of_each_rule_so_many_findings_are_kept_of_a_file_and_the_others_are_counted() {
+    let templates = [r#"{"name": "a", "template": "{{ a.__class__ }}"}"#; 300].join(", ");
+    let config = format!(r#"{{"chat_template": [{templates}]}}"#);
+    let folder = folder(&[("tokenizer_config.json", config.as_bytes())]);
+    let report = report(folder.path(), &Options::default());
+    let escapes = report.findings.iter().filter(|finding| finding.rule.id == "repository.template-escape").count();
+    assert_eq!((escapes, report.left_out), (100, 200));
+}
+
+#[test]
+fn texts_of_a_template_that_are_put_together_of_very_many_parts_are_not_followed() {
+    let tag = format!("{{{{ {} }}}}", ["''"; 490].join(" ~ "));
+    let found = found(&[("chat_template.jinja", &tag.repeat(20))]);
+    let rules: Vec<_> = found.iter().map(|found| found.rule).collect();
+    assert_eq!(rules, ["repository.template-unreadable"], "{found:?}");
+    assert!(found[0].message.contains("put together"), "{found:?}");
+}
+
+#[test]
+fn a_line_as_long_as_the_file_is_not_shown_whole() {
+    let requirement = format!("git+http://{}", "a".repeat(100_000));
+    let found = found(&[("requirements.txt", &requirement)]);
+    let shown = found.iter().find(|found| found.rule == "repository.requirement").expect("a finding");
+    assert!(shown.evidence.len() < 2000, "{}", shown.evidence.len());
+}
+
+#[test]
+fn folders_in_very_many_folders_are_a_finding_and_hide_no_other() {
+    let folder = folder(&[("z/evil.pkl", b"cos\nsystem\n(S'id'\ntR.")]);
+    fs::create_dir_all(folder.path().join("a/".repeat(70))).expect("folders");
+    let report = report(folder.path(), &Options::default());
+    let deep = report.findings.iter().find(|finding| finding.rule.id == "file.unreadable").expect("a finding");
+    assert!(deep.message.contains("more than 64 folders"), "{deep:?}");
+    assert_eq!((report.answer(), report.files.len()), (Answer::Malicious, 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_by_the_names_of_files_of_a_model_are_not_waited_for() {
+    let names =
+        ["model.safetensors.index.json", "tokenizer.json", "config.json", "model.safetensors", "README.md", "a.py"];
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in names {
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status();
+        assert!(made.expect("mkfifo").success());
+    }
+    let index = folder.path().join(names[0]);
+    let (sender, answers) = std::sync::mpsc::channel();
+    // A thread that waits for a pipe would never end: it is left behind, and the test fails.
+    let path = folder.path().to_path_buf();
+    std::thread::spawn(move || {
+        let all = report(&path, &Options::default());
+        let one = report(&index, &Options::default());
+        let _ = sender.send((all, one));
+    });
+    let (all, one) = answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
+    let special = |report: &Report| {
+        let found = report.findings.iter().filter(|found| found.rule.id == "file.special");
+        found.map(|found| found.path.clone()).collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!((special(&all), special(&one)), (names.len(), 1));
+}
+
+#[test]
+fn without_time_every_file_is_listed_and_none_is_clean() {
+    let folder = folder(&[("a.json", b"{}"), ("b/c.pkl", b"N."), ("b/model.py", b"import os")]);
+    let options = Options { timeout: Some(Duration::ZERO), ..Options::default() };
+    let of_files = [folder.path().join("a.json"), folder.path().join("b/c.pkl")];
+    let by_name = validate(&of_files, &options, &Progress::default(), &uninterrupted).expect("a report");
+    assert!(by_name.files.iter().all(|file| file.depth == Depth::NotLookedAt && file.answer == Answer::Broken));
+    assert_eq!(by_name.files.len(), 2);
+    let whole = report(folder.path(), &options);
+    assert_eq!(whole.answer(), Answer::Broken);
+    assert!(whole.findings.iter().any(|finding| finding.message.contains("in the time given")));
+}
+
+#[test]
+fn an_interrupt_ends_the_walk_through_folders() {
+    let folder = folder(&[("a.json", b"{}")]);
+    let stop = || Err(Error::Interrupted);
+    let stopped = validate(&[folder.path().to_path_buf()], &Options::default(), &Progress::default(), &stop);
+    assert!(matches!(stopped, Err(Error::Interrupted)));
+}
