@@ -109,7 +109,7 @@ impl Machine<'_, '_> {
 
     /// What an allowed class or function is called with, where not everything is harmless.
     fn check_allowed(&mut self, module: &str, name: &str, arguments: Value) -> Step<()> {
-        let items = self.arena.get(arguments).map(|node| node.first()).unwrap_or_default();
+        let items = self.arena.get(arguments).map(Node::first).unwrap_or_default();
         match (module, name) {
             ("collections", "defaultdict") => {
                 if let Some(factory) = items.first().copied() {
@@ -186,7 +186,7 @@ impl Machine<'_, '_> {
 
     /// `getattr`, by which classes in classes and bound methods are pickled: what it takes, and of what.
     fn check_getattr(&mut self, callee: Value, arguments: Value) -> Step<()> {
-        let items = self.arena.get(arguments).map(|node| node.first()).unwrap_or_default();
+        let items = self.arena.get(arguments).map(Node::first).unwrap_or_default();
         let attribute = match items.get(1) {
             Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?,
             _ => None,
@@ -238,7 +238,7 @@ impl Machine<'_, '_> {
         let mut special = self.arena.get(state).map_or(0, |node| node.special_key);
         let mut parts = vec![state];
         if state.kind() == Kind::Tuple {
-            let all = self.arena.get(state).map(|node| node.first()).unwrap_or_default();
+            let all = self.arena.get(state).map(Node::first).unwrap_or_default();
             let of = |part: &Value| self.arena.get(*part).map_or(0, |node| node.special_key);
             special = all.iter().map(of).find(|special| *special > 0).unwrap_or(special);
             // Attributes, and those that have slots; a longer tuple is for a method of the class.
@@ -397,7 +397,7 @@ impl Machine<'_, '_> {
     fn persistent_tuple(&mut self) -> Step<Value> {
         let id = self.pop()?;
         let items = match id.kind() {
-            Kind::Tuple => self.arena.get(id).map(|node| node.first()),
+            Kind::Tuple => self.arena.get(id).map(Node::first),
             _ => None,
         };
         let Some(items) = items else {

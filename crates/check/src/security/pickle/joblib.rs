@@ -3,7 +3,7 @@
 
 use super::Expected;
 use super::machine::{End, Machine, Step, broken};
-use super::value::{Kind, Value};
+use super::value::{Kind, Node, Value};
 
 /// The class whose state says how many bytes follow.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
@@ -40,11 +40,8 @@ impl Machine<'_, '_> {
             Some(Element::Objects) => return self.inner_pickle(),
             None => return broken("an array of joblib's has a dtype that is not known"),
         };
-        let sizes = self
-            .arena
-            .get(shape)
-            .filter(|node| node.is_whole() && node.items.len() <= MAX_RANK)
-            .map(|node| node.first());
+        let sizes =
+            self.arena.get(shape).filter(|node| node.is_whole() && node.items.len() <= MAX_RANK).map(Node::first);
         let Some(sizes) = sizes else {
             return broken("an array of joblib's has a shape that is not known");
         };
@@ -87,7 +84,7 @@ impl Machine<'_, '_> {
     fn element(&mut self, dtype: Value) -> Step<Option<Element>> {
         let Some(code) = self.dtype_code(dtype)? else { return Ok(None) };
         let state = self.arena.get(dtype).and_then(|node| node.items.last().copied());
-        let state = state.and_then(|state| self.arena.get(state)).map(|node| node.first()).unwrap_or_default();
+        let state = state.and_then(|state| self.arena.get(state)).map(Node::first).unwrap_or_default();
         let mut numbers = [None; 2];
         for (number, value) in numbers.iter_mut().zip([state.get(5), state.get(7)]) {
             if let Some(value) = value.filter(|value| value.kind() == Kind::Int) {

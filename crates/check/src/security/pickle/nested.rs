@@ -7,7 +7,7 @@ use max_weights::rules;
 use super::found::{Data, Nested};
 use super::literal::Extent;
 use super::machine::{Machine, Step};
-use super::value::{Kind, Value};
+use super::value::{Kind, Node, Value};
 use crate::context::Context;
 use crate::security::base64;
 
@@ -88,7 +88,7 @@ impl Machine<'_, '_> {
 
     /// The arguments of something that unpickles.
     pub(super) fn look_at_loaded(&mut self, arguments: Value) -> Step<()> {
-        let items = self.arena.get(arguments).map(|node| node.first());
+        let items = self.arena.get(arguments).map(Node::first);
         let mut is_known = false;
         for item in items.unwrap_or_default() {
             if let Some(data) = self.bytes_of(item, MAX_LAYERS)? {
