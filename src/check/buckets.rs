@@ -199,7 +199,9 @@ mod tests {
 
     fn exact(values: &[f64], bins: &Bins) -> Vec<u64> {
         let mut counts = vec![0; bins.len()];
-        values.iter().for_each(|value| counts[bins.find(*value)] += 1);
+        for value in values {
+            counts[bins.find(*value)] += 1;
+        }
         counts
     }
 

@@ -27,17 +27,6 @@ fn ended(mut program: Child) -> ExitStatus {
 }
 
 #[test]
-fn standard_input_that_does_not_end_is_not_waited_for_beyond_the_time() {
-    let mut program = validate(&["--no-config", "--timeout", "1", "-"]).stdin(Stdio::piped()).spawn().expect("spawned");
-    let stdin = program.stdin.take();
-    assert_eq!(ended(program).code(), Some(3));
-    drop(stdin);
-    let zero = std::fs::File::open("/dev/zero").expect("zeros without end");
-    let program = validate(&["--no-config", "--timeout", "1", "-"]).stdin(zero).spawn().expect("spawned");
-    assert_eq!(ended(program).code(), Some(3));
-}
-
-#[test]
 fn ctrl_c_ends_it_as_it_ends_any_program() {
     let mut program = validate(&["--no-config", "-"]).stdin(Stdio::piped()).spawn().expect("spawned");
     let stdin = program.stdin.take();

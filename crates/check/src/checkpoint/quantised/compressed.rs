@@ -129,12 +129,12 @@ fn integers(
             let cause = format!("it says {stored_rows} x {inputs}, which {rows} rows of {columns} words cannot be");
             return check.add(&stored, rules::QUANTISED_SHAPE, cause, findings);
         }
-        if let (Some(said @ 1..=8), [first, ..]) = (bits, found.as_slice()) {
-            if !found.contains(&said) {
-                let cause = format!("the configuration says {said} bits, but it is packed with {first}");
-                check.add(weight, rules::QUANTISED_BITS, cause, findings);
-                bits = Some(*first);
-            }
+        if let (Some(said @ 1..=8), [first, ..]) = (bits, found.as_slice())
+            && !found.contains(&said)
+        {
+            let cause = format!("the configuration says {said} bits, but it is packed with {first}");
+            check.add(weight, rules::QUANTISED_BITS, cause, findings);
+            bits = Some(*first);
         }
     }
     let Some(bits @ 1..=16) = bits else { return };

@@ -40,6 +40,7 @@ pub(super) enum Method {
 
 /// Bits and scales of a group of layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own in the configuration")]
 pub(super) struct Scheme {
     pub(super) bits: Option<u64>,
     /// How many inputs share a scale; none: all of them.

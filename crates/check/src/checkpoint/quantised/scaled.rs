@@ -145,11 +145,13 @@ pub(super) fn check(check: &Check<'_, '_, '_>, layer: &Layer<'_>, findings: &mut
         None => (scheme.rows || scheme.whole).then_some(1),
     });
     let is_table = scale.shape.len() > 1;
-    if let (Some(count), [scale_rows, found]) = (count, scale.shape) {
-        if *scale_rows == rows && *found != count && fits {
-            let cause = format!("the configuration says {count} for {inputs} inputs, but there are {found}");
-            return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
-        }
+    if let (Some(count), [scale_rows, found]) = (count, scale.shape)
+        && *scale_rows == rows
+        && *found != count
+        && fits
+    {
+        let cause = format!("the configuration says {count} for {inputs} inputs, but there are {found}");
+        return check.add(&scale, rules::QUANTISED_GROUP_SIZE, cause, findings);
     }
     if !fits || is_table && count.is_some_and(|count| scale.shape != [rows, count]) {
         let is_whole = said.is_some_and(|scheme| scheme.whole);
