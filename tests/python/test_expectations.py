@@ -1,4 +1,4 @@
-"""`validate --write-expectation`, and that `--expect` takes what it writes, on real files of every format."""
+"""`validate --write-spec`, and that `--expect` takes what it writes, on real files of every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import safetensors_bytes
 
 
 def written(path: Path, to: Path) -> dict[str, Any]:
-    done = run("validate", path, "--write-expectation", to, "--level", "header")
+    done = run("validate", path, "--write-spec", to, "--level", "header")
     assert (done.status, done.stderr) == (0, "")
     spec: dict[str, Any] = json.loads(to.read_text())
     assert spec["schema"] == "max-weights.expectation/1"
@@ -73,7 +73,7 @@ def test_tied_weights_and_names_that_are_patterns(tmp_path: Path) -> None:
 def test_a_type_that_is_not_known_is_left_open(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(safetensors_bytes({"a": ("F6_X", [4], bytes(3)), "b": ("I8", [2], b"ab")}))
-    done = run("validate", path, "--write-expectation", tmp_path / "spec.json", "--json")
+    done = run("validate", path, "--write-spec", tmp_path / "spec.json", "--json")
     assert done.stderr == ""
     spec = json.loads((tmp_path / "spec.json").read_text())
     assert spec["tensors"] == {"a": {"shape": [4]}, "b": {"shape": [2], "dtype": "int8"}}
@@ -86,7 +86,7 @@ def test_of_what_is_no_checkpoint_nothing_is_written(tmp_path: Path) -> None:
     path.write_bytes(safetensors_bytes({"a": ("F32", [2], np.zeros(2, "float32").tobytes())})[:-1])
     spec = tmp_path / "spec.json"
     spec.write_text("{}")
-    done = run("validate", path, "--write-expectation", spec)
+    done = run("validate", path, "--write-spec", spec)
     assert done.status == 3
     assert "model.safetensors" in done.stderr
     assert spec.read_text() == "{}"

@@ -34,7 +34,7 @@ fn pickles_that_go_on_within_one_another_are_read_only_so_often() {
 }
 
 #[test]
-fn pickles_in_pickles_that_are_reached_in_many_ways_are_read_only_so_often() {
+fn pickles_in_pickles_that_are_reached_in_many_ways_are_read_once() {
     let mut inner = b"\x80\x04cos\nsystem\n.".to_vec();
     for _ in 0..6 {
         let way = [&frame_that_ends_within(b"xcos\npath\n0N")[..], b"0"].concat();
@@ -42,7 +42,6 @@ fn pickles_in_pickles_that_are_reached_in_many_ways_are_read_only_so_often() {
         inner = [&b"\x80\x04"[..], &way.repeat(16), &loads].concat();
     }
     let scanned = scan(&inner);
-    assert!(scanned.has("code.incomplete"), "{:?}", scanned.ids());
     assert_eq!(scanned.answer(), Answer::Malicious);
 }
 

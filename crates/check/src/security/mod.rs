@@ -66,7 +66,8 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             }
             let first = piece.bytes.first(PICKLE_BYTES)?;
             let is_graph = tensorflow::is_graph(&first, piece.name);
-            if is_graph || crate::kind::has_suffix(piece.name, &["pb"]) {
+            // Of a model of TensorFlow Lite, names of operators beside its list as well.
+            if is_graph || kind == Kind::TfLite || crate::kind::has_suffix(piece.name, &["pb"]) {
                 tensorflow::scan(piece, is_graph, context)?;
             }
             if is_graph {

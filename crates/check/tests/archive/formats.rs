@@ -178,7 +178,7 @@ fn weights_that_are_a_pickle_from_their_first_byte_are_malicious() {
     let picture = [b"GIF89a\x01\0\x01V\0\0;\n0", &data[2..]].concat();
     for (name, bytes) in [("pytorch_model.bin", safetensors(&header, data)), ("model.bin", picture)] {
         let report = check_with(name, &bytes, &Options::default());
-        assert!(rules(&report).contains(&"container.polyglot"), "{name}: {report:?}");
+        assert!(rules(&report).contains(&"container.pickle"), "{name}: {report:?}");
         assert!(report.findings.iter().any(|finding| finding.rule.id == "code.malicious-global"), "{name}");
     }
 }

@@ -25,12 +25,12 @@ pub(crate) struct Validate {
     /// header, structure (the default: no values) or content.
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) level: Option<Depth>,
-    /// What it is to be: spec.json, a checkpoint, config.json.
+    /// What it is to be: spec.json, checkpoint, config.json.
     #[arg(long, value_name = "SPEC", value_hint = ValueHint::AnyPath)]
     pub(crate) expect: Option<PathBuf>,
     /// Write what the checkpoint is to a spec.json for that.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) write_expectation: Option<PathBuf>,
+    pub(crate) write_spec: Option<PathBuf>,
     /// Only these: codes, beginnings, names, security.
     #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) select: Vec<String>,

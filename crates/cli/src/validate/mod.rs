@@ -29,7 +29,7 @@ use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
     let level = options.level.map(Level::from);
     let file = settings_file(&options.checking)?;
-    let expectations = Expectations { read: options.expect.as_deref(), write: options.write_expectation.as_deref() };
+    let expectations = Expectations { read: options.expect.as_deref(), write: options.write_spec.as_deref() };
     validate(&options.checking, &file, level, options.select.clone(), &expectations, host, screen)
 }
 
