@@ -67,6 +67,7 @@ pub mod tensor;
 pub mod text;
 #[doc(hidden)] // for the binding
 pub mod workers;
+pub mod write;
 
 pub use buffer::Buffer;
 pub use checkpoint::{Backend, Catalog, Checkpoint, OpenOptions, open};

@@ -42,6 +42,19 @@ impl Buffer {
         strided::gather(self, range, out, interrupt)
     }
 
+    /// Writes the bytes from byte `start` on, of the elements in C order, to `out`: whole elements where they have gaps. Memory of a device is read
+    /// if it has none. A view of a file that was truncated meanwhile gives an error.
+    pub(crate) fn read_bytes(&self, start: usize, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        if !self.is_contiguous() {
+            let item = self.dtype.bytes().unwrap_or(1);
+            return strided::gather(self, start / item..(start + out.len()) / item, out, interrupt);
+        }
+        match self.storage.device_memory() {
+            Some(memory) => memory.read(self.offset + start, out, interrupt),
+            None => self.storage.copy_runs(std::iter::once((self.offset + start, out.len())), out),
+        }
+    }
+
     /// Lets `convert` have some elements, each time with their share of `out`: one after the other, a bounded number at a time that is a
     /// multiple of `multiple`. They are where they are, or copied where that is a mapping, which may vanish, or has gaps.
     pub(super) fn convert_elements(

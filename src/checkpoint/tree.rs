@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Catalog;
-use crate::names::{Child, join};
+use crate::names::{Child, join, natural};
 use crate::tensor::TensorInfo;
 use crate::text::{self, grouped, plural, size};
 
@@ -225,11 +225,6 @@ fn alike(catalog: &Catalog, prefix: &str, children: &[Child<'_>]) -> usize {
             })
     });
     run.count().max(1)
-}
-
-/// Sorts 10 after 9, and numbers before words.
-fn natural(component: &str) -> (u64, &str) {
-    (component.parse().unwrap_or(u64::MAX), component)
 }
 
 /// One line of a tree.

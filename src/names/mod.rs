@@ -165,6 +165,11 @@ fn is_at_or_below(name: &str, prefix: &str) -> bool {
     }
 }
 
+/// What a component of a name is sorted by for people: 10 after 9, and numbers before words.
+pub(crate) fn natural(component: &str) -> (u64, &str) {
+    (component.parse().unwrap_or(u64::MAX), component)
+}
+
 /// The child's name: the parent's, a dot and the key; a child of the root has just the key.
 pub fn join(parent: &str, key: &str) -> String {
     if parent.is_empty() {

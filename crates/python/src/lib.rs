@@ -26,6 +26,7 @@ mod place;
 mod plan;
 mod prefetch;
 mod reserved;
+mod save;
 mod shared;
 mod slices;
 mod stream;
@@ -83,6 +84,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
+    module.add_function(function!(save::save_tensors, module)?)?;
+    module.add_class::<save::FileWriter>()?;
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(one_file::safetensors_header, module)?)?;
     module.add_function(function!(open::open_weights, module)?)?;

@@ -1,0 +1,129 @@
+//! Writing safetensors files: tensors that are in memory, at once; and any, while they come.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use max_weights::buffer::Buffer as Tensor;
+use max_weights::error::Error;
+use max_weights::text;
+use max_weights::workers::now_and_then;
+use max_weights::write::{self, Declared, Options, SafetensorsWriter};
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::convert::dtype_from_python;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::tell;
+
+/// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
+#[pyfunction]
+#[pyo3(signature = (path, names, tensors, metadata, *, alignment, sync, stem=None, max_shard_size=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `save_file`, by name")]
+pub(crate) fn save_tensors(
+    py: Python<'_>,
+    path: PathBuf,
+    names: Vec<String>,
+    tensors: Vec<Bound<'_, Buffer>>,
+    metadata: BTreeMap<String, String>,
+    alignment: u64,
+    sync: bool,
+    stem: Option<String>,
+    max_shard_size: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> Outcome<Vec<PathBuf>> {
+    let tensors = tensors.iter().map(|tensor| tensor.get().tensor().clone());
+    let tensors: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
+    let (options, done) = (Options { alignment, sync }, AtomicU64::new(0));
+    let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
+    Ok(detached(py, || {
+        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
+        tell(0)?;
+        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let go_on = now_and_then(&go_on);
+        let paths = match max_shard_size {
+            Some(most) => {
+                let stem = stem.as_deref().unwrap_or("model");
+                write::save_sharded(&path, stem, &tensors, &metadata, most, &options, &done, &go_on)?
+            }
+            None => {
+                write::save(&path, &tensors, &metadata, &options, &done, &go_on)?;
+                vec![path]
+            }
+        };
+        tell(bytes)?;
+        Ok::<_, Error>(paths)
+    })?)
+}
+
+/// A safetensors file that is written while its tensors come.
+#[pyclass(frozen, module = "max_weights._core")]
+pub(crate) struct FileWriter {
+    /// None once it is finished or given up.
+    writer: Mutex<Option<Arc<SafetensorsWriter>>>,
+    path: PathBuf,
+}
+
+impl FileWriter {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<SafetensorsWriter>>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> Result<Arc<SafetensorsWriter>, Error> {
+        self.slot().clone().ok_or_else(|| {
+            Error::Argument(format!("{}: the writer is closed: the file was finished or given up", text::path(&self.path)))
+        })
+    }
+}
+
+#[pymethods]
+impl FileWriter {
+    #[new]
+    #[pyo3(signature = (path, tensors, metadata, *, alignment, sync))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        tensors: Vec<(String, Bound<'_, PyAny>, Vec<u64>)>,
+        metadata: BTreeMap<String, String>,
+        alignment: u64,
+        sync: bool,
+    ) -> Outcome<Self> {
+        let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
+            Ok(Declared { name, dtype: dtype_from_python(&dtype)?, shape })
+        };
+        let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
+        let options = Options { alignment, sync };
+        let writer = detached(py, || SafetensorsWriter::create(&path, tensors, &metadata, &options))?;
+        Ok(Self { writer: Mutex::new(Some(Arc::new(writer))), path })
+    }
+
+    /// Writes a whole tensor.
+    fn write(&self, py: Python<'_>, name: &str, tensor: &Bound<'_, Buffer>) -> Outcome<()> {
+        let (writer, tensor) = (self.writer()?, tensor.get().tensor());
+        Ok(detached(py, || writer.write_tensor(name, tensor, &now_and_then(&interrupt)))?)
+    }
+
+    /// Writes some elements of a tensor, from its byte `offset` on.
+    fn write_part(&self, py: Python<'_>, name: &str, offset: u64, part: &Bound<'_, Buffer>) -> Outcome<()> {
+        let (writer, part) = (self.writer()?, part.get().tensor());
+        Ok(detached(py, || writer.write_part(name, offset, part, &now_and_then(&interrupt)))?)
+    }
+
+    /// The file takes its place.
+    fn finish(&self, py: Python<'_>) -> Outcome<()> {
+        let writer = self.writer()?;
+        *self.slot() = None;
+        let writer = Arc::into_inner(writer).ok_or_else(|| {
+            Error::Argument(format!("{}: finished while another thread still writes: join it first", text::path(&self.path)))
+        })?;
+        Ok(detached(py, || writer.finish())?)
+    }
+
+    /// Gives the file up: what is at its path stays as it is.
+    fn discard(&self, py: Python<'_>) {
+        let writer = self.slot().take();
+        detached(py, || drop(writer));
+    }
+}

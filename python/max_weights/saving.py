@@ -1,0 +1,327 @@
+"""Saving tensors as safetensors files: a file appears whole or not at all, and the same tensors give the same bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from max_weights import _core
+from max_weights._core import shown
+from max_weights.buffer import as_buffer
+from max_weights.errors import ArgumentError
+from max_weights.progress import progress_of
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import torch
+
+    from max_weights.buffer import Buffer
+    from max_weights.dtype import DType
+    from max_weights.progress import Progress
+
+__all__ = ["SafetensorsWriter", "save_file", "save_sharded"]
+
+StrPath = str | os.PathLike[str]
+Tied = Literal["copy", "alias", "refuse"]
+Strided = Literal["copy", "refuse"]
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def save_file(
+    tensors: Any,
+    path: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    tied: Tied = "copy",
+    strided: Strided = "copy",
+    alignment: int = 64,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> None:
+    """Save tensors as one safetensors file.
+
+    The bytes are written to a file beside it, which takes its place when it is complete: whatever happens before leaves
+    what was there, and a file that is loaded at that moment may be saved over. A file that is replaced keeps its
+    permissions; a new one has those that the umask gives. A symbolic link is replaced, not followed.
+
+    The same tensors and metadata give the same bytes, in whatever order they come.
+
+    Args:
+        tensors: {name: tensor}, each an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything that
+            supports DLPack, on any device; or a module of torch or of this package; or a tree of weights.
+        path: The file.
+        metadata: Text by name. "format" is "pt" unless it says otherwise: other libraries ask for it.
+        tied: What to do with tensors that have all of their bytes in common: "copy" writes each, "alias" writes the
+            first by name and notes the others in the metadata ({other name: first name}, as `save_model` of safetensors
+            does), "refuse" raises.
+        strided: What to do with tensors that are not contiguous: "copy" writes their elements in C order, "refuse"
+            raises.
+        alignment: The data begins at a multiple of so many bytes, and every tensor whose size is a multiple of it, too.
+        sync: Wait until the bytes are on the disk, so that a loss of power leaves the old file or the new one.
+        progress: True for a line on standard error; or a function of the bytes done and those of all.
+
+    Raises:
+        ArgumentError: a ValueError: a name that a file cannot have, tied or strided tensors that are refused.
+        TypeError: something that is no tensor.
+        OSError: what the system refuses: no room, no permission. Nothing has changed then.
+    """
+    named, noted = _prepared(tensors, metadata, tied, strided)
+    tell, close = progress_of(progress)
+    try:
+        _core.save_tensors(
+            os.fspath(path), list(named), list(named.values()), noted, alignment=alignment, sync=sync, progress=tell
+        )
+    finally:
+        close()
+
+
+def save_sharded(
+    tensors: Any,
+    folder: StrPath,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    max_shard_size: int | str = "5GB",
+    name: str = "model",
+    tied: Tied = "copy",
+    strided: Strided = "copy",
+    alignment: int = 64,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> list[Path]:
+    """Save tensors as a folder of safetensors files with an index, as the Hugging Face hub has them.
+
+    Files are filled one after the other, in the order of the names, numbers in them counted as numbers. Where all fits
+    into one there is no index. All files are complete before the first takes its place; then what an older save has left
+    under the same name is removed.
+
+    Args:
+        tensors: As of `save_file`.
+        folder: The folder, which is made if it is not there.
+        metadata: As of `save_file`, for each file.
+        max_shard_size: The most bytes of tensors in a file: a number, or such as "5GB" or "500MiB". A larger tensor has
+            a file of its own.
+        name: What the names of the files begin with: "model" gives `model-00001-of-00003.safetensors` and
+            `model.safetensors.index.json`.
+        tied: As of `save_file`.
+        strided: As of `save_file`.
+        alignment: As of `save_file`.
+        sync: As of `save_file`.
+        progress: As of `save_file`.
+
+    Returns:
+        The files, the index last.
+
+    Raises:
+        ArgumentError: as of `save_file`, and a size that is none.
+        TypeError: something that is no tensor.
+        OSError: what the system refuses: no room, no permission.
+    """
+    named, noted = _prepared(tensors, metadata, tied, strided)
+    tell, close = progress_of(progress)
+    try:
+        paths: list[str] = _core.save_tensors(
+            os.fspath(folder),
+            list(named),
+            list(named.values()),
+            noted,
+            alignment=alignment,
+            sync=sync,
+            stem=name,
+            max_shard_size=_bytes_of(max_shard_size),
+            progress=tell,
+        )
+    finally:
+        close()
+    return [Path(path) for path in paths]
+
+
+class SafetensorsWriter:
+    """A safetensors file that is written while its tensors come, in any order, part by part, by several threads.
+
+    >>> with SafetensorsWriter("model.safetensors", {"weight": (DType.float32, (2, 3))}) as writer:
+    ...     writer.write("weight", array)
+
+    The file takes its place at the end of the `with` block, if every byte was written; an exception in the block, or
+    `discard()`, leaves what was there. It needs no memory but for the header.
+
+    Args:
+        path: The file.
+        tensors: {name: (dtype, shape)}.
+        metadata: As of `save_file`.
+        alignment: As of `save_file`.
+        sync: As of `save_file`.
+
+    Raises:
+        ArgumentError: a ValueError: a name that a file cannot have, a shape that does not fill whole bytes.
+        OSError: what the system refuses: no room, no permission.
+    """
+
+    def __init__(
+        self,
+        path: StrPath,
+        tensors: Mapping[str, tuple[DType | str, Iterable[int]]],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        alignment: int = 64,
+        sync: bool = True,
+    ) -> None:
+        declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
+        self._file = _core.FileWriter(
+            os.fspath(path), declared, _metadata_of(metadata), alignment=alignment, sync=sync
+        )
+
+    def write(self, name: str, tensor: Any) -> None:
+        """Write a whole tensor.
+
+        Raises:
+            ArgumentError: a name that was not declared, another dtype or shape, or it was written before.
+            OSError: what the system refuses.
+        """
+        self._file.write(name, _buffer_of(name, tensor))
+
+    def write_part(self, name: str, offset: int, part: Any) -> None:
+        """Write some elements of a tensor in C order.
+
+        Args:
+            name: The tensor.
+            offset: The byte of the tensor at which they begin.
+            part: The elements, as a tensor or an array of any shape.
+
+        Raises:
+            ArgumentError: a name that was not declared, bytes beyond its end, or written before.
+            OSError: what the system refuses.
+        """
+        self._file.write_part(name, offset, _buffer_of(name, part))
+
+    def finish(self) -> None:
+        """Put the file in its place.
+
+        Raises:
+            ArgumentError: a tensor of which not every byte was written. Nothing has changed then.
+            OSError: what the system refuses.
+        """
+        self._file.finish()
+
+    def discard(self) -> None:
+        """Give the file up: what is at its path stays."""
+        self._file.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.discard()
+
+
+def _prepared(
+    tensors: Any, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
+) -> tuple[dict[str, Buffer], dict[str, str]]:
+    """The tensors that are written, and the metadata."""
+    _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it is "copy", "alias" or "refuse"')
+    _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
+    noted = _metadata_of(metadata)
+    named = {name: _buffer_of(name, tensor) for name, tensor in _items(tensors)}
+    if strided == "refuse":
+        found = [name for name, buffer in named.items() if not buffer.is_contiguous]
+        _require(not found, f"{_names(found)} not contiguous; make them so, or save with strided='copy'")
+    if tied == "copy":
+        return named, noted
+    groups: dict[object, list[str]] = {}
+    for name, buffer in sorted(named.items()):
+        if buffer.num_elements:
+            place = (buffer.device, buffer._data_ptr(), buffer.dtype, buffer.shape, buffer.strides)
+            groups.setdefault(place, []).append(name)
+    for first, *others in groups.values():
+        _require(tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'")
+        for name in others:
+            del named[name]
+            noted.setdefault(name, first)
+    return named, noted
+
+
+def _items(tensors: Any) -> Iterable[tuple[str, Any]]:
+    """The tensors of anything that has some by name."""
+    if isinstance(tensors, Mapping):
+        return tensors.items()
+    torch = sys.modules.get("torch")  # a module cannot come from a torch that was never imported
+    if torch is not None and isinstance(tensors, torch.nn.Module):
+        return tensors.state_dict().items()
+    state_dict, items = getattr(tensors, "state_dict", None), getattr(tensors, "items", None)
+    if state_dict is not None:
+        return _items(state_dict())
+    if items is not None:
+        return ((str(name), weight) for name, weight in items())
+    raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
+
+
+def _buffer_of(name: str, tensor: Any) -> Buffer:
+    """The memory of a tensor, with whatever layout and device it has."""
+    if not isinstance(name, str):
+        raise TypeError(f"the names of tensors are text, not {name!r}")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        tensor = _plain(name, tensor)
+    try:
+        return as_buffer(tensor)
+    except (AttributeError, TypeError) as error:
+        raise TypeError(f"tensor '{shown(name)}': {type(tensor).__name__} is no tensor: {error}") from None
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise ArgumentError(f"tensor '{shown(name)}': {error}") from None
+
+
+def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of torch as one of numbers that lie in memory."""
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
+        kind = "on the device meta" if tensor.is_meta else "quantised" if tensor.is_quantized else str(tensor.layout)
+        raise ArgumentError(f"tensor '{shown(name)}': it is {kind}, and has no elements to save; make it dense first")
+    return tensor.resolve_conj().resolve_neg()
+
+
+def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """The metadata of a file, which says of which framework it is."""
+    noted = {"format": "pt", **(metadata or {})}
+    for key, value in noted.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata is text by name, not {key!r}: {value!r}; write str(...) or json.dumps(...)")
+    return noted
+
+
+def _bytes_of(size: int | str) -> int:
+    """The number of bytes that a size such as "5GB" is."""
+    if isinstance(size, int):
+        return size
+    text = size.strip().upper().removesuffix("B")
+    number = text.rstrip("KMGTI").strip()
+    unit = _UNITS.get(text[len(number) :].strip())
+    try:
+        if unit is not None:
+            return int(float(number) * unit)
+    except ValueError:
+        pass
+    raise ArgumentError(f'max_shard_size={size!r}: give a number of bytes, or such as "5GB" or "500MiB"')
+
+
+def _names(names: list[str]) -> str:
+    """The first of some names, as the begin of a sentence."""
+    quoted = [f"'{shown(name)}'" for name in names[:5]]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(quoted)}{more} {'is' if len(names) == 1 else 'are'}"
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise ArgumentError(message)

@@ -1,0 +1,32 @@
+//! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
+//!
+//! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
+//! mapped keeps its bytes. [`Layout`] says where each tensor of a safetensors file lies; [`SafetensorsWriter`] takes tensors in any order and part
+//! by part, and [`save`] writes those that are in memory.
+
+mod layout;
+mod replacement;
+mod save;
+mod shards;
+mod writer;
+
+pub use layout::{Declared, Layout, MAX_HEADER};
+pub use replacement::Replacement;
+pub use save::{save, save_sharded};
+pub use shards::{Shards, outdated};
+pub use writer::SafetensorsWriter;
+
+/// How files are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The data begins at a multiple of this, and tensors whose size is one come first, so that each of them does, too. A power of two, at least 8.
+    pub alignment: u64,
+    /// Whether the bytes are on the disk when the file takes its place, so that a loss of power leaves the old file or the new one.
+    pub sync: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { alignment: 64, sync: true }
+    }
+}

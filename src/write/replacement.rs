@@ -1,0 +1,253 @@
+//! A file that is written beside the one that it will replace, and takes its place whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// The end of the names of files that are being written; they begin with a point.
+const UNFINISHED: &str = ".max-weights-unfinished";
+/// Bytes of the final name in that of the unfinished file: file systems allow 255 in all.
+const SHOWN_NAME: usize = 180;
+/// Times that a name is looked for: one is taken where a process of the same number died.
+const ATTEMPTS: usize = 100;
+
+/// A file under way to `target`. Dropped before [`Self::commit`], it is removed, and whatever was at `target` is as it was.
+///
+/// The file lies in the folder of its target, and is locked while it is written. What a process that was killed has left there is known by its free
+/// lock, and removed by the next one that is made in that folder.
+#[derive(Debug)]
+pub struct Replacement {
+    target: PathBuf,
+    unfinished: PathBuf,
+    file: File,
+    sync: bool,
+    placed: bool,
+}
+
+impl Replacement {
+    /// Begins a file of `len` bytes. The target may exist: a regular file, or a link, which is replaced itself.
+    ///
+    /// # Errors
+    /// The target is a directory or a device, or may not be written to; the folder is not there, or may not be written to; the disk has less room.
+    pub fn create(target: &Path, len: u64, sync: bool) -> Result<Self> {
+        let old = replaceable(target)?;
+        let folder = folder_of(target);
+        remove_abandoned(folder);
+        let (unfinished, file) = create_beside(target, folder)?;
+        let made = Self { target: target.to_path_buf(), unfinished, file, sync, placed: false };
+        if let Some(old) = &old {
+            made.look_like(old);
+        }
+        made.reserve(len)?;
+        Ok(made)
+    }
+
+    /// The path that it will have.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes some bytes. Several threads may do so at a time.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        write_all_at(&self.file, offset, bytes)
+            .map_err(|source| self.failed(format!("write {} bytes at {offset}", bytes.len()), source))
+    }
+
+    /// An error about the file, by the name that it will have.
+    pub(super) fn failed(&self, action: impl Into<String>, source: io::Error) -> Error {
+        Error::io(&self.target, action, source)
+    }
+
+    /// Takes the place of the target.
+    pub fn commit(self) -> Result<()> {
+        Self::commit_all(vec![self])
+    }
+
+    /// Several files take their places in this order, after the bytes of all of them are there.
+    pub fn commit_all(mut files: Vec<Self>) -> Result<()> {
+        for made in files.iter().filter(|made| made.sync) {
+            made.file.sync_all().map_err(|source| made.failed("write to the disk", source))?;
+        }
+        for made in &mut files {
+            fs::rename(&made.unfinished, &made.target).map_err(|source| made.failed("replace", source))?;
+            made.placed = true;
+        }
+        let mut folders: Vec<&Path> = files.iter().filter(|made| made.sync).map(|made| folder_of(&made.target)).collect();
+        folders.dedup();
+        for folder in folders {
+            sync_folder(folder);
+        }
+        Ok(())
+    }
+
+    /// Takes over the permissions of the file that will be replaced, and its owner where that is allowed.
+    fn look_like(&self, old: &fs::Metadata) {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::{MetadataExt as _, fchown};
+            if let Ok(mine) = self.file.metadata() {
+                if mine.uid() != old.uid() || mine.gid() != old.gid() {
+                    // Only the superuser may give files away; everybody else owns what they write.
+                    let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+                }
+                let _ = self.file.set_permissions(old.permissions());
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = old;
+    }
+
+    /// Makes room for all bytes, so that a full disk is found before the work and not in it.
+    fn reserve(&self, len: u64) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Ok(room) = rustix::fs::fstatvfs(&self.file)
+            && room.f_bavail.saturating_mul(room.f_frsize) < len
+        {
+            let there = room.f_bavail.saturating_mul(room.f_frsize);
+            let action = format!("write {len} bytes where {there} are free");
+            return Err(self.failed(action, io::ErrorKind::StorageFull.into()));
+        }
+        self.file.set_len(len).map_err(|source| self.failed(format!("make it {len} bytes long"), source))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.placed {
+            // Whatever cannot be removed now has no lock any more, and the next file that is made here removes it.
+            let _ = fs::remove_file(&self.unfinished);
+        }
+    }
+}
+
+/// What is at the target, if it can be replaced.
+fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
+    let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), io::Error::from(kind)));
+    match fs::metadata(target) {
+        Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
+        Ok(old) if !old.is_file() => refused(io::ErrorKind::InvalidInput, "a device, pipe or socket"),
+        // A new file in its place needs no right to write to it, but whoever made it read-only did so for a reason.
+        Ok(_) if !may_write(target) => refused(io::ErrorKind::PermissionDenied, "a file that is read-only"),
+        Ok(old) => Ok(Some(old)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(target, "write", error)),
+    }
+}
+
+#[cfg(unix)]
+fn may_write(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+#[cfg(not(unix))]
+fn may_write(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.permissions().readonly())
+}
+
+/// The folder that a path names something in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file in the folder, and a lock on it.
+fn create_beside(target: &Path, folder: &Path) -> Result<(PathBuf, File)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let failed = |source: io::Error| Error::io(target, "write", source);
+    let Some(name) = target.file_name() else { return Err(failed(io::ErrorKind::InvalidFilename.into())) };
+    for _ in 0..ATTEMPTS {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut unfinished = OsString::from(".");
+        unfinished.push(cut(name));
+        unfinished.push(format!(".{}-{number}{UNFINISHED}", std::process::id()));
+        let path = folder.join(unfinished);
+        match File::options().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => {
+                // Until it is locked, another process may take it for an abandoned one: then it is gone again. Where there are no locks, nobody
+                // takes it for that.
+                if file.lock().is_err() || is_there(&path, &file) {
+                    return Ok((path, file));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "every name for the unfinished file is taken")))
+}
+
+/// The begin of a name that may be too long to have something added.
+fn cut(name: &OsStr) -> OsString {
+    match name.to_str() {
+        _ if name.len() <= SHOWN_NAME => name.to_os_string(),
+        Some(text) => text[..text.floor_char_boundary(SHOWN_NAME)].into(),
+        None => "file".into(),
+    }
+}
+
+#[cfg(unix)]
+fn is_there(path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().map(identity).ok() == fs::symlink_metadata(path).map(identity).ok()
+}
+
+#[cfg(not(unix))]
+fn is_there(path: &Path, _: &File) -> bool {
+    path.exists()
+}
+
+/// Removes what processes that are no more have left unfinished in a folder. Nothing depends on it: an error is no error.
+fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if !name.starts_with(b".") || !name.ends_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
+        let Ok(file) = File::options().read(true).write(true).open(entry.path()) else { continue };
+        match file.try_lock() {
+            Ok(()) if is_there(&entry.path(), &file) => {
+                let _ = fs::remove_file(entry.path());
+            }
+            Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+        }
+    }
+}
+
+/// Makes names that were given in a folder last. File systems that cannot do it for folders do it without being asked.
+fn sync_folder(folder: &Path) {
+    #[cfg(unix)]
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+    #[cfg(not(unix))]
+    let _ = folder;
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += written as u64;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}

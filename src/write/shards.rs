@@ -1,0 +1,95 @@
+//! Which tensor goes into which file of a sharded checkpoint, and the index that says so.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::Declared;
+use super::layout::size;
+use crate::error::{Error, Result};
+use crate::names::natural;
+
+/// The files of a sharded checkpoint; one file without an index, where all fits into one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shards {
+    /// The names of the files, and the positions of their tensors.
+    pub files: Vec<(String, Vec<usize>)>,
+    /// The index, as JSON, and its name.
+    pub index: Option<(String, Vec<u8>)>,
+}
+
+impl Shards {
+    /// Fills one file after the other with tensors in the order of their names, numbers counted as numbers, none with more than `most` bytes of
+    /// tensors but for one that has a single larger one. The files are called as the Hugging Face hub has it: `model-00001-of-00003.safetensors`
+    /// and `model.safetensors.index.json`, for the stem `model`.
+    ///
+    /// # Errors
+    /// As of the sizes in [`super::Layout::new`]; a limit of no bytes.
+    pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
+        if most == 0 {
+            return Err(Error::Argument("max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into()));
+        }
+        let mut order: Vec<usize> = (0..tensors.len()).collect();
+        order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
+        let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);
+        for number in order {
+            let size = size(&tensors[number])?;
+            if filled.saturating_add(size) > most && groups.last().is_some_and(|group| !group.is_empty()) {
+                groups.push(Vec::new());
+                filled = 0;
+            }
+            filled = filled.saturating_add(size);
+            total = total.saturating_add(size);
+            if let Some(group) = groups.last_mut() {
+                group.push(number);
+            }
+        }
+        if let [all] = &mut groups[..] {
+            let files = vec![(format!("{stem}.safetensors"), std::mem::take(all))];
+            return Ok(Self { files, index: None });
+        }
+        let count = groups.len();
+        let named = |(i, group)| (format!("{stem}-{:05}-of-{count:05}.safetensors", i + 1), group);
+        let files: Vec<(String, Vec<usize>)> = groups.into_iter().enumerate().map(named).collect();
+        let of_file = |(name, group): &(String, Vec<usize>)| {
+            group.iter().map(|number| (tensors[*number].name.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        let weight_map: BTreeMap<String, String> = files.iter().flat_map(of_file).collect();
+        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+        let mut index = serde_json::to_vec_pretty(&index).map_err(|error| Error::Argument(format!("no index can be made: {error}")))?;
+        index.push(b'\n');
+        Ok(Self { files, index: Some((format!("{stem}.safetensors.index.json"), index)) })
+    }
+}
+
+/// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
+    let kept = |name: &str| {
+        now.files.iter().any(|(file, _)| file == name) || now.index.as_ref().is_some_and(|(index, _)| index == name)
+    };
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, "list", source))?;
+    for entry in entries {
+        let entry = entry.map_err(|source| Error::io(folder, "list", source))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let ours = name == format!("{stem}.safetensors")
+            || name == format!("{stem}.safetensors.index.json")
+            || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors")).is_some_and(is_shard_number);
+        if ours && !kept(name) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// `-00001-of-00003`
+fn is_shard_number(text: &str) -> bool {
+    let number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.strip_prefix('-').and_then(|text| text.split_once("-of-")).is_some_and(|(i, count)| number(i) && number(count))
+}

@@ -1,0 +1,156 @@
+//! A safetensors file that is written while its tensors come, in any order and part by part.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::layout::Place;
+use super::save::{AT_A_TIME, declare, piece};
+use super::{Declared, Layout, Options, Replacement};
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// Names of missing tensors that a message has.
+const SHOWN_NAMES: usize = 5;
+
+/// A file under way: its tensors are declared at the begin, and each byte of them is given once. It needs no memory but for the header.
+#[derive(Debug)]
+pub struct SafetensorsWriter {
+    file: Replacement,
+    layout: Layout,
+    /// What was written of each tensor: ranges of its bytes that do not touch, in order.
+    written: Vec<Mutex<Vec<Range<u64>>>>,
+}
+
+impl SafetensorsWriter {
+    /// Begins a file, which stands under its name after [`Self::finish`] and not before.
+    ///
+    /// # Errors
+    /// As of [`Layout::new`] and [`Replacement::create`].
+    pub fn create(
+        path: &Path,
+        tensors: impl IntoIterator<Item = Declared>,
+        metadata: &BTreeMap<String, String>,
+        options: &Options,
+    ) -> Result<Self> {
+        let layout = Layout::new(tensors, metadata, options)?;
+        let file = Replacement::create(path, layout.len(), options.sync)?;
+        file.write_at(0, layout.start())?;
+        let written = layout.places().iter().map(|_| Mutex::default()).collect();
+        Ok(Self { file, layout, written })
+    }
+
+    /// Where the tensors lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Writes bytes of a tensor, from its byte `offset` on. Several threads may do so at a time.
+    ///
+    /// # Errors
+    /// A tensor that was not declared, bytes beyond its end, bytes that were written before; what the system refuses.
+    pub fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let number = self.layout.position(name).ok_or_else(|| {
+            let name = text::shown(name);
+            Error::Argument(format!("no tensor '{name}' was declared when the file was begun"))
+        })?;
+        let place = &self.layout.places()[number];
+        self.claim(number, place, offset, bytes.len() as u64)?;
+        self.file.write_at(place.bytes.start + offset, bytes)
+    }
+
+    /// Writes a whole tensor, of any layout and device.
+    ///
+    /// # Errors
+    /// As of [`Self::write`]; another dtype or shape than was declared.
+    pub fn write_tensor(&self, name: &str, tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
+        let found = declare(name, tensor);
+        if let Some(place) = self.layout.position(name).map(|number| &self.layout.places()[number])
+            && place.tensor != found
+        {
+            let Declared { name, dtype, shape } = &place.tensor;
+            return Err(Error::Argument(format!(
+                "tensor '{}': declared as {dtype} of shape {shape:?}, given as {} of {:?}",
+                text::shown(name),
+                found.dtype,
+                found.shape
+            )));
+        }
+        self.write_part(name, 0, tensor, interrupt)
+    }
+
+    /// Writes the elements of `part`, in C order, from byte `offset` of a tensor on.
+    ///
+    /// # Errors
+    /// As of [`Self::write`].
+    pub fn write_part(&self, name: &str, offset: u64, part: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
+        let mut scratch = Vec::new();
+        for start in (0..part.size()).step_by(AT_A_TIME as usize) {
+            interrupt()?;
+            let len = (part.size() - start).min(AT_A_TIME as usize);
+            self.write(name, offset.saturating_add(start as u64), piece(part, start, len, &mut scratch, interrupt)?)?;
+        }
+        // Without bytes, the name has to be right, too.
+        self.write(name, offset.saturating_add(part.size() as u64), &[])
+    }
+
+    /// Notes that a part is written now.
+    fn claim(&self, number: usize, place: &Place, offset: u64, len: u64) -> Result<()> {
+        let size = place.bytes.end - place.bytes.start;
+        let refused = |why: String| {
+            let name = text::shown(&place.tensor.name);
+            Err(Error::Argument(format!("tensor '{name}': {why}")))
+        };
+        let Some(end) = offset.checked_add(len).filter(|end| *end <= size) else {
+            return refused(format!("{len} bytes from byte {offset} on do not fit into its {size} bytes"));
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let after = written.partition_point(|range| range.end <= offset);
+        if written.get(after).is_some_and(|next| next.start < end) {
+            return refused(format!("bytes {offset} to {end} were written before, all or some of them"));
+        }
+        let joins_before = after > 0 && written[after - 1].end == offset;
+        let joins_after = written.get(after).is_some_and(|next| next.start == end);
+        match (joins_before, joins_after) {
+            (true, true) => written[after - 1].end = written.remove(after).end,
+            (true, false) => written[after - 1].end = end,
+            (false, true) => written[after].start = offset,
+            (false, false) => written.insert(after, offset..end),
+        }
+        Ok(())
+    }
+
+    /// The file takes its place.
+    ///
+    /// # Errors
+    /// A tensor that was not written, or not all of it: then there is no file.
+    pub fn finish(self) -> Result<()> {
+        let mut missing = Vec::new();
+        for (place, written) in self.layout.places().iter().zip(&self.written) {
+            let size = place.bytes.end - place.bytes.start;
+            let written = written.lock().unwrap_or_else(PoisonError::into_inner);
+            let there: u64 = written.iter().map(|range| range.end - range.start).sum();
+            if there < size {
+                missing.push(format!("'{}' ({there} of {size} bytes)", text::shown(&place.tensor.name)));
+            }
+        }
+        if missing.is_empty() {
+            return self.file.commit();
+        }
+        let count = missing.len();
+        missing.truncate(SHOWN_NAMES);
+        let more = if count > SHOWN_NAMES { format!(" and {} more", count - SHOWN_NAMES) } else { String::new() };
+        Err(Error::Argument(format!(
+            "{}: the file is not finished: {} were declared and not written: {}{more}; nothing was replaced",
+            text::path(self.file.target()),
+            count,
+            missing.join(", ")
+        )))
+    }
+}
