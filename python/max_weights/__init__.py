@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from max_weights.quantization import dequantize, quantize, scale_blocks
+    from max_weights.saving import SafetensorsWriter, save_file, save_sharded
     from max_weights.versions import show_versions
     from max_weights.weight_data import WeightData
     from max_weights.weights import (
@@ -60,6 +61,7 @@ __all__ = [
     "PytorchWeights",
     "Report",
     "SafetensorWeights",
+    "SafetensorsWriter",
     "UnsupportedError",
     "WeightData",
     "WeightNotFoundError",
@@ -84,6 +86,8 @@ __all__ = [
     "quantize",
     "release_memory",
     "safetensors",
+    "save_file",
+    "save_sharded",
     "scale_blocks",
     "set_threads",
     "sharding",
@@ -113,6 +117,7 @@ _HOMES = {
     "PytorchWeights": "max_weights.weights",
     "Report": "max_weights.checking",
     "SafetensorWeights": "max_weights.weights",
+    "SafetensorsWriter": "max_weights.saving",
     "UnsupportedError": "max_weights.errors",
     "WeightData": "max_weights.weight_data",
     "WeightNotFoundError": "max_weights.errors",
@@ -137,6 +142,8 @@ _HOMES = {
     "quantize": "max_weights.quantization",
     "release_memory": "max_weights._core",
     "safetensors": "max_weights.safetensors",
+    "save_file": "max_weights.saving",
+    "save_sharded": "max_weights.saving",
     "scale_blocks": "max_weights.quantization",
     "set_threads": "max_weights._core",
     "sharding": "max_weights.sharding",

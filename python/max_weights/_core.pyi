@@ -81,6 +81,7 @@ __all__ = [
     "quantize",
     "release_memory",
     "safetensors_header",
+    "save_tensors",
     "scale_blocks",
     "set_threads",
     "shown",
@@ -607,6 +608,20 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
     """The tensors of these full names, each as the dtype beside it (None: as it is), in this order; and how they were
     read, in words.
     """
+
+def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str], *, alignment:
+                 int, sync: bool, stem: str | None = None, max_shard_size: int | None = None, progress: Callable[[int,
+                 int], object] | None = None) -> list[Path]: ...  # fmt: skip
+@final
+class FileWriter:
+    """A safetensors file that is written while its tensors come."""
+
+    def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
+                alignment: int, sync: bool) -> Self: ...  # fmt: skip
+    def write(self, name: str, tensor: Buffer) -> None: ...
+    def write_part(self, name: str, offset: int, part: Buffer) -> None: ...
+    def finish(self) -> None: ...
+    def discard(self) -> None: ...
 
 def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
                = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip

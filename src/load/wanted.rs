@@ -40,7 +40,7 @@ pub enum Conversion {
 
 impl Conversion {
     /// How many bytes go in, and how many come out, of what cannot be cut any further.
-    pub(super) fn unit(self) -> (usize, usize) {
+    pub(crate) fn unit(self) -> (usize, usize) {
         match self {
             Self::Nothing => (1, 1),
             Self::Cast { from, to } => {
@@ -63,7 +63,7 @@ impl Conversion {
     }
 
     /// Converts whole units. `scratch` is memory for what stands between; it may hold anything.
-    pub(super) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn apply(self, from: &[u8], to: &mut [u8], stream: bool, scratch: &mut Vec<u8>) -> Result<()> {
         let options = CastOptions { saturate: false, stream };
         match self {
             Self::Nothing => to.copy_from_slice(from),

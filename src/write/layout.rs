@@ -1,34 +1,89 @@
-//! Where each tensor of a safetensors file lies, and the header that says so. The same tensors have the same layout, in whatever order they are
-//! given.
+//! Where each tensor of a file lies, whatever the format.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 
-use super::Options;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::tensor::checked_bytes;
+use crate::quant::Encoding;
+use crate::tensor::{Element, checked_bytes, checked_elements};
 use crate::text;
 
-/// The most bytes that a header may have: what the safetensors package reads.
-pub const MAX_HEADER: usize = 100_000_000;
-/// The key of the metadata, which no tensor can have as its name.
-const METADATA: &str = "__metadata__";
 /// The most bytes that a file may have, far below where offsets of 64 bits end.
-const MOST_BYTES: u64 = 1 << 62;
-/// The bytes of the length before the header.
-const LENGTH: usize = 8;
+pub(super) const MOST_BYTES: u64 = 1 << 62;
+
+/// What the elements of a tensor are in a file that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stored {
+    /// Plain elements.
+    Plain(DType),
+    /// Blocks of a packed type; the shape counts elements.
+    Packed(Encoding),
+}
+
+impl Stored {
+    /// What a tensor of a checkpoint is; none if no file of another format can have it.
+    pub fn of(element: Element<'_>) -> Option<Self> {
+        match element {
+            Element::Plain(dtype) => Some(Self::Plain(dtype)),
+            Element::Packed(encoding) => Some(Self::Packed(encoding)),
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => None,
+        }
+    }
+
+    /// The bytes of a tensor of this shape; none if they are no whole number, or more than a file has.
+    pub fn bytes(self, shape: &[u64]) -> Option<u64> {
+        let bytes = match self {
+            Self::Plain(dtype) => checked_bytes(shape, dtype)?,
+            Self::Packed(encoding) => {
+                let per_block = encoding.elements_per_block() as u64;
+                let elements = checked_elements(shape)?;
+                // Blocks do not reach beyond a row.
+                if elements > 0 && !shape.last()?.is_multiple_of(per_block) {
+                    return None;
+                }
+                (elements / per_block).checked_mul(encoding.bytes_per_block() as u64)?
+            }
+        };
+        (bytes <= MOST_BYTES).then_some(bytes)
+    }
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(dtype) => f.pad(dtype.name()),
+            Self::Packed(encoding) => f.pad(encoding.name()),
+        }
+    }
+}
 
 /// A tensor that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
     /// Its name.
     pub name: String,
-    /// The type of its elements.
-    pub dtype: DType,
+    /// What its elements are.
+    pub stored: Stored,
     /// Its shape, slowest dimension first.
     pub shape: Vec<u64>,
+}
+
+impl Declared {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// They are no whole number, or more than a file has.
+    pub fn bytes(&self) -> Result<u64> {
+        let Self { name, stored, shape } = self;
+        self.stored.bytes(shape).ok_or_else(|| {
+            let name = text::shown(name);
+            Error::Argument(format!(
+                "tensor '{name}': {stored} of shape {shape:?} does not fill whole bytes and blocks, or has more than 2^62 bytes"
+            ))
+        })
+    }
 }
 
 /// A tensor, and where its bytes lie.
@@ -40,70 +95,35 @@ pub struct Place {
     pub bytes: Range<u64>,
 }
 
-/// Where everything lies in a safetensors file.
+/// Where everything lies in a file.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// The length of the header, the header and its padding: what the file begins with.
+    /// What the file begins with.
     start: Vec<u8>,
     /// In the order of the file.
     places: Vec<Place>,
-    by_name: BTreeMap<String, usize>,
+    len: u64,
+    by_name: HashMap<String, usize>,
 }
 
 impl Layout {
-    /// Tensors whose size is a multiple of the alignment come first, where one is asked for that is more than the format's own; then the larger
-    /// dtypes, as the safetensors package has it; then by name. So no element of a plain dtype is misaligned.
-    ///
-    /// # Errors
-    /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^63, a header of more than
-    /// [`MAX_HEADER`] bytes.
-    pub fn new(
-        tensors: impl IntoIterator<Item = Declared>,
-        metadata: &BTreeMap<String, String>,
-        options: &Options,
-    ) -> Result<Self> {
-        if !options.alignment.is_power_of_two() || !(LENGTH as u64..=1 << 20).contains(&options.alignment) {
-            let alignment = options.alignment;
-            return Err(Error::Argument(format!(
-                "alignment={alignment}: it must be a power of two from 8 to 1048576, such as 64 or 4096"
-            )));
-        }
-        let mut sized = Vec::new();
+    /// Tensors one after the other behind `start`, each of them at a multiple of `alignment`, as is the end.
+    pub(super) fn behind(start: Vec<u8>, tensors: Vec<Declared>, alignment: u64) -> Result<Self> {
+        let (mut at, mut places) = (start.len() as u64, Vec::with_capacity(tensors.len()));
+        let mut by_name = HashMap::with_capacity(tensors.len());
         for tensor in tensors {
-            sized.push((size(&tensor)?, tensor));
-        }
-        let beyond_format = options.alignment > LENGTH as u64;
-        sized.sort_by(|(a_size, a), (b_size, b)| {
-            let key = |size: u64, tensor: &Declared| {
-                (beyond_format && !size.is_multiple_of(options.alignment), Reverse(rank(tensor.dtype)))
-            };
-            key(*a_size, a).cmp(&key(*b_size, b)).then_with(|| a.name.cmp(&b.name))
-        });
-        let header = header(&sized, metadata)?;
-        let data = (LENGTH + header.len()).next_multiple_of(options.alignment as usize);
-        if data - LENGTH > MAX_HEADER {
-            return Err(Error::Argument(format!(
-                "the header of {} tensors takes {} bytes, and readers of safetensors take at most {MAX_HEADER}: write several files \
-                 (save_sharded), or fewer metadata",
-                sized.len(),
-                data - LENGTH
-            )));
-        }
-        let mut start = Vec::with_capacity(data);
-        start.extend_from_slice(&((data - LENGTH) as u64).to_le_bytes());
-        start.extend_from_slice(&header);
-        start.resize(data, b' ');
-        let (mut at, mut places, mut by_name) = (data as u64, Vec::with_capacity(sized.len()), BTreeMap::new());
-        for (size, tensor) in sized {
             if by_name.insert(tensor.name.clone(), places.len()).is_some() {
                 let name = text::shown(&tensor.name);
                 return Err(Error::Argument(format!("two tensors are called '{name}': a file has each name once")));
             }
-            let bytes = at..at + size;
-            at = bytes.end;
-            places.push(Place { tensor, bytes });
+            let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
+                let name = text::shown(&tensor.name);
+                Error::Argument(format!("the tensors up to '{name}' have more than 2^62 bytes"))
+            })?;
+            places.push(Place { tensor, bytes: at..end });
+            at = end.next_multiple_of(alignment);
         }
-        Ok(Self { start, places, by_name })
+        Ok(Self { start, places, len: at, by_name })
     }
 
     /// What the file begins with, up to the first byte of the data.
@@ -117,103 +137,12 @@ impl Layout {
     }
 
     /// The bytes of the file.
-    pub fn len(&self) -> u64 {
-        self.places.last().map_or(self.start.len() as u64, |last| last.bytes.end)
-    }
-
-    /// Never: a file has a header.
-    pub fn is_empty(&self) -> bool {
-        false
+    pub fn file_bytes(&self) -> u64 {
+        self.len
     }
 
     /// The position of a tensor in [`Self::places`].
     pub fn position(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
-}
-
-/// The bytes of a tensor.
-pub(super) fn size(tensor: &Declared) -> Result<u64> {
-    let Declared { name, dtype, shape } = tensor;
-    if name == METADATA {
-        return Err(Error::Argument(format!(
-            "a tensor cannot be called {METADATA}: that is where a safetensors file has its metadata; rename it"
-        )));
-    }
-    match checked_bytes(shape, *dtype) {
-        Some(bytes) if bytes <= MOST_BYTES => Ok(bytes),
-        _ => {
-            let name = text::shown(name);
-            Err(Error::Argument(format!(
-                "tensor '{name}': {dtype} of shape {shape:?} does not fill whole bytes, or has more than 2^62 of them"
-            )))
-        }
-    }
-}
-
-/// The order of dtypes in a file: that of the safetensors package, whose enum lists them so; larger elements have larger numbers.
-fn rank(dtype: DType) -> usize {
-    const ORDER: [DType; DType::COUNT] = [
-        DType::Bool,
-        DType::Float4E2M1Fn,
-        DType::Float6E2M3Fn,
-        DType::Float6E3M2Fn,
-        DType::UInt8,
-        DType::Int8,
-        DType::Float8E5M2,
-        DType::Float8E4M3Fn,
-        DType::Float8E8M0Fnu,
-        DType::Float8E4M3Fnuz,
-        DType::Float8E5M2Fnuz,
-        DType::Int16,
-        DType::UInt16,
-        DType::Float16,
-        DType::BFloat16,
-        DType::Int32,
-        DType::UInt32,
-        DType::Float32,
-        DType::Complex64,
-        DType::Float64,
-        DType::Int64,
-        DType::UInt64,
-    ];
-    ORDER.iter().position(|known| *known == dtype).unwrap_or(0)
-}
-
-/// The JSON of the header, without padding, as the safetensors package writes it.
-fn header(tensors: &[(u64, Declared)], metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
-    let mut json = b"{".to_vec();
-    let quoted = |json: &mut Vec<u8>, text: &str| {
-        serde_json::to_writer(&mut *json, text).map_err(|error| Error::Argument(format!("no JSON can be made of {text:?}: {error}")))
-    };
-    if !metadata.is_empty() {
-        json.extend_from_slice(format!("\"{METADATA}\":").as_bytes());
-        let mut separator = b'{';
-        for (key, value) in metadata {
-            json.push(separator);
-            quoted(&mut json, key)?;
-            json.push(b':');
-            quoted(&mut json, value)?;
-            separator = b',';
-        }
-        json.push(b'}');
-    }
-    let mut at = 0_u64;
-    for (size, Declared { name, dtype, shape }) in tensors {
-        let end = at.checked_add(*size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
-            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
-        })?;
-        if json.len() > 1 {
-            json.push(b',');
-        }
-        quoted(&mut json, name)?;
-        let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
-        let (dtype, dims) = (dtype.safetensors_name(), dims.join(","));
-        json.extend_from_slice(
-            format!(r#":{{"dtype":"{dtype}","shape":[{dims}],"data_offsets":[{at},{end}]}}"#).as_bytes(),
-        );
-        at = end;
-    }
-    json.push(b'}');
-    Ok(json)
 }

@@ -1,20 +1,26 @@
 //! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
 //!
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
-//! mapped keeps its bytes. [`Layout`] says where each tensor of a safetensors file lies; [`SafetensorsWriter`] takes tensors in any order and part
+//! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part
 //! by part, and [`save`] writes those that are in memory.
 
+mod convert;
+mod gguf;
 mod layout;
 mod replacement;
+mod safetensors;
 mod save;
 mod shards;
 mod writer;
 
-pub use layout::{Declared, Layout, MAX_HEADER};
+pub use convert::{Item, write_converted};
+pub use gguf::MetadataValue;
+pub use layout::{Declared, Layout, Place, Stored};
 pub use replacement::Replacement;
+pub use safetensors::MAX_HEADER;
 pub use save::{save, save_sharded};
 pub use shards::{Shards, outdated};
-pub use writer::SafetensorsWriter;
+pub use writer::Writer;
 
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,7 +81,8 @@ impl Replacement {
             fs::rename(&made.unfinished, &made.target).map_err(|source| made.failed("replace", source))?;
             made.placed = true;
         }
-        let mut folders: Vec<&Path> = files.iter().filter(|made| made.sync).map(|made| folder_of(&made.target)).collect();
+        let mut folders: Vec<&Path> =
+            files.iter().filter(|made| made.sync).map(|made| folder_of(&made.target)).collect();
         folders.dedup();
         for folder in folders {
             sync_folder(folder);

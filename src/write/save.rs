@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Declared, Layout, Options, Replacement, Shards, outdated};
+use super::{Declared, Layout, Options, Replacement, Shards, Stored, outdated};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ struct Job {
 /// were written.
 ///
 /// # Errors
-/// As of [`Layout::new`] and [`Replacement::create`]; what the system refuses. Then whatever was at the path is as it was.
+/// As of [`Layout::safetensors`] and [`Replacement::create`]; what the system refuses. Then whatever was at the path is as it was.
 pub fn save(
     path: &Path,
     tensors: &[(String, Buffer)],
@@ -65,7 +65,9 @@ pub fn save_sharded(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
-        return Err(Error::Argument(format!("name={stem:?}: it is what the names of the files begin with, such as \"model\"")));
+        return Err(Error::Argument(format!(
+            "name={stem:?}: it is what the names of the files begin with, such as \"model\""
+        )));
     }
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
     let shards = Shards::new(stem, &declared, most)?;
@@ -98,7 +100,7 @@ fn write(
     interrupt: Interrupt<'_>,
 ) -> Result<Replacement> {
     let declared = tensors.iter().map(|(name, buffer)| declare(name, buffer));
-    let layout = Layout::new(declared, metadata, options)?;
+    let layout = Layout::safetensors(declared, metadata, options)?;
     let by_name: BTreeMap<&str, &Buffer> = tensors.iter().map(|(name, buffer)| (&**name, buffer)).collect();
     let sources = layout.places().iter().map(|place| {
         let buffer = by_name.get(&*place.tensor.name).copied().ok_or(Error::Interrupted)?;
@@ -109,7 +111,7 @@ fn write(
         buffer.to(Device::Cpu, interrupt)
     });
     let sources: Vec<Buffer> = sources.collect::<Result<_>>()?;
-    let file = Replacement::create(path, layout.len(), options.sync)?;
+    let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
     file.write_at(0, layout.start())?;
     in_order(threads(), jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
         let len = job.runs.iter().map(|run| run.len).sum();
@@ -135,7 +137,7 @@ fn write(
 pub(super) fn declare(name: &str, buffer: &Buffer) -> Declared {
     Declared {
         name: name.to_owned(),
-        dtype: buffer.dtype(),
+        stored: Stored::Plain(buffer.dtype()),
         shape: buffer.shape().iter().map(|dim| *dim as u64).collect(),
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::Declared;
-use super::layout::size;
 use crate::error::{Error, Result};
 use crate::names::natural;
 
@@ -25,16 +24,18 @@ impl Shards {
     /// and `model.safetensors.index.json`, for the stem `model`.
     ///
     /// # Errors
-    /// As of the sizes in [`super::Layout::new`]; a limit of no bytes.
+    /// As of [`Declared::bytes`]; a limit of no bytes.
     pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
         if most == 0 {
-            return Err(Error::Argument("max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into()));
+            return Err(Error::Argument(
+                "max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into(),
+            ));
         }
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
         let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);
         for number in order {
-            let size = size(&tensors[number])?;
+            let size = tensors[number].bytes()?;
             if filled.saturating_add(size) > most && groups.last().is_some_and(|group| !group.is_empty()) {
                 groups.push(Vec::new());
                 filled = 0;
@@ -57,7 +58,8 @@ impl Shards {
         };
         let weight_map: BTreeMap<String, String> = files.iter().flat_map(of_file).collect();
         let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
-        let mut index = serde_json::to_vec_pretty(&index).map_err(|error| Error::Argument(format!("no index can be made: {error}")))?;
+        let mut index = serde_json::to_vec_pretty(&index)
+            .map_err(|error| Error::Argument(format!("no index can be made: {error}")))?;
         index.push(b'\n');
         Ok(Self { files, index: Some((format!("{stem}.safetensors.index.json"), index)) })
     }

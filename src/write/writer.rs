@@ -1,13 +1,12 @@
-//! A safetensors file that is written while its tensors come, in any order and part by part.
+//! A file that is written while its tensors come, in any order and part by part.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
 use super::save::{AT_A_TIME, declare, piece};
-use super::{Declared, Layout, Options, Replacement};
+use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::text;
@@ -18,26 +17,20 @@ const SHOWN_NAMES: usize = 5;
 
 /// A file under way: its tensors are declared at the begin, and each byte of them is given once. It needs no memory but for the header.
 #[derive(Debug)]
-pub struct SafetensorsWriter {
+pub struct Writer {
     file: Replacement,
     layout: Layout,
     /// What was written of each tensor: ranges of its bytes that do not touch, in order.
     written: Vec<Mutex<Vec<Range<u64>>>>,
 }
 
-impl SafetensorsWriter {
+impl Writer {
     /// Begins a file, which stands under its name after [`Self::finish`] and not before.
     ///
     /// # Errors
-    /// As of [`Layout::new`] and [`Replacement::create`].
-    pub fn create(
-        path: &Path,
-        tensors: impl IntoIterator<Item = Declared>,
-        metadata: &BTreeMap<String, String>,
-        options: &Options,
-    ) -> Result<Self> {
-        let layout = Layout::new(tensors, metadata, options)?;
-        let file = Replacement::create(path, layout.len(), options.sync)?;
+    /// As of [`Replacement::create`].
+    pub fn create(path: &Path, layout: Layout, sync: bool) -> Result<Self> {
+        let file = Replacement::create(path, layout.file_bytes(), sync)?;
         file.write_at(0, layout.start())?;
         let written = layout.places().iter().map(|_| Mutex::default()).collect();
         Ok(Self { file, layout, written })
@@ -71,11 +64,11 @@ impl SafetensorsWriter {
         if let Some(place) = self.layout.position(name).map(|number| &self.layout.places()[number])
             && place.tensor != found
         {
-            let Declared { name, dtype, shape } = &place.tensor;
+            let Declared { name, stored, shape } = &place.tensor;
             return Err(Error::Argument(format!(
-                "tensor '{}': declared as {dtype} of shape {shape:?}, given as {} of {:?}",
+                "tensor '{}': declared as {stored} of shape {shape:?}, given as {} of {:?}",
                 text::shown(name),
-                found.dtype,
+                found.stored,
                 found.shape
             )));
         }

@@ -9,7 +9,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::text;
 use max_weights::workers::now_and_then;
-use max_weights::write::{self, Declared, Options, SafetensorsWriter};
+use max_weights::write::{self, Declared, Layout, Options, Stored, Writer};
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
@@ -62,18 +62,21 @@ pub(crate) fn save_tensors(
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct FileWriter {
     /// None once it is finished or given up.
-    writer: Mutex<Option<Arc<SafetensorsWriter>>>,
+    writer: Mutex<Option<Arc<Writer>>>,
     path: PathBuf,
 }
 
 impl FileWriter {
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<SafetensorsWriter>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Writer>>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writer(&self) -> Result<Arc<SafetensorsWriter>, Error> {
+    fn writer(&self) -> Result<Arc<Writer>, Error> {
         self.slot().clone().ok_or_else(|| {
-            Error::Argument(format!("{}: the writer is closed: the file was finished or given up", text::path(&self.path)))
+            Error::Argument(format!(
+                "{}: the writer is closed: the file was finished or given up",
+                text::path(&self.path)
+            ))
         })
     }
 }
@@ -91,11 +94,11 @@ impl FileWriter {
         sync: bool,
     ) -> Outcome<Self> {
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
-            Ok(Declared { name, dtype: dtype_from_python(&dtype)?, shape })
+            Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
         };
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
-        let options = Options { alignment, sync };
-        let writer = detached(py, || SafetensorsWriter::create(&path, tensors, &metadata, &options))?;
+        let layout = Layout::safetensors(tensors, &metadata, &Options { alignment, sync })?;
+        let writer = detached(py, || Writer::create(&path, layout, sync))?;
         Ok(Self { writer: Mutex::new(Some(Arc::new(writer))), path })
     }
 
@@ -116,7 +119,10 @@ impl FileWriter {
         let writer = self.writer()?;
         *self.slot() = None;
         let writer = Arc::into_inner(writer).ok_or_else(|| {
-            Error::Argument(format!("{}: finished while another thread still writes: join it first", text::path(&self.path)))
+            Error::Argument(format!(
+                "{}: finished while another thread still writes: join it first",
+                text::path(&self.path)
+            ))
         })?;
         Ok(detached(py, || writer.finish())?)
     }

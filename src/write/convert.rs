@@ -1,0 +1,229 @@
+//! Tensors of a checkpoint into a file, each converted on its way, in bounded memory.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{Declared, Stored};
+use super::writer::Writer;
+use crate::buffer::{self, Buffer};
+use crate::cast::elements_per_group;
+use crate::checkpoint::Checkpoint;
+use crate::dtype::DType;
+use crate::error::{Error, Fault, Result};
+use crate::load::{Conversion, Layout, LoadOptions, Scan};
+use crate::quant::{self, Encoding};
+use crate::rules;
+use crate::tensor::Element;
+use crate::text;
+use crate::workers::{Interrupt, in_order, threads};
+
+/// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
+const ELEMENTS: usize = 1 << 20;
+/// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others.
+const SMALL: u64 = 1 << 20;
+/// So many bytes of short tensors are begun together.
+const TOGETHER: u64 = 64 << 20;
+
+/// A tensor of a checkpoint, and what it becomes.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Its number in the catalog.
+    pub number: usize,
+    /// The ranges of one axis that are wanted, joined along it; none for the whole tensor.
+    pub cut: Option<(usize, Vec<Range<u64>>)>,
+    /// Its name, type and shape in the file that is written.
+    pub tensor: Declared,
+}
+
+/// Memory of one thread for what stands between two steps.
+#[derive(Debug, Default)]
+struct Scratch {
+    first: Vec<u8>,
+    second: Vec<u8>,
+    between: Vec<u8>,
+}
+
+/// What is done to the elements.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// To plain elements, or nothing.
+    conversion: Conversion,
+    /// And from float32 into blocks.
+    encoding: Option<Encoding>,
+}
+
+impl Item {
+    /// What happens to the elements on the way.
+    ///
+    /// # Errors
+    /// Elements of a type that cannot become the one that is declared; a shape that is another one.
+    fn steps(&self, checkpoint: &Checkpoint) -> Result<Steps> {
+        let catalog = checkpoint.catalog();
+        let info = catalog.table().get(self.number);
+        let mut shape = info.shape.to_vec();
+        if let Some((axis, ranges)) = &self.cut
+            && let Some(dim) = shape.get_mut(*axis)
+        {
+            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        }
+        if shape != self.tensor.shape {
+            let (name, declared) = (text::shown(info.name), &self.tensor.shape);
+            return Err(Error::Argument(format!(
+                "tensor '{name}' has the shape {shape:?}, and {declared:?} was declared"
+            )));
+        }
+        let refused = |cause: String| {
+            let fault = Fault::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
+            Err(fault.path(&catalog.files()[info.file as usize].path).unsupported())
+        };
+        let found = Stored::of(info.element);
+        Ok(match (self.tensor.stored, found) {
+            (wanted, Some(found)) if wanted == found => Steps { conversion: Conversion::Nothing, encoding: None },
+            (_, None) => {
+                return refused(format!("elements of the type {} cannot be written to another file", info.element));
+            }
+            (Stored::Plain(to), _) => {
+                Steps { conversion: catalog.wanted(self.number, Some(to))?.conversion, encoding: None }
+            }
+            (Stored::Packed(encoding), _) => Steps {
+                conversion: catalog.wanted(self.number, Some(DType::Float32))?.conversion,
+                encoding: Some(encoding),
+            },
+        })
+    }
+}
+
+/// Writes tensors of a checkpoint to a file in which they are declared; `done` counts the bytes that were written. Memory is bounded by a few
+/// megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a whole, one at a time.
+///
+/// # Errors
+/// Types that cannot be converted, which is found before anything is read; what the files and the system say.
+pub fn write_converted(
+    writer: &Writer,
+    checkpoint: &Checkpoint,
+    items: &[Item],
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let mut jobs = Vec::with_capacity(items.len());
+    for item in items {
+        let info = checkpoint.catalog().table().get(item.number);
+        jobs.push(((info.file, info.span.start()), item, item.steps(checkpoint)?, item.tensor.bytes()?));
+    }
+    // In the order in which they lie on the disk.
+    jobs.sort_by_key(|(place, ..)| *place);
+    let (mut short, mut together) = (Vec::new(), 0);
+    let all_of = |short: &mut Vec<(&Item, Steps)>| {
+        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), (): &mut (), go_on| {
+            write_one(writer, checkpoint, item, steps, done, go_on)
+        })
+    };
+    for (_, item, steps, bytes) in jobs {
+        if bytes < SMALL {
+            short.push((item, steps));
+            together += bytes;
+        } else {
+            write_one(writer, checkpoint, item, steps, done, interrupt)?;
+        }
+        if together >= TOGETHER {
+            all_of(&mut short)?;
+            together = 0;
+        }
+    }
+    all_of(&mut short)
+}
+
+fn write_one(
+    writer: &Writer,
+    checkpoint: &Checkpoint,
+    item: &Item,
+    steps: Steps,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let Item { number, cut, tensor } = item;
+    let bytes = tensor.bytes()?;
+    if cut.is_some() {
+        let whole = take(checkpoint, item, steps, interrupt)?;
+        writer.write_part(&tensor.name, 0, &whole, interrupt)?;
+        done.fetch_add(bytes, Ordering::Relaxed);
+        return Ok(());
+    }
+    let info = checkpoint.catalog().table().get(*number);
+    let (elements, unit) = match info.element {
+        Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
+        Element::Plain(dtype) => {
+            let group = elements_per_group(dtype);
+            (group, group * dtype.bits() / 8)
+        }
+        // Refused by `steps`.
+        Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => (1, 1),
+    };
+    let placement = checkpoint.catalog().placement(*number)?;
+    let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
+        let cause = format!(
+            "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
+            tensor.shape.iter().product::<u64>()
+        );
+        let fault =
+            Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("call contiguous() before saving it");
+        return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
+    };
+    let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
+    scan.each(
+        ELEMENTS / elements,
+        interrupt,
+        Scratch::default,
+        |scratch, part, from| {
+            let converted = steps.apply(from, scratch)?;
+            writer.write(&tensor.name, part * part_bytes, converted)?;
+            done.fetch_add(converted.len() as u64, Ordering::Relaxed);
+            Ok(())
+        },
+        |_| {},
+    )?;
+    // One without bytes counts as written, too.
+    writer.write(&tensor.name, bytes, &[])
+}
+
+impl Steps {
+    /// Converts whole units; the result lies in `scratch`, or is what it was.
+    fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
+        let Scratch { first, second, between } = scratch;
+        let plain = match self.conversion {
+            Conversion::Nothing => from,
+            conversion => {
+                let (units_in, units_out) = conversion.unit();
+                first.resize(from.len() / units_in * units_out, 0);
+                conversion.apply(from, first, false, between)?;
+                first
+            }
+        };
+        let Some(encoding) = self.encoding else { return Ok(plain) };
+        let (words, _) = plain.as_chunks::<4>();
+        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        second.resize(values.len() / encoding.elements_per_block() * encoding.bytes_per_block(), 0);
+        quant::quantize(encoding, &values, second)?;
+        Ok(second)
+    }
+}
+
+/// A tensor that is cut, in memory as a whole.
+fn take(checkpoint: &Checkpoint, item: &Item, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    let catalog = checkpoint.catalog();
+    let dtype = match steps.conversion {
+        Conversion::Nothing => None,
+        Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
+    };
+    let mut wanted = catalog.wanted(item.number, dtype)?;
+    if let Some((axis, ranges)) = &item.cut {
+        wanted = catalog.cut(wanted, item.number, *axis, ranges)?;
+    }
+    let layout = Layout::new(checkpoint, vec![wanted], true, &[], &LoadOptions::default())?;
+    let taken = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+    let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;
+    match steps.encoding {
+        Some(encoding) => buffer::quantize(&taken, encoding, interrupt),
+        None => Ok(taken),
+    }
+}

@@ -1,0 +1,142 @@
+//! The layout of a safetensors file, and the header that says so. The same tensors have the same layout, in whatever order they are given.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::Options;
+use super::layout::{Declared, Layout, MOST_BYTES, Stored};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::text;
+
+/// The most bytes that a header may have: what the safetensors package reads.
+pub const MAX_HEADER: usize = 100_000_000;
+/// The key of the metadata, which no tensor can have as its name.
+const METADATA: &str = "__metadata__";
+/// The bytes of the length before the header.
+const LENGTH: usize = 8;
+
+impl Layout {
+    /// Tensors whose size is a multiple of the alignment come first, where one is asked for that is more than the format's own; then the larger
+    /// dtypes, as the safetensors package has it; then by name. So no element of a plain dtype is misaligned.
+    ///
+    /// # Errors
+    /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^63, a header of more than
+    /// [`MAX_HEADER`] bytes.
+    pub fn safetensors(
+        tensors: impl IntoIterator<Item = Declared>,
+        metadata: &BTreeMap<String, String>,
+        options: &Options,
+    ) -> Result<Self> {
+        if !options.alignment.is_power_of_two() || !(LENGTH as u64..=1 << 20).contains(&options.alignment) {
+            let alignment = options.alignment;
+            return Err(Error::Argument(format!(
+                "alignment={alignment}: it must be a power of two from 8 to 1048576, such as 64 or 4096"
+            )));
+        }
+        let mut sized = Vec::new();
+        for tensor in tensors {
+            let Stored::Plain(dtype) = tensor.stored else {
+                let (name, stored) = (text::shown(&tensor.name), tensor.stored);
+                return Err(Error::Argument(format!(
+                    "tensor '{name}': a safetensors file has no {stored}; say a dtype to decode it to"
+                )));
+            };
+            if tensor.name == METADATA {
+                return Err(Error::Argument(format!(
+                    "a tensor cannot be called {METADATA}: that is where a safetensors file has its metadata; rename it"
+                )));
+            }
+            let bytes = tensor.bytes()?;
+            let last = options.alignment > LENGTH as u64 && !bytes.is_multiple_of(options.alignment);
+            sized.push(((last, Reverse(rank(dtype))), bytes, dtype, tensor));
+        }
+        sized.sort_by(|(a_key, _, _, a), (b_key, _, _, b)| a_key.cmp(b_key).then_with(|| a.name.cmp(&b.name)));
+        let header = header(sized.iter().map(|(_, bytes, dtype, tensor)| (*bytes, *dtype, tensor)), metadata)?;
+        let data = (LENGTH + header.len()).next_multiple_of(options.alignment as usize);
+        if data - LENGTH > MAX_HEADER {
+            return Err(Error::Argument(format!(
+                "the header of {} tensors takes {} bytes, and readers of safetensors take at most {MAX_HEADER}: write several files \
+                 (save_sharded), or fewer metadata",
+                sized.len(),
+                data - LENGTH
+            )));
+        }
+        let mut start = Vec::with_capacity(data);
+        start.extend_from_slice(&((data - LENGTH) as u64).to_le_bytes());
+        start.extend_from_slice(&header);
+        start.resize(data, b' ');
+        Self::behind(start, sized.into_iter().map(|(_, _, _, tensor)| tensor).collect(), 1)
+    }
+}
+
+/// The order of dtypes in a file: that of the safetensors package, whose enum lists them so; larger elements have larger numbers.
+fn rank(dtype: DType) -> usize {
+    const ORDER: [DType; DType::COUNT] = [
+        DType::Bool,
+        DType::Float4E2M1Fn,
+        DType::Float6E2M3Fn,
+        DType::Float6E3M2Fn,
+        DType::UInt8,
+        DType::Int8,
+        DType::Float8E5M2,
+        DType::Float8E4M3Fn,
+        DType::Float8E8M0Fnu,
+        DType::Float8E4M3Fnuz,
+        DType::Float8E5M2Fnuz,
+        DType::Int16,
+        DType::UInt16,
+        DType::Float16,
+        DType::BFloat16,
+        DType::Int32,
+        DType::UInt32,
+        DType::Float32,
+        DType::Complex64,
+        DType::Float64,
+        DType::Int64,
+        DType::UInt64,
+    ];
+    ORDER.iter().position(|known| *known == dtype).unwrap_or(0)
+}
+
+/// The JSON of the header, without padding, as the safetensors package writes it.
+fn header<'a>(
+    tensors: impl Iterator<Item = (u64, DType, &'a Declared)>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>> {
+    let mut json = b"{".to_vec();
+    let quoted = |json: &mut Vec<u8>, text: &str| {
+        serde_json::to_writer(&mut *json, text)
+            .map_err(|error| Error::Argument(format!("no JSON can be made of {text:?}: {error}")))
+    };
+    if !metadata.is_empty() {
+        json.extend_from_slice(format!("\"{METADATA}\":").as_bytes());
+        let mut separator = b'{';
+        for (key, value) in metadata {
+            json.push(separator);
+            quoted(&mut json, key)?;
+            json.push(b':');
+            quoted(&mut json, value)?;
+            separator = b',';
+        }
+        json.push(b'}');
+    }
+    let mut at = 0_u64;
+    for (size, dtype, Declared { name, shape, .. }) in tensors {
+        let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
+            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
+        })?;
+        if json.len() > 1 {
+            json.push(b',');
+        }
+        quoted(&mut json, name)?;
+        let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+        let (dtype, dims) = (dtype.safetensors_name(), dims.join(","));
+        json.extend_from_slice(
+            format!(r#":{{"dtype":"{dtype}","shape":[{dims}],"data_offsets":[{at},{end}]}}"#).as_bytes(),
+        );
+        at = end;
+    }
+    json.push(b'}');
+    Ok(json)
+}

@@ -1,0 +1,259 @@
+"""Saving: what is written is read back by safetensors, torch and this package; files appear whole, with the same bytes."""
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+from max_weights import DType, SafetensorsWriter, load_weights, nn, save_file, save_sharded
+from max_weights.errors import ArgumentError
+
+TORCH_DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+]  # fmt: skip
+
+
+def state_dict() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(7)
+    return {
+        f"layers.{i}.{name}": torch.randn(shape, generator=generator).to(dtype)
+        for i in range(3)
+        for name, shape, dtype in (
+            ("weight", (64, 32), torch.bfloat16),
+            ("bias", (64,), torch.float32),
+            ("scale", (), torch.float16),
+            ("nothing", (0, 7), torch.float32),
+        )
+    }
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.contiguous().flatten().view(torch.uint8).equal(
+        b.contiguous().flatten().view(torch.uint8)
+    )
+
+
+def test_what_torch_has_is_read_back_by_safetensors_bit_for_bit(tmp_path: Path) -> None:
+    tensors = state_dict() | {
+        str(dtype): torch.arange(64, dtype=torch.uint8).repeat(4).view(dtype)
+        if dtype is not torch.bool
+        else torch.tensor([True, False])
+        for dtype in TORCH_DTYPES
+    }
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path, {"note": "é"})
+    found = safetensors.torch.load_file(path)
+    assert found.keys() == tensors.keys()
+    assert all(same(found[name], tensor) for name, tensor in tensors.items())
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt", "note": "é"}
+
+
+def test_arrays_of_numpy_and_jax_and_weights_are_saved(tmp_path: Path) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    small = array.astype(ml_dtypes.bfloat16)
+    save_file({"a": array, "b": small, "c": jnp.asarray(array), "d": array.astype(">f4"), "e": array.T}, tmp_path / "x")
+    found = load_weights(tmp_path / "x")
+    for name in "acd":
+        np.testing.assert_array_equal(np.asarray(found[name].data()), array)
+    np.testing.assert_array_equal(np.asarray(found["e"].data()), array.T)
+    assert found["b"].data().dtype is DType.bfloat16
+    save_file({"a": found["a"], "b": found["b"].data(), "c": found["c"].data().to_buffer()}, tmp_path / "y")
+    assert safetensors.numpy.load_file(tmp_path / "y")["a"].tobytes() == array.tobytes()
+
+
+def test_modules_and_trees_are_saved_by_their_names(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    save_file(module, tmp_path / "torch.safetensors")
+    found = safetensors.torch.load_file(tmp_path / "torch.safetensors")
+    assert found.keys() == module.state_dict().keys()
+    with load_weights(tmp_path / "torch.safetensors") as weights:
+        save_file(weights, tmp_path / "tree.safetensors")
+    assert (tmp_path / "tree.safetensors").read_bytes() == (tmp_path / "torch.safetensors").read_bytes()
+    layer = nn.Linear(4, 3)
+    layer.load_state_dict({"weight": np.ones((3, 4), np.float32), "bias": np.ones(3, np.float32)}, strict=False)
+    save_file(layer, tmp_path / "nn.safetensors")
+    assert safetensors.numpy.load_file(tmp_path / "nn.safetensors")["weight"].shape == (3, 4)
+
+
+def test_the_same_tensors_are_the_same_bytes_over_100_runs_and_any_order(tmp_path: Path) -> None:
+    tensors = state_dict()
+    names = list(tensors)
+    random = np.random.default_rng(0)
+    seen = set()
+    for _ in range(100):
+        random.shuffle(names)
+        save_file({name: tensors[name] for name in names}, tmp_path / "x", {"b": "1", "a": "2"}, sync=False)
+        seen.add((tmp_path / "x").read_bytes())
+    assert len(seen) == 1
+
+
+def test_a_file_is_saved_over_while_it_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = state_dict()
+    save_file(tensors, path)
+    loaded = safetensors.torch.load_file(path)
+    ours = {name: torch.from_dlpack(weight.data()) for name, weight in load_weights(path).items()}
+    save_file({name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in ours.items()}, path)
+    assert all(same(loaded[name], tensors[name]) and same(ours[name], tensors[name]) for name in tensors)
+    assert same(safetensors.torch.load_file(path)["layers.0.bias"], tensors["layers.0.bias"] + 1)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_the_mode_of_the_umask_and_a_replaced_one_keeps_its_own(tmp_path: Path, mask: int) -> None:
+    path = tmp_path / "model.safetensors"
+    before = os.umask(mask)
+    try:
+        save_file({"a": np.zeros(1)}, path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+        path.chmod(0o640)
+        save_file({"a": np.zeros(2)}, path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_tied_tensors_are_copied_noted_or_refused(tmp_path: Path) -> None:
+    shared = torch.randn(4, 4)
+    tensors = {"lm_head": shared, "embed": shared, "part": shared[:2], "other": torch.zeros(2)}
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path)
+    assert safetensors.torch.load_file(path).keys() == tensors.keys()
+    save_file(tensors, path, tied="alias")
+    with safetensors.safe_open(path, "pt") as file:
+        assert set(file.keys()) == {"embed", "part", "other"}
+        assert file.metadata() == {"format": "pt", "lm_head": "embed"}
+    with pytest.raises(ArgumentError, match=r"'embed', 'lm_head' are one tensor; save with tied='copy' or 'alias'"):
+        save_file(tensors, path, tied="refuse")
+    model = torch.nn.Linear(4, 4, bias=False)
+    model.again = model.weight
+    save_file(model, path, tied="alias")
+    other = torch.nn.Linear(4, 4, bias=False)
+    other.again = other.weight
+    assert safetensors.torch.load_model(other, path) == (set(), [])
+    assert same(other.weight, model.weight)
+
+
+def test_what_is_no_tensor_or_has_no_elements_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+
+    def refused(kind: type[Exception], match: str, tensors: Any, **options: Any) -> None:
+        with pytest.raises(kind, match=match):
+            save_file(tensors, path, **options)
+        assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["model.safetensors"]
+
+    array = np.zeros((2, 3), np.float32)
+    refused(ArgumentError, "'a': it is on the device meta", {"a": torch.zeros(2, device="meta")})
+    refused(ArgumentError, "'a': it is torch.sparse_coo", {"a": torch.zeros(2, 2).to_sparse()})
+    refused(ArgumentError, "complex128", {"a": torch.zeros(2, dtype=torch.complex128)})
+    refused(TypeError, "'a': str is no tensor", {"a": "text"})
+    refused(TypeError, "names of tensors are text, not 3", {3: array})
+    refused(TypeError, "not list", [array])
+    refused(TypeError, "metadata is text by name", {"a": array}, metadata={"step": 3})
+    refused(ArgumentError, "__metadata__", {"__metadata__": array})
+    refused(ArgumentError, "'a' is not contiguous", {"a": array.T}, strided="refuse")
+    refused(ArgumentError, "tied='maybe'", {"a": array}, tied="maybe")
+    refused(ArgumentError, "power of two", {"a": array}, alignment=3)
+    with pytest.raises(IsADirectoryError, match="replace a directory"):
+        save_file({"a": array}, tmp_path)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        save_file({"a": array}, tmp_path / "missing" / "x")
+
+
+def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    if os.access(path, os.W_OK):  # the superuser may do everything
+        save_file({"a": np.zeros(1)}, path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o444
+        return
+    with pytest.raises(PermissionError, match="read-only"):
+        save_file({"a": np.zeros(1)}, path)
+    assert path.read_bytes() == b"old"
+
+
+def test_shards_are_read_by_everybody(tmp_path: Path) -> None:
+    tensors = state_dict()
+    files = save_sharded(tensors, tmp_path / "model", max_shard_size="6KB")
+    assert [file.name for file in files] == [
+        *(f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)),
+        "model.safetensors.index.json",
+    ]
+    index = json.loads(files[-1].read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in tensors.values())
+    with load_weights(tmp_path / "model") as weights:
+        assert {name: same(torch.from_dlpack(weight.data()), tensors[name]) for name, weight in weights.items()} == dict.fromkeys(tensors, True)
+    found: dict[str, torch.Tensor] = {}
+    for file in files[:-1]:
+        found |= safetensors.torch.load_file(file)
+    assert found.keys() == index["weight_map"].keys() == tensors.keys()
+    assert [file.name for file in save_sharded(tensors, tmp_path / "model")] == ["model.safetensors"]
+    assert os.listdir(tmp_path / "model") == ["model.safetensors"]
+    for size in ("5 GB", "1.5GiB", "10kb", 100, "7"):
+        save_sharded({"a": np.zeros(1)}, tmp_path / "sizes", max_shard_size=size)
+    for wrong in ("", "GB", "5X", "five", "-"):
+        with pytest.raises(ArgumentError, match="max_shard_size="):
+            save_sharded({"a": np.zeros(1)}, tmp_path / "sizes", max_shard_size=wrong)
+
+
+def test_a_writer_takes_parts_from_several_threads(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    big = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+    with SafetensorsWriter(path, {"big": (DType.float32, big.shape), "small": ("float16", [2])}) as writer:
+        writer.write("small", np.array([1, 2], np.float16))
+
+        def rows(start: int) -> None:
+            for row in range(start, 1024, 4):
+                writer.write_part("big", row * 4096, big[row])
+
+        threads = [threading.Thread(target=rows, args=(start,)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not path.exists()
+    np.testing.assert_array_equal(safetensors.numpy.load_file(path)["big"], big)
+    with pytest.raises(ArgumentError, match="closed"):
+        writer.write("small", np.zeros(2, np.float16))
+
+
+def test_a_writer_that_is_given_up_or_not_finished_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"old")
+    declared = {"a": (DType.float32, (2,)), "b": (DType.float32, (2,))}
+    with pytest.raises(RuntimeError, match="mine"), SafetensorsWriter(path, declared) as writer:
+        writer.write("a", np.zeros(2, np.float32))
+        raise RuntimeError("mine")
+    with pytest.raises(ArgumentError, match=r"'b' \(0 of 8 bytes\)"), SafetensorsWriter(path, declared) as writer:
+        writer.write("a", np.zeros(2, np.float32))
+    with pytest.raises(ArgumentError, match="given as float64"), SafetensorsWriter(path, declared) as writer:
+        writer.write("a", np.zeros(2))
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_progress_is_told_and_may_end_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    told: list[tuple[int, int]] = []
+    save_file({"a": np.zeros(1 << 20)}, path, progress=lambda done, total: told.append((done, total)))
+    assert told[0] == (0, 8 << 20) and told[-1] == (8 << 20, 8 << 20)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_file({"a": np.ones(1 << 20)}, path, progress=stop)
+    assert not np.frombuffer(path.read_bytes()[-8:]).any() and os.listdir(tmp_path) == ["model.safetensors"]
