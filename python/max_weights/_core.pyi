@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeVar, Unpack, final, overload
 
@@ -18,6 +19,7 @@ from max_weights.lazy import LazyTensor
 from max_weights.loading import LazyArguments, LoadArguments, PlanArguments, RanksArguments, StreamArguments
 from max_weights.planning import LoadPlan
 from max_weights.quantization import QuantizationEncoding
+from max_weights.saving import SaveOptions
 from max_weights.selection import Select
 from max_weights.streaming import WeightStream
 from max_weights.weight_data import WeightData
@@ -37,59 +39,14 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [
-    "RESERVED",
-    "Ahead",
-    "Buffer",
-    "GGUFWeights",
-    "Metadata",
-    "Objects",
-    "Placeholder",
-    "PySafeSlice",
-    "PytorchWeights",
-    "Report",
-    "SafetensorWeights",
-    "TensorStream",
-    "TorchFile",
-    "WeightInfo",
-    "WeightInfos",
-    "WeightSlice",
-    "WeightsNode",
-    "_PickledFile",
-    "_SafetensorsFile",
-    "__version__",
-    "_buffer_of_bytes",
-    "_remap_buffer",
-    "_rename_weights",
-    "_reopen_weights",
-    "accelerator_count",
-    "buffers",
-    "command_line",
-    "data_of_all",
-    "dequantize",
-    "difference_of",
-    "digests_of",
-    "export_dlpack",
-    "files",
-    "get_threads",
-    "hand_over",
-    "load_tensors",
-    "missing_accelerator",
-    "near_names",
-    "open_weights",
-    "plan_tensors",
-    "printable",
-    "quantize",
-    "release_memory",
-    "safetensors_header",
-    "save_tensors",
-    "scale_blocks",
-    "set_threads",
-    "shown",
-    "statistics_of",
-    "torch_globals",
-    "tree",
-    "validate_files",
-    "versions",
+    "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
+    "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
+    "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
+    "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers", "command_line",
+    "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files", "get_threads",
+    "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors", "printable",
+    "quantize", "release_memory", "safetensors_header", "save_converted", "save_tensors", "scale_blocks",
+    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
 ]
 # fmt: on
 
@@ -379,6 +336,8 @@ class WeightsNode:
         progress: Callable[[int, int], object] | bool | None = None,
     ) -> Difference:
         """What differs between the checkpoint of this tree and another one: `max_weights.diff`."""
+    def save(self, path: str | PathLike[str], **options: Unpack[SaveOptions]) -> list[Path]:
+        """Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an index."""
     def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
         """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
         `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
@@ -612,6 +571,10 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str], *, alignment:
                  int, sync: bool, stem: str | None = None, max_shard_size: int | None = None, progress: Callable[[int,
                  int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None], path:
+                   str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None, max_shard_size:
+                   int | None = None, progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+
 @final
 class FileWriter:
     """A safetensors file that is written while its tensors come."""

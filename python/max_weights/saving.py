@@ -7,24 +7,30 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
 from max_weights._core import shown
 from max_weights.buffer import as_buffer
 from max_weights.errors import ArgumentError
+from max_weights.loading import dtypes_wanted, renamed_by
 from max_weights.progress import progress_of
+from max_weights.selection import selected
 
 if TYPE_CHECKING:
     from typing import Self
 
     import torch
 
+    from max_weights._core import WeightsNode
+
     from max_weights.buffer import Buffer
     from max_weights.dtype import DType
+    from max_weights.loading import Rename
     from max_weights.progress import Progress
+    from max_weights.selection import Select
 
-__all__ = ["SafetensorsWriter", "save_file", "save_sharded"]
+__all__ = ["SafetensorsWriter", "SaveOptions", "save_file", "save_sharded", "save_weights"]
 
 StrPath = str | os.PathLike[str]
 Tied = Literal["copy", "alias", "refuse"]
@@ -125,7 +131,7 @@ def save_sharded(
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
     try:
-        paths: list[str] = _core.save_tensors(
+        return _core.save_tensors(
             os.fspath(folder),
             list(named),
             list(named.values()),
@@ -138,7 +144,87 @@ def save_sharded(
         )
     finally:
         close()
-    return [Path(path) for path in paths]
+
+
+class SaveOptions(TypedDict, total=False):
+    """The arguments of `WeightsNode.save` that are given by name."""
+
+    dtype: Any
+    rename: Rename | str | None
+    select: Select | None
+    metadata: Mapping[str, str] | None
+    max_shard_size: int | str | None
+    name: str
+    alignment: int
+    sync: bool
+    progress: Progress | bool | None
+
+
+def save_weights(
+    node: WeightsNode,
+    path: StrPath,
+    *,
+    dtype: Any = None,
+    rename: Rename | str | None = None,
+    select: Select | None = None,
+    metadata: Mapping[str, str] | None = None,
+    max_shard_size: int | str | None = None,
+    name: str = "model",
+    alignment: int = 64,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> list[Path]:
+    """Save the weights of a tree, of any format, as safetensors: `weights.save(path)`.
+
+    They are read, converted and written a part at a time: memory does not grow with the model. The file may be the one
+    that the tree was loaded from.
+
+    Args:
+        node: The tree, or a branch of it; names are the full ones.
+        path: The file; with `max_shard_size`, the folder.
+        dtype: As for `load`: of all floats, or {pattern: dtype}. Packed weights of GGUF files become float32 where it
+            does not say otherwise.
+        rename: As for `load`: a function of the name, a mapping, or "hf".
+        select: As for `load`.
+        metadata: As of `save_file`.
+        max_shard_size: As of `save_sharded`; None for one file.
+        name: As of `save_sharded`.
+        alignment: As of `save_file`.
+        sync: As of `save_file`.
+        progress: As of `save_file`.
+
+    Returns:
+        The files, an index last.
+
+    Raises:
+        ArgumentError: a ValueError: two weights of one new name, a size that is none.
+        UnsupportedError: elements of a type that safetensors files do not have.
+        WeightNotFoundError: a name or pattern that selects nothing.
+        OSError: what the system refuses: no room, no permission. Nothing has changed then.
+    """
+    if isinstance(rename, str):
+        node, rename = node.renamed(rename), None
+    infos = {info.name: info for info in node.infos()}
+    names = list(infos) if select is None else selected(list(infos), select)
+    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
+    infos = {name: infos[name] for name in new_names}
+    tell, close = progress_of(progress)
+    try:
+        return _core.save_converted(
+            node,
+            list(infos),
+            list(new_names.values()),
+            dtypes_wanted(list(infos.values()), dtype, packed=False),
+            os.fspath(path),
+            _metadata_of(metadata),
+            alignment=alignment,
+            sync=sync,
+            stem=name,
+            max_shard_size=None if max_shard_size is None else _bytes_of(max_shard_size),
+            progress=tell,
+        )
+    finally:
+        close()
 
 
 class SafetensorsWriter:
@@ -172,9 +258,7 @@ class SafetensorsWriter:
         sync: bool = True,
     ) -> None:
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
-        self._file = _core.FileWriter(
-            os.fspath(path), declared, _metadata_of(metadata), alignment=alignment, sync=sync
-        )
+        self._file = _core.FileWriter(os.fspath(path), declared, _metadata_of(metadata), alignment=alignment, sync=sync)
 
     def write(self, name: str, tensor: Any) -> None:
         """Write a whole tensor.
@@ -243,7 +327,9 @@ def _prepared(
             place = (buffer.device, buffer._data_ptr(), buffer.dtype, buffer.shape, buffer.strides)
             groups.setdefault(place, []).append(name)
     for first, *others in groups.values():
-        _require(tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'")
+        _require(
+            tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'"
+        )
         for name in others:
             del named[name]
             noted.setdefault(name, first)

@@ -273,6 +273,12 @@ def _digests(node: WeightsNode, *arguments: Any, **options: Any) -> dict[str, st
     return digests(node, *arguments, **options)
 
 
+def _save(node: WeightsNode, path: Any, **options: Any) -> list[Path]:
+    from max_weights.saving import save_weights
+
+    return save_weights(node, path, **options)
+
+
 def _stats(node: WeightsNode, *arguments: Any, **options: Any) -> WeightStatistics:
     from max_weights.weight_statistics import stats
 
@@ -325,6 +331,7 @@ hand_over(
     renamed=_renamed,
     reopen_renamed=_reopened_renamed,
     reopen_weights=_reopened,
+    save=_save,
     stats=_stats,
     stream=_stream,
 )

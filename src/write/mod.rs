@@ -2,11 +2,13 @@
 //!
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
 //! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part
-//! by part, and [`save`] writes those that are in memory.
+//! by part, [`save`] writes
+//! those that are in memory, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
 
 mod convert;
 mod gguf;
 mod layout;
+mod output;
 mod replacement;
 mod safetensors;
 mod save;
@@ -16,10 +18,11 @@ mod writer;
 pub use convert::{Item, write_converted};
 pub use gguf::MetadataValue;
 pub use layout::{Declared, Layout, Place, Stored};
+pub use output::{Output, convert};
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;
 pub use save::{save, save_sharded};
-pub use shards::{Shards, outdated};
+pub use shards::Shards;
 pub use writer::Writer;
 
 /// How files are written.

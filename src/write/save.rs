@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Declared, Layout, Options, Replacement, Shards, Stored, outdated};
+use super::{Declared, Layout, Options, Replacement, Shards, Stored};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -64,30 +64,11 @@ pub fn save_sharded(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
-    if stem.is_empty() || stem.contains(['/', '\\']) {
-        return Err(Error::Argument(format!(
-            "name={stem:?}: it is what the names of the files begin with, such as \"model\""
-        )));
-    }
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
-    let shards = Shards::new(stem, &declared, most)?;
-    std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, "make the folder", source))?;
-    let mut files = Vec::with_capacity(shards.files.len() + 1);
-    for (name, group) in &shards.files {
+    Shards::new(stem, &declared, most)?.save(folder, stem, options.sync, |path, group| {
         let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
-        files.push(write(&folder.join(name), &group, metadata, options, done, interrupt)?);
-    }
-    if let Some((name, index)) = &shards.index {
-        let file = Replacement::create(&folder.join(name), index.len() as u64, options.sync)?;
-        file.write_at(0, index)?;
-        files.push(file);
-    }
-    let paths = files.iter().map(|file| file.target().to_path_buf()).collect();
-    Replacement::commit_all(files)?;
-    for path in outdated(folder, stem, &shards)? {
-        std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
-    }
-    Ok(paths)
+        write(path, &group, metadata, options, done, interrupt)
+    })
 }
 
 /// The file with all of its bytes, before it takes its place.

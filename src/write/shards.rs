@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Declared;
+use super::{Declared, Replacement};
 use crate::error::{Error, Result};
 use crate::names::natural;
 
@@ -24,8 +24,13 @@ impl Shards {
     /// and `model.safetensors.index.json`, for the stem `model`.
     ///
     /// # Errors
-    /// As of [`Declared::bytes`]; a limit of no bytes.
+    /// As of [`Declared::bytes`]; a limit of no bytes, a stem that is no part of a name.
     pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
+        if stem.is_empty() || stem.contains(['/', '\\']) {
+            return Err(Error::Argument(format!(
+                "name={stem:?}: it is what the names of the files begin with, such as \"model\""
+            )));
+        }
         if most == 0 {
             return Err(Error::Argument(
                 "max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into(),
@@ -63,13 +68,39 @@ impl Shards {
         index.push(b'\n');
         Ok(Self { files, index: Some((format!("{stem}.safetensors.index.json"), index)) })
     }
+
+    /// Writes all files into a folder, each as `write` gives it, and the index; then removes what an older save has left under the same stem.
+    pub(super) fn save(
+        &self,
+        folder: &Path,
+        stem: &str,
+        sync: bool,
+        write: impl Fn(&Path, &[usize]) -> Result<Replacement>,
+    ) -> Result<Vec<PathBuf>> {
+        std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, "make the folder", source))?;
+        let mut files = Vec::with_capacity(self.files.len() + 1);
+        for (name, group) in &self.files {
+            files.push(write(&folder.join(name), group)?);
+        }
+        if let Some((name, index)) = &self.index {
+            let file = Replacement::create(&folder.join(name), index.len() as u64, sync)?;
+            file.write_at(0, index)?;
+            files.push(file);
+        }
+        let paths = files.iter().map(|file| file.target().to_path_buf()).collect();
+        Replacement::commit_all(files)?;
+        for path in outdated(folder, stem, self)? {
+            std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
+        }
+        Ok(paths)
+    }
 }
 
 /// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead.
 ///
 /// # Errors
 /// A folder that cannot be listed.
-pub fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
+fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
     let kept = |name: &str| {
         now.files.iter().any(|(file, _)| file == name) || now.index.as_ref().is_some_and(|(index, _)| index == name)
     };

@@ -40,8 +40,10 @@ def state_dict() -> dict[str, Any]:
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.contiguous().flatten().view(torch.uint8).equal(
-        b.contiguous().flatten().view(torch.uint8)
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.contiguous().flatten().view(torch.uint8).equal(b.contiguous().flatten().view(torch.uint8))
     )
 
 
@@ -196,7 +198,9 @@ def test_shards_are_read_by_everybody(tmp_path: Path) -> None:
     index = json.loads(files[-1].read_text())
     assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in tensors.values())
     with load_weights(tmp_path / "model") as weights:
-        assert {name: same(torch.from_dlpack(weight.data()), tensors[name]) for name, weight in weights.items()} == dict.fromkeys(tensors, True)
+        assert {
+            name: same(torch.from_dlpack(weight.data()), tensors[name]) for name, weight in weights.items()
+        } == dict.fromkeys(tensors, True)
     found: dict[str, torch.Tensor] = {}
     for file in files[:-1]:
         found |= safetensors.torch.load_file(file)
@@ -257,3 +261,30 @@ def test_progress_is_told_and_may_end_the_work(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         save_file({"a": np.ones(1 << 20)}, path, progress=stop)
     assert not np.frombuffer(path.read_bytes()[-8:]).any() and os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_a_tree_is_saved_converted_renamed_and_in_part(tmp_path: Path, models: Path) -> None:
+    source = models / "smollm2-135m.Q4_1.gguf"
+    with load_weights(source) as weights:
+        files = weights.save(tmp_path / "hf", dtype="bfloat16", rename="hf", max_shard_size="100MB")
+        assert len(files) > 2 and files[-1].name == "model.safetensors.index.json"
+        expected = weights.renamed("hf").load(dtype="bfloat16")
+    with load_weights(tmp_path / "hf") as saved:
+        found = saved.load()
+        assert found.keys() == expected.keys()
+        for name, buffer in expected.items():
+            assert found[name].dtype == buffer.dtype and found[name].shape == buffer.shape
+            assert found[name].view(DType.uint8).to_numpy().tobytes() == buffer.view(DType.uint8).to_numpy().tobytes()
+
+
+def test_all_real_files_are_saved_as_they_are(tmp_path: Path, models: Path) -> None:
+    for name in ("minilm.safetensors", "crepe-tiny.pth"):
+        path = next(models.rglob(name), None)
+        assert path is not None, name
+        with load_weights(path) as weights:
+            (saved,) = weights.save(tmp_path / "saved.safetensors")
+            infos = {info.name: (info.dtype, info.shape) for info in weights.infos()}
+            digests = weights.digests()
+        with load_weights(saved) as again:
+            assert {info.name: (info.dtype, info.shape) for info in again.infos()} == infos
+            assert again.digests() == digests

@@ -68,6 +68,7 @@ handed! {
     REOPEN_WEIGHTS = "reopen_weights",
     SCALAR = "scalar",
     SHAPE = "Shape",
+    SAVE = "save",
     STATS = "stats",
     STREAM = "stream",
     TEXT = "text",

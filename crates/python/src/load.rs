@@ -33,8 +33,8 @@ pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 /// What is asked for of weights, one place for each.
 pub(crate) struct Asked {
     pub(crate) numbers: Vec<usize>,
-    dtypes: Vec<Option<DType>>,
-    cuts: Vec<Option<Cut>>,
+    pub(crate) dtypes: Vec<Option<DType>>,
+    pub(crate) cuts: Vec<Option<Cut>>,
     devices: Vec<Device>,
 }
 

@@ -9,7 +9,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::text;
 use max_weights::workers::now_and_then;
-use max_weights::write::{self, Declared, Layout, Options, Stored, Writer};
+use max_weights::write::{self, Declared, Item, Layout, Options, Output, Stored, Writer};
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
@@ -17,6 +17,7 @@ use crate::convert::dtype_from_python;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt};
 use crate::load::tell;
+use crate::weights::WeightsNode;
 
 /// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
 #[pyfunction]
@@ -53,6 +54,57 @@ pub(crate) fn save_tensors(
                 vec![path]
             }
         };
+        tell(bytes)?;
+        Ok::<_, Error>(paths)
+    })?)
+}
+
+/// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
+/// read, converted and written a part at a time.
+#[pyfunction]
+#[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, alignment, sync, stem=None, max_shard_size=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `save`, by name")]
+pub(crate) fn save_converted(
+    node: &Bound<'_, WeightsNode>,
+    names: Vec<String>,
+    new_names: Vec<String>,
+    dtypes: Vec<Option<Bound<'_, PyAny>>>,
+    path: PathBuf,
+    metadata: BTreeMap<String, String>,
+    alignment: u64,
+    sync: bool,
+    stem: Option<String>,
+    max_shard_size: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> Outcome<Vec<PathBuf>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let asked = node.asked(&names, &dtypes, None, None)?;
+    let mut items = Vec::with_capacity(names.len());
+    for (((number, name), dtype), cut) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(&asked.cuts) {
+        let info = node.catalog().table().get(*number);
+        let stored = dtype.map(Stored::Plain).or_else(|| Stored::of(info.element)).ok_or_else(|| {
+            let (name, element) = (text::shown(info.name), info.element);
+            Error::Argument(format!("tensor '{name}': elements of the type {element} cannot be written to another file"))
+        })?;
+        let tensor = Declared { name, stored, shape: info.shape.to_vec() };
+        items.push(Item { number: *number, cut: cut.clone(), tensor });
+    }
+    let options = Options { alignment, sync };
+    let output = match max_shard_size {
+        Some(most) => {
+            let stem = stem.unwrap_or_else(|| "model".to_owned());
+            Output::Sharded { folder: path, stem, most, metadata, options }
+        }
+        None => Output::Safetensors { path, metadata, options },
+    };
+    let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
+    let done = AtomicU64::new(0);
+    Ok(detached(py, || {
+        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
+        tell(0)?;
+        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let paths = write::convert(&checkpoint, &items, &output, &done, &now_and_then(&go_on))?;
         tell(bytes)?;
         Ok::<_, Error>(paths)
     })?)
