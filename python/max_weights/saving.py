@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import torch
 
     from max_weights._core import WeightsNode
-
     from max_weights.buffer import Buffer
     from max_weights.dtype import DType
     from max_weights.loading import Rename
@@ -103,8 +102,8 @@ def save_sharded(
     """Save tensors as a folder of safetensors files with an index, as the Hugging Face hub has them.
 
     Files are filled one after the other, in the order of the names, numbers in them counted as numbers. Where all fits
-    into one there is no index. All files are complete before the first takes its place; then what an older save has left
-    under the same name is removed.
+    into one there is no index. All files are complete before the first takes its place; then what an older save has
+    left under the same name is removed.
 
     Args:
         tensors: As of `save_file`.
@@ -342,7 +341,7 @@ def _items(tensors: Any) -> Iterable[tuple[str, Any]]:
         return tensors.items()
     torch = sys.modules.get("torch")  # a module cannot come from a torch that was never imported
     if torch is not None and isinstance(tensors, torch.nn.Module):
-        return tensors.state_dict().items()
+        return dict(tensors.state_dict()).items()
     state_dict, items = getattr(tensors, "state_dict", None), getattr(tensors, "items", None)
     if state_dict is not None:
         return _items(state_dict())

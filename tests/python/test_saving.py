@@ -1,4 +1,4 @@
-"""Saving: what is written is read back by safetensors, torch and this package; files appear whole, with the same bytes."""
+"""Saving: what is written is read back by safetensors, torch and this package, and files appear whole."""
 
 import json
 import os
@@ -15,12 +15,13 @@ import safetensors
 import safetensors.numpy
 import safetensors.torch
 import torch
+
 from max_weights import DType, SafetensorsWriter, load_weights, nn, save_file, save_sharded
 from max_weights.errors import ArgumentError
 
 TORCH_DTYPES = [
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn,
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+    torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn,
     torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
 ]  # fmt: skip
 
@@ -155,7 +156,8 @@ def test_what_is_no_tensor_or_has_no_elements_is_refused_by_name(tmp_path: Path)
     def refused(kind: type[Exception], match: str, tensors: Any, **options: Any) -> None:
         with pytest.raises(kind, match=match):
             save_file(tensors, path, **options)
-        assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["model.safetensors"]
+        assert path.read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["model.safetensors"]
 
     array = np.zeros((2, 3), np.float32)
     refused(ArgumentError, "'a': it is on the device meta", {"a": torch.zeros(2, device="meta")})
@@ -239,41 +241,51 @@ def test_a_writer_that_is_given_up_or_not_finished_leaves_what_was_there(tmp_pat
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"old")
     declared = {"a": (DType.float32, (2,)), "b": (DType.float32, (2,))}
-    with pytest.raises(RuntimeError, match="mine"), SafetensorsWriter(path, declared) as writer:
-        writer.write("a", np.zeros(2, np.float32))
-        raise RuntimeError("mine")
+
+    def breaks() -> None:
+        with SafetensorsWriter(path, declared) as writer:
+            writer.write("a", np.zeros(2, np.float32))
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        breaks()
     with pytest.raises(ArgumentError, match=r"'b' \(0 of 8 bytes\)"), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2, np.float32))
     with pytest.raises(ArgumentError, match="given as float64"), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2))
-    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["model.safetensors"]
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 def test_progress_is_told_and_may_end_the_work(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     told: list[tuple[int, int]] = []
     save_file({"a": np.zeros(1 << 20)}, path, progress=lambda done, total: told.append((done, total)))
-    assert told[0] == (0, 8 << 20) and told[-1] == (8 << 20, 8 << 20)
+    assert told[0] == (0, 8 << 20)
+    assert told[-1] == (8 << 20, 8 << 20)
 
-    def stop(done: int, total: int) -> None:
+    def stop(*_: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         save_file({"a": np.ones(1 << 20)}, path, progress=stop)
-    assert not np.frombuffer(path.read_bytes()[-8:]).any() and os.listdir(tmp_path) == ["model.safetensors"]
+    assert not np.frombuffer(path.read_bytes()[-8:]).any()
+    assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 def test_a_tree_is_saved_converted_renamed_and_in_part(tmp_path: Path, models: Path) -> None:
     source = models / "smollm2-135m.Q4_1.gguf"
     with load_weights(source) as weights:
         files = weights.save(tmp_path / "hf", dtype="bfloat16", rename="hf", max_shard_size="100MB")
-        assert len(files) > 2 and files[-1].name == "model.safetensors.index.json"
+        assert len(files) > 2
+        assert files[-1].name == "model.safetensors.index.json"
         expected = weights.renamed("hf").load(dtype="bfloat16")
     with load_weights(tmp_path / "hf") as saved:
         found = saved.load()
         assert found.keys() == expected.keys()
         for name, buffer in expected.items():
-            assert found[name].dtype == buffer.dtype and found[name].shape == buffer.shape
+            assert found[name].dtype == buffer.dtype
+            assert found[name].shape == buffer.shape
             assert found[name].view(DType.uint8).to_numpy().tobytes() == buffer.view(DType.uint8).to_numpy().tobytes()
 
 
