@@ -38,7 +38,7 @@ _Places = Sequence[tuple[Any, int]] | None
 _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
-__all__ = [
+__all__ = [  # noqa: RUF022 -- several in a line
     "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
     "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
     "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
@@ -337,7 +337,9 @@ class WeightsNode:
     ) -> Difference:
         """What differs between the checkpoint of this tree and another one: `max_weights.diff`."""
     def save(self, path: str | PathLike[str], **options: Unpack[SaveOptions]) -> list[Path]:
-        """Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an index."""
+        """Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an
+        index.
+        """
     def lazy_state_dict(self, select: Select | None = None, **options: Unpack[LazyArguments]) -> dict[str, LazyTensor]:
         """What `load` gives, as torch tensors that are read when they are taken, by `[...]` or another index: what
         `from_pretrained(None, config=…, state_dict=…)` of transformers takes. `get_shape()` and `get_dtype()` read
@@ -571,9 +573,10 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
 def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str], *, alignment:
                  int, sync: bool, stem: str | None = None, max_shard_size: int | None = None, progress: Callable[[int,
                  int], object] | None = None) -> list[Path]: ...  # fmt: skip
-def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None], path:
-                   str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None, max_shard_size:
-                   int | None = None, progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
+                   path: str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None,
+                   max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
+                   ) -> list[Path]: ...  # fmt: skip
 
 @final
 class FileWriter:

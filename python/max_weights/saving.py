@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from max_weights import _core
 from max_weights._core import shown
 from max_weights.buffer import as_buffer
+from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.loading import dtypes_wanted, renamed_by
 from max_weights.progress import progress_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightsNode
     from max_weights.buffer import Buffer
-    from max_weights.dtype import DType
     from max_weights.loading import Rename
     from max_weights.progress import Progress
     from max_weights.selection import Select
@@ -72,7 +72,7 @@ def save_file(
         progress: True for a line on standard error; or a function of the bytes done and those of all.
 
     Raises:
-        ArgumentError: a ValueError: a name that a file cannot have, tied or strided tensors that are refused.
+        ValueError: a name that a file cannot have, tied or strided tensors that are refused.
         TypeError: something that is no tensor.
         OSError: what the system refuses: no room, no permission. Nothing has changed then.
     """
@@ -123,7 +123,7 @@ def save_sharded(
         The files, the index last.
 
     Raises:
-        ArgumentError: as of `save_file`, and a size that is none.
+        ValueError: as of `save_file`, and a size that is none.
         TypeError: something that is no tensor.
         OSError: what the system refuses: no room, no permission.
     """
@@ -196,7 +196,7 @@ def save_weights(
         The files, an index last.
 
     Raises:
-        ArgumentError: a ValueError: two weights of one new name, a size that is none.
+        ValueError: two weights of one new name, a size that is none.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
         OSError: what the system refuses: no room, no permission. Nothing has changed then.
@@ -243,7 +243,7 @@ class SafetensorsWriter:
         sync: As of `save_file`.
 
     Raises:
-        ArgumentError: a ValueError: a name that a file cannot have, a shape that does not fill whole bytes.
+        ValueError: a name that a file cannot have, a shape that does not fill whole bytes.
         OSError: what the system refuses: no room, no permission.
     """
 
@@ -263,7 +263,7 @@ class SafetensorsWriter:
         """Write a whole tensor.
 
         Raises:
-            ArgumentError: a name that was not declared, another dtype or shape, or it was written before.
+            ValueError: a name that was not declared, another dtype or shape, or it was written before.
             OSError: what the system refuses.
         """
         self._file.write(name, _buffer_of(name, tensor))
@@ -277,7 +277,7 @@ class SafetensorsWriter:
             part: The elements, as a tensor or an array of any shape.
 
         Raises:
-            ArgumentError: a name that was not declared, bytes beyond its end, or written before.
+            ValueError: a name that was not declared, bytes beyond its end, or written before.
             OSError: what the system refuses.
         """
         self._file.write_part(name, offset, _buffer_of(name, part))
@@ -286,7 +286,7 @@ class SafetensorsWriter:
         """Put the file in its place.
 
         Raises:
-            ArgumentError: a tensor of which not every byte was written. Nothing has changed then.
+            ValueError: a tensor of which not every byte was written. Nothing has changed then.
             OSError: what the system refuses.
         """
         self._file.finish()
@@ -342,11 +342,10 @@ def _items(tensors: Any) -> Iterable[tuple[str, Any]]:
     torch = sys.modules.get("torch")  # a module cannot come from a torch that was never imported
     if torch is not None and isinstance(tensors, torch.nn.Module):
         return dict(tensors.state_dict()).items()
-    state_dict, items = getattr(tensors, "state_dict", None), getattr(tensors, "items", None)
-    if state_dict is not None:
-        return _items(state_dict())
-    if items is not None:
-        return ((str(name), weight) for name, weight in items())
+    if isinstance(tensors, _core.WeightsNode):
+        return tensors.items()
+    if hasattr(type(tensors), "state_dict"):  # a module of this package
+        return _items(tensors.state_dict())
     raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
 
 
@@ -355,10 +354,10 @@ def _buffer_of(name: str, tensor: Any) -> Buffer:
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors are text, not {name!r}")
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        tensor = _plain(name, tensor)
     try:
-        return as_buffer(tensor)
+        return as_buffer(_plain(name, tensor) if torch is not None and isinstance(tensor, torch.Tensor) else tensor)
+    except ArgumentError:
+        raise
     except (AttributeError, TypeError) as error:
         raise TypeError(f"tensor '{shown(name)}': {type(tensor).__name__} is no tensor: {error}") from None
     except (BufferError, RuntimeError, ValueError) as error:
@@ -373,6 +372,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
         kind = "on the device meta" if tensor.is_meta else "quantised" if tensor.is_quantized else str(tensor.layout)
         raise ArgumentError(f"tensor '{shown(name)}': it is {kind}, and has no elements to save; make it dense first")
+    DType.from_torch(tensor.dtype)  # a ValueError for one that only torch has
     return tensor.resolve_conj().resolve_neg()
 
 

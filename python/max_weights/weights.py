@@ -28,6 +28,7 @@ from max_weights.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import Any, Literal
 
     from max_weights.buffer import DLPackArray

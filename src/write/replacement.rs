@@ -115,7 +115,7 @@ impl Replacement {
         {
             let there = room.f_bavail.saturating_mul(room.f_frsize);
             let action = format!("write {len} bytes where {there} are free");
-            return Err(self.failed(action, io::ErrorKind::StorageFull.into()));
+            return Err(self.failed(action, as_the_system_says(io::ErrorKind::StorageFull)));
         }
         self.file.set_len(len).map_err(|source| self.failed(format!("make it {len} bytes long"), source))
     }
@@ -132,7 +132,7 @@ impl Drop for Replacement {
 
 /// What is at the target, if it can be replaced.
 fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
-    let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), io::Error::from(kind)));
+    let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), as_the_system_says(kind)));
     match fs::metadata(target) {
         Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
         Ok(old) if !old.is_file() => refused(io::ErrorKind::InvalidInput, "a device, pipe or socket"),
@@ -142,6 +142,21 @@ fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(target, "write", error)),
     }
+}
+
+/// The error of that kind with the number that systems have for it, by which Python tells its classes apart.
+fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        match kind {
+            io::ErrorKind::IsADirectory => return Errno::ISDIR.into(),
+            io::ErrorKind::PermissionDenied => return Errno::ACCESS.into(),
+            io::ErrorKind::StorageFull => return Errno::NOSPC.into(),
+            _ => {}
+        }
+    }
+    kind.into()
 }
 
 #[cfg(unix)]

@@ -16,7 +16,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from max_weights import DType, SafetensorsWriter, load_weights, nn, save_file, save_sharded
+from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_sharded
 from max_weights.errors import ArgumentError
 
 TORCH_DTYPES = [
@@ -85,7 +85,7 @@ def test_modules_and_trees_are_saved_by_their_names(tmp_path: Path) -> None:
     with load_weights(tmp_path / "torch.safetensors") as weights:
         save_file(weights, tmp_path / "tree.safetensors")
     assert (tmp_path / "tree.safetensors").read_bytes() == (tmp_path / "torch.safetensors").read_bytes()
-    layer = nn.Linear(4, 3)
+    layer = nn.Linear(4, 3, DType.float32, DeviceRef.CPU(), has_bias=True)
     layer.load_state_dict({"weight": np.ones((3, 4), np.float32), "bias": np.ones(3, np.float32)}, strict=False)
     save_file(layer, tmp_path / "nn.safetensors")
     assert safetensors.numpy.load_file(tmp_path / "nn.safetensors")["weight"].shape == (3, 4)
@@ -167,10 +167,10 @@ def test_what_is_no_tensor_or_has_no_elements_is_refused_by_name(tmp_path: Path)
     refused(TypeError, "names of tensors are text, not 3", {3: array})
     refused(TypeError, "not list", [array])
     refused(TypeError, "metadata is text by name", {"a": array}, metadata={"step": 3})
-    refused(ArgumentError, "__metadata__", {"__metadata__": array})
+    refused(ValueError, "__metadata__", {"__metadata__": array})
     refused(ArgumentError, "'a' is not contiguous", {"a": array.T}, strided="refuse")
     refused(ArgumentError, "tied='maybe'", {"a": array}, tied="maybe")
-    refused(ArgumentError, "power of two", {"a": array}, alignment=3)
+    refused(ValueError, "power of two", {"a": array}, alignment=3)
     with pytest.raises(IsADirectoryError, match="replace a directory"):
         save_file({"a": array}, tmp_path)
     with pytest.raises(FileNotFoundError, match="missing"):
@@ -233,7 +233,7 @@ def test_a_writer_takes_parts_from_several_threads(tmp_path: Path) -> None:
             thread.join()
         assert not path.exists()
     np.testing.assert_array_equal(safetensors.numpy.load_file(path)["big"], big)
-    with pytest.raises(ArgumentError, match="closed"):
+    with pytest.raises(ValueError, match="closed"):
         writer.write("small", np.zeros(2, np.float16))
 
 
@@ -249,9 +249,9 @@ def test_a_writer_that_is_given_up_or_not_finished_leaves_what_was_there(tmp_pat
 
     with pytest.raises(RuntimeError, match="mine"):
         breaks()
-    with pytest.raises(ArgumentError, match=r"'b' \(0 of 8 bytes\)"), SafetensorsWriter(path, declared) as writer:
+    with pytest.raises(ValueError, match=r"'b' \(0 of 8 bytes\)"), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2, np.float32))
-    with pytest.raises(ArgumentError, match="given as float64"), SafetensorsWriter(path, declared) as writer:
+    with pytest.raises(ValueError, match="given as float64"), SafetensorsWriter(path, declared) as writer:
         writer.write("a", np.zeros(2))
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.safetensors"]

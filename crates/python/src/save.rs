@@ -85,7 +85,9 @@ pub(crate) fn save_converted(
         let info = node.catalog().table().get(*number);
         let stored = dtype.map(Stored::Plain).or_else(|| Stored::of(info.element)).ok_or_else(|| {
             let (name, element) = (text::shown(info.name), info.element);
-            Error::Argument(format!("tensor '{name}': elements of the type {element} cannot be written to another file"))
+            Error::Argument(format!(
+                "tensor '{name}': elements of the type {element} cannot be written to another file"
+            ))
         })?;
         let tensor = Declared { name, stored, shape: info.shape.to_vec() };
         items.push(Item { number: *number, cut: cut.clone(), tensor });
