@@ -16,7 +16,7 @@ import harness
 VERSIONS = {
     "picklescan": "picklescan[7z]==1.0.5",
     "modelscan": "modelscan==0.8.8",
-    "fickling": "fickling==0.1.12",
+    "fickling": "fickling==0.1.12 typing_extensions",  # which it needs and does not ask for
     "pickleguard": "pickleguard==1.0.1",
     "modelaudit": "modelaudit==0.2.54",
 }
@@ -52,11 +52,12 @@ SCANNERS = (
 def install(name: str) -> str:
     """Return the folder of an environment that has a scanner; it is made where it is not there."""
     package = name.split()[0]
-    folder = Path(sys.prefix) / "rivals" / VERSIONS[package].replace("[", "-").replace("]", "")
+    wanted = VERSIONS[package].split()
+    folder = Path(sys.prefix) / "rivals" / wanted[0].replace("[", "-").replace("]", "")
     if not (folder / "bin" / package).exists():
         commands = [
             [sys.executable, "-m", "venv", str(folder)],
-            [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", VERSIONS[package]],
+            [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", *wanted],
         ]
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)

@@ -94,13 +94,14 @@ impl Replacement {
     fn look_like(&self, old: &fs::Metadata) {
         #[cfg(unix)]
         {
-            use std::os::unix::fs::{MetadataExt as _, fchown};
+            use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
             if let Ok(mine) = self.file.metadata() {
                 if mine.uid() != old.uid() || mine.gid() != old.gid() {
                     // Only the superuser may give files away; everybody else owns what they write.
                     let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
                 }
-                let _ = self.file.set_permissions(old.permissions());
+                // What runs with somebody's rights does not do so with other bytes.
+                let _ = self.file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o777));
             }
         }
         #[cfg(not(unix))]

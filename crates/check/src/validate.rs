@@ -33,14 +33,20 @@ type FolderCheck = fn(&Folder, &mut FolderContext<'_>) -> Result<()>;
 /// Looks at every file below these paths. One that cannot be read is a finding, and hides no other.
 ///
 /// # Errors
-/// A path that is not there, Ctrl-C.
+/// The one path that is given is not there; Ctrl-C.
 pub fn validate(paths: &[PathBuf], options: &Options, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Report> {
     let started = Instant::now();
     let deadline = options.timeout.and_then(|timeout| started.checked_add(timeout));
     let mut walk = Walk::default();
     for path in paths {
         // Without regard to the time: what there is no time for is listed, too.
-        walk.add(path, interrupt)?;
+        match walk.add(path, interrupt) {
+            // Among others it hides none of them.
+            Err(error) if paths.len() > 1 && !matches!(error, Error::Interrupted) => {
+                walk.unlisted.push((path.clone(), error));
+            }
+            added => added?,
+        }
     }
     let done = Mutex::new(Vec::new());
     let numbered: Vec<(usize, Found)> = walk.files.into_iter().enumerate().collect();

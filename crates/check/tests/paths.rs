@@ -1,0 +1,27 @@
+//! What is given by name, and not found in a folder.
+#![allow(clippy::expect_used)] // a test fails by panicking
+
+use std::fs;
+use std::path::PathBuf;
+
+use max_weights::rules::Answer;
+use max_weights::uninterrupted;
+use max_weights_check::{Options, Progress, Report, validate};
+
+fn checked(paths: &[PathBuf]) -> Report {
+    validate(paths, &Options::default(), &Progress::default(), &uninterrupted).expect("validated")
+}
+
+#[test]
+fn a_path_that_is_not_there_hides_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (evil, missing) = (folder.path().join("evil.pkl"), folder.path().join("missing.safetensors"));
+    fs::write(&evil, b"cos\nsystem\n(S'true'\ntR.").expect("written");
+    let report = checked(&[missing.clone(), evil]);
+    assert_eq!(report.answer(), Answer::Malicious);
+    let found = report.findings.iter().find(|finding| *finding.path == *missing).expect("a finding");
+    assert_eq!((found.rule.id, found.rule.answer), ("file.unreadable", Answer::Broken));
+    assert!(found.message.contains("no such file"), "{}", found.message);
+    // Alone, it is a mistake of whoever asks.
+    assert!(validate(&[missing], &Options::default(), &Progress::default(), &uninterrupted).is_err());
+}
