@@ -205,7 +205,9 @@ fn create_beside(target: &Path, folder: &Path) -> Result<(PathBuf, File)> {
 fn cut(name: &OsStr) -> OsString {
     match name.to_str() {
         _ if name.len() <= SHOWN_NAME => name.to_os_string(),
-        Some(text) => text[..text.floor_char_boundary(SHOWN_NAME)].into(),
+        Some(text) => {
+            text.char_indices().take_while(|(at, _)| *at < SHOWN_NAME).map(|(_, c)| c).collect::<String>().into()
+        }
         None => "file".into(),
     }
 }

@@ -152,12 +152,11 @@ fn jobs(layout: &Layout) -> Vec<Job> {
             continue;
         }
         if size < SMALL {
-            match jobs.last_mut().filter(|_| joined > 0 && joined + size <= AT_A_TIME) {
-                Some(job) => job.runs.push(Run { tensor, start: 0, len: size }),
-                None => {
-                    jobs.push(Job { at: place.bytes.start, runs: vec![Run { tensor, start: 0, len: size }] });
-                    joined = 0;
-                }
+            if let Some(job) = jobs.last_mut().filter(|_| joined > 0 && joined + size <= AT_A_TIME) {
+                job.runs.push(Run { tensor, start: 0, len: size });
+            } else {
+                jobs.push(Job { at: place.bytes.start, runs: vec![Run { tensor, start: 0, len: size }] });
+                joined = 0;
             }
             joined += size;
             continue;

@@ -44,15 +44,12 @@ pub(crate) fn save_tensors(
         tell(0)?;
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
         let go_on = now_and_then(&go_on);
-        let paths = match max_shard_size {
-            Some(most) => {
-                let stem = stem.as_deref().unwrap_or("model");
-                write::save_sharded(&path, stem, &tensors, &metadata, most, &options, &done, &go_on)?
-            }
-            None => {
-                write::save(&path, &tensors, &metadata, &options, &done, &go_on)?;
-                vec![path]
-            }
+        let paths = if let Some(most) = max_shard_size {
+            let stem = stem.as_deref().unwrap_or("model");
+            write::save_sharded(&path, stem, &tensors, &metadata, most, &options, &done, &go_on)?
+        } else {
+            write::save(&path, &tensors, &metadata, &options, &done, &go_on)?;
+            vec![path]
         };
         tell(bytes)?;
         Ok::<_, Error>(paths)
