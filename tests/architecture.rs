@@ -25,7 +25,7 @@ const LAYERS: [&[&str]; 16] = [
 ];
 /// The same of validation.
 const CHECK_LAYERS: [&[&str]; 11] = [
-    &["bytes", "dangerous", "kind", "limited_json", "options", "progress", "walk"],
+    &["amount", "bytes", "dangerous", "kind", "limited_json", "options", "progress", "walk"],
     &["finding"],
     &["report"],
     &["context"],

@@ -584,10 +584,14 @@ class FileWriter:
 
     def __new__(cls, path: str, tensors: Sequence[tuple[str, DTypeLike, Sequence[int]]], metadata: Mapping[str, str], *,
                 alignment: int, sync: bool) -> Self: ...  # fmt: skip
-    def write(self, name: str, tensor: Buffer) -> None: ...
-    def write_part(self, name: str, offset: int, part: Buffer) -> None: ...
-    def finish(self) -> None: ...
-    def discard(self) -> None: ...
+    def write(self, name: str, tensor: Buffer) -> None:
+        """Writes a whole tensor."""
+    def write_part(self, name: str, offset: int, part: Buffer) -> None:
+        """Writes some elements of a tensor, from its byte `offset` on."""
+    def finish(self) -> None:
+        """The file takes its place."""
+    def discard(self) -> None:
+        """Gives the file up: what is at its path stays as it is."""
 
 def digests_of(node: WeightsNode, names: Sequence[str], expected: Sequence[str] | None = None, *, threads: int | None
                = None, progress: Callable[[int, int], object] | None = None) -> list[str]: ...  # fmt: skip
