@@ -39,14 +39,14 @@ _Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 # fmt: off
 __all__ = [  # noqa: RUF022 -- several in a line
-    "Ahead", "Buffer", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice", "PytorchWeights",
-    "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo", "WeightInfos",
-    "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
-    "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers", "command_line",
-    "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files", "get_threads",
-    "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors", "printable",
-    "quantize", "release_memory", "safetensors_header", "save_converted", "save_tensors", "scale_blocks",
-    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
+    "Ahead", "Buffer", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
+    "PytorchWeights", "RESERVED", "Report", "SafetensorWeights", "TensorStream", "TorchFile", "WeightInfo",
+    "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
+    "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
+    "command_line", "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files",
+    "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors",
+    "printable", "quantize", "release_memory", "safetensors_header", "save_converted", "save_tensors",
+    "scale_blocks", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
 ]
 # fmt: on
 
