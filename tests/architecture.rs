@@ -29,7 +29,7 @@ const CHECK_LAYERS: [&[&str]; 11] = [
     &["finding"],
     &["report"],
     &["context"],
-    &["folder"],
+    &["folder", "values"],
     &["repository"],
     &["security"],
     &["checkpoint", "content", "difference"],

@@ -26,6 +26,7 @@ pub mod repository;
 pub mod security;
 pub mod settings_file;
 mod validate;
+mod values;
 mod walk;
 
 pub use bytes::{Bytes, Slice, Spooled};

@@ -3,11 +3,8 @@
 //! Tensors are hashed where there is another of the same dtype and shape that they could be the same as. The SHA-256 of all tensors and of whole files,
 //! of which a core can make only one file's at a time, are of [manifests](crate::manifest).
 
-pub(crate) mod array;
 mod duplicates;
-mod judge;
 mod read;
-mod scales;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +18,8 @@ use crate::finding::Finding;
 use crate::folder::{Entry, Folder, FolderContext};
 use crate::kind::Kind;
 use crate::report::{Depth, TensorSummary};
+use crate::values::{BINS, judge};
 use duplicates::Duplicates;
-use read::BINS;
 
 pub(crate) use read::read;
 pub use read::{TensorStatistics, stats};

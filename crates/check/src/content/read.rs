@@ -11,9 +11,6 @@ use max_weights::{Checkpoint, Error, Result};
 /// Of a larger tensor, hash and statistics are taken by different threads where there are fewer tensors like it than threads.
 const LARGE: u64 = 64 << 20;
 
-/// Bins of histograms, for the drawings of reports.
-pub(super) const BINS: usize = 24;
-
 /// What is done with one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {

@@ -7,13 +7,13 @@ use max_weights::{DType, Result};
 
 use super::literal::Literal;
 use crate::bytes::{Bytes, Slice};
-use crate::content::array::{self, Array};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::security::archive::{is_zero, loadable, scan_inside};
 use crate::security::pickle::{self, Expected};
+use crate::values::array::{self, Array};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read: a hundred times of what NumPy itself reads without being asked to.

@@ -11,10 +11,10 @@ use max_weights::{DType, Result, rules};
 use super::super::protobuf::{Fields, Value};
 use super::{location, text};
 use crate::bytes::{Bytes, Slice};
-use crate::content::array::{self, Array};
 use crate::context::{Context, Piece};
 use crate::finding::Finding;
 use crate::options::Level;
+use crate::values::array::{self, Array};
 
 /// Different files that are looked at.
 const MAX_FILES: usize = 10_000;

@@ -34,7 +34,7 @@ const BEGIN_CONSTANT: [&str; 14] = [
 ];
 
 /// Reports what the contents of a tensor of a checkpoint say.
-pub(super) fn judge(
+pub(crate) fn judge(
     checkpoint: &Checkpoint,
     info: &TensorInfo<'_>,
     contents: &Contents,

@@ -4,13 +4,12 @@ use max_weights::check::Pass;
 use max_weights::tensor::{Element, Span, TensorInfo, checked_bytes};
 use max_weights::{DType, Result};
 
+use super::BINS;
 use super::judge::judge_values;
 use crate::bytes::Bytes;
 use crate::context::{Context, Piece};
 use crate::report::TensorSummary;
 
-/// Bins of histograms, as those of tensors.
-const BINS: usize = super::read::BINS;
 /// So many arrays of one file are drawn.
 const MAX_DRAWN: usize = 100_000;
 
