@@ -164,9 +164,11 @@ def test_reserved_names_are_those_of_the_documentation() -> None:
     assert set(RESERVED) == of_max | ours | later
 
 
-def test_what_this_version_does_not_have_says_so(weights: WeightsNode) -> None:
-    with pytest.raises(AttributeError, match=r"'save' is a name for a method .*weights\[\"save\"\]"):
-        _ = weights.save
+def test_what_is_for_other_files_says_so(weights: WeightsNode) -> None:
+    with pytest.raises(
+        AttributeError, match=r"'aliases' is for the weights of PyTorch files; .*weights\[\"aliases\"\]"
+    ):
+        _ = weights.aliases  # type: ignore[attr-defined]
 
 
 def test_a_child_of_a_reserved_name_is_reached_by_an_index(make_file: Callable[..., Path]) -> None:
