@@ -3,17 +3,13 @@
 use super::layout::{Declared, Layout, Stored};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::format::gguf::{Value, ValueType};
+use crate::format::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_DIMENSIONS, Value, ValueType};
 use crate::text;
 
 const MAGIC: &[u8] = b"GGUF";
 const VERSION: u32 = 3;
-/// The alignment of a file whose metadata does not say another one.
-const ALIGNMENT: u64 = 32;
-const ALIGNMENT_KEY: &str = "general.alignment";
-/// What ggml has room for: a name and the NUL behind it, and dimensions.
+/// What ggml has room for: a name, and the NUL behind it.
 const NAME_ROOM: usize = 64;
-const MOST_DIMENSIONS: usize = 4;
 
 /// A value of the metadata.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,7 +115,7 @@ impl Layout {
     /// dimensions, a name of 64 bytes or more; two tensors of one name.
     pub fn gguf(tensors: Vec<Declared>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
         let mut keys = std::collections::HashSet::new();
-        let mut alignment = ALIGNMENT;
+        let mut alignment = DEFAULT_ALIGNMENT;
         let mut start = Vec::new();
         start.extend_from_slice(MAGIC);
         start.extend_from_slice(&VERSION.to_le_bytes());
@@ -170,8 +166,8 @@ fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
             NAME_ROOM - 1
         ));
     }
-    if shape.len() > MOST_DIMENSIONS {
-        return refused(format!("it has {} dimensions, and ggml takes {MOST_DIMENSIONS}; reshape it", shape.len()));
+    if shape.len() > MAX_DIMENSIONS {
+        return refused(format!("it has {} dimensions, and ggml takes {MAX_DIMENSIONS}; reshape it", shape.len()));
     }
     let id = match stored {
         Stored::Packed(encoding) => encoding.ggml(),

@@ -3,21 +3,26 @@
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
 //! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part
 //! by part, [`save`] writes
-//! those that are in memory, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
+//! those that are in memory, [`save_gguf`] as a GGUF file, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
 
 mod convert;
 mod gguf;
+mod gguf_set;
+mod llama;
 mod layout;
 mod output;
 mod replacement;
 mod safetensors;
 mod save;
 mod shards;
+mod verify;
 mod writer;
 
 pub use convert::{Item, write_converted};
 pub use gguf::MetadataValue;
+pub use gguf_set::save_gguf;
 pub use layout::{Declared, Layout, Place, Stored};
+pub use llama::{file_type, quantized};
 pub use output::{Output, convert};
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::convert::{Item, write_converted};
-use super::{Layout, MetadataValue, Options, Replacement, Shards, Writer};
+use super::gguf_set::write_set;
+use super::{Declared, Layout, MetadataValue, Options, Replacement, Shards, Writer};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::workers::Interrupt;
@@ -35,64 +36,73 @@ pub enum Output {
         /// How they are written.
         options: Options,
     },
-    /// A GGUF file of this path.
+    /// A GGUF file of this path, or a set of files.
     Gguf {
-        /// The file.
+        /// The file; of a set, what its names are made of: `model.gguf` gives `model-00001-of-00003.gguf`.
         path: PathBuf,
-        /// Keys and values, in their order.
+        /// Keys and values, in their order. Those of a set are written anew.
         metadata: Vec<(String, MetadataValue)>,
+        /// The most bytes of tensors in a file; none for one file.
+        most: Option<u64>,
         /// Whether the bytes are on the disk when the file takes its place.
         sync: bool,
     },
 }
 
-/// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. All files are complete before the first takes
-/// its place. Returns them, an index last.
+/// How the tensors get there.
+struct Work<'a> {
+    checkpoint: &'a Checkpoint,
+    verify: bool,
+    done: &'a AtomicU64,
+    interrupt: Interrupt<'a>,
+}
+
+/// Writes tensors of a checkpoint, each converted on its way; `done` counts the bytes that were written. With `verify`, what was written is read
+/// back and compared. All files are complete before the first takes its place. Returns them, an index last.
 ///
 /// # Errors
-/// As of [`write_converted`], [`Layout::safetensors`], [`Layout::gguf`] and [`Replacement::create`]. Then nothing has changed.
+/// As of [`write_converted`], [`Layout::safetensors`], [`Layout::gguf`] and [`Replacement::create`]; something else is read back than was written.
+/// Then nothing has changed.
 pub fn convert(
     checkpoint: &Checkpoint,
     items: &[Item],
     output: &Output,
+    verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
+    let work = Work { checkpoint, verify, done, interrupt };
     let declared = || items.iter().map(|item| item.tensor.clone());
+    let of_group = |group: &[usize]| group.iter().map(|number| items[*number].clone()).collect::<Vec<Item>>();
     match output {
         Output::Safetensors { path, metadata, options } => {
             let layout = Layout::safetensors(declared(), metadata, options)?;
-            let file = written(path, layout, options.sync, checkpoint, items, done, interrupt)?;
-            file.commit()?;
-            Ok(vec![path.clone()])
-        }
-        Output::Gguf { path, metadata, sync } => {
-            let layout = Layout::gguf(declared().collect(), metadata)?;
-            written(path, layout, *sync, checkpoint, items, done, interrupt)?.commit()?;
+            work.written(path, layout, options.sync, items)?.commit()?;
             Ok(vec![path.clone()])
         }
         Output::Sharded { folder, stem, most, metadata, options } => {
             let shards = Shards::new(stem, &declared().collect::<Vec<_>>(), *most)?;
-            shards.save(folder, stem, options.sync, |path, group| {
-                let items: Vec<Item> = group.iter().map(|number| items[*number].clone()).collect();
+            shards.save(folder, stem, options.sync, |path, _, group| {
+                let items = of_group(group);
                 let layout = Layout::safetensors(items.iter().map(|item| item.tensor.clone()), metadata, options)?;
-                written(path, layout, options.sync, checkpoint, &items, done, interrupt)
+                work.written(path, layout, options.sync, &items)
+            })
+        }
+        Output::Gguf { path, metadata, most, sync } => {
+            let declared: Vec<Declared> = declared().collect();
+            write_set(path, &declared, metadata, *most, *sync, |path, layout, group| {
+                work.written(path, layout, *sync, &of_group(group))
             })
         }
     }
 }
 
-/// A file with all of its bytes, before it takes its place.
-fn written(
-    path: &Path,
-    layout: Layout,
-    sync: bool,
-    checkpoint: &Checkpoint,
-    items: &[Item],
-    done: &AtomicU64,
-    interrupt: Interrupt<'_>,
-) -> Result<Replacement> {
-    let writer = Writer::create(path, layout, sync)?;
-    write_converted(&writer, checkpoint, items, done, interrupt)?;
-    writer.complete()
+impl Work<'_> {
+    /// A file with all of its bytes, before it takes its place.
+    fn written(&self, path: &Path, layout: Layout, sync: bool, items: &[Item]) -> Result<Replacement> {
+        let writer = Writer::create(path, layout, sync)?;
+        let writer = if self.verify { writer.verified() } else { writer };
+        write_converted(&writer, self.checkpoint, items, self.done, self.interrupt)?;
+        writer.complete(self.interrupt)
+    }
 }

@@ -51,6 +51,11 @@ impl Replacement {
         &self.target
     }
 
+    /// The path that it has meanwhile.
+    pub(super) fn unfinished(&self) -> &Path {
+        &self.unfinished
+    }
+
     /// The file.
     pub fn file(&self) -> &File {
         &self.file

@@ -65,7 +65,7 @@ pub fn save_sharded(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
-    Shards::new(stem, &declared, most)?.save(folder, stem, options.sync, |path, group| {
+    Shards::new(stem, &declared, most)?.save(folder, stem, options.sync, |path, _, group| {
         let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
         write(path, &group, metadata, options, done, interrupt)
     })

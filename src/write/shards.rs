@@ -16,7 +16,12 @@ pub struct Shards {
     pub files: Vec<(String, Vec<usize>)>,
     /// The index, as JSON, and its name.
     pub index: Option<(String, Vec<u8>)>,
+    /// What the names of the files end with.
+    suffix: &'static str,
 }
+
+const SAFETENSORS: &str = ".safetensors";
+const GGUF: &str = ".gguf";
 
 impl Shards {
     /// Fills one file after the other with tensors in the order of their names, numbers counted as numbers, none with more than `most` bytes of
@@ -26,38 +31,12 @@ impl Shards {
     /// # Errors
     /// As of [`Declared::bytes`]; a limit of no bytes, a stem that is no part of a name.
     pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
-        if stem.is_empty() || stem.contains(['/', '\\']) {
-            return Err(Error::Argument(format!(
-                "name={stem:?}: it is what the names of the files begin with, such as \"model\""
-            )));
-        }
-        if most == 0 {
-            return Err(Error::Argument(
-                "max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into(),
-            ));
-        }
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
-        let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);
-        for number in order {
-            let size = tensors[number].bytes()?;
-            if filled.saturating_add(size) > most && groups.last().is_some_and(|group| !group.is_empty()) {
-                groups.push(Vec::new());
-                filled = 0;
-            }
-            filled = filled.saturating_add(size);
-            total = total.saturating_add(size);
-            if let Some(group) = groups.last_mut() {
-                group.push(number);
-            }
+        let (files, total) = grouped(stem, SAFETENSORS, tensors, order, most)?;
+        if files.len() == 1 {
+            return Ok(Self { files, index: None, suffix: SAFETENSORS });
         }
-        if let [all] = &mut groups[..] {
-            let files = vec![(format!("{stem}.safetensors"), std::mem::take(all))];
-            return Ok(Self { files, index: None });
-        }
-        let count = groups.len();
-        let named = |(i, group)| (format!("{stem}-{:05}-of-{count:05}.safetensors", i + 1), group);
-        let files: Vec<(String, Vec<usize>)> = groups.into_iter().enumerate().map(named).collect();
         let of_file = |(name, group): &(String, Vec<usize>)| {
             group.iter().map(|number| (tensors[*number].name.clone(), name.clone())).collect::<Vec<_>>()
         };
@@ -66,21 +45,38 @@ impl Shards {
         let mut index = serde_json::to_vec_pretty(&index)
             .map_err(|error| Error::Argument(format!("no index can be made: {error}")))?;
         index.push(b'\n');
-        Ok(Self { files, index: Some((format!("{stem}.safetensors.index.json"), index)) })
+        let index = Some((format!("{stem}.safetensors.index.json"), index));
+        Ok(Self { files, index, suffix: SAFETENSORS })
     }
 
-    /// Writes all files into a folder, each as `write` gives it, and the index; then removes what an older save has left under the same stem.
+    /// The same for GGUF files, with the tensors in the order in which they are given, and without an index: `model-00001-of-00003.gguf`.
+    ///
+    /// # Errors
+    /// As of [`Self::new`]; more files than a set may have.
+    pub fn gguf(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
+        let (files, _) = grouped(stem, GGUF, tensors, (0..tensors.len()).collect(), most)?;
+        if files.len() > usize::from(u16::MAX) {
+            let most = u16::MAX;
+            return Err(Error::Argument(format!(
+                "{} files, and a set of GGUF files has at most {most}; give a larger size for each",
+                files.len()
+            )));
+        }
+        Ok(Self { files, index: None, suffix: GGUF })
+    }
+
+    /// Writes all files into a folder, each as `write` gives it for its path, its number and its tensors, and the index; then removes what an older save has left under the same stem.
     pub(super) fn save(
         &self,
         folder: &Path,
         stem: &str,
         sync: bool,
-        write: impl Fn(&Path, &[usize]) -> Result<Replacement>,
+        write: impl Fn(&Path, usize, &[usize]) -> Result<Replacement>,
     ) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, "make the folder", source))?;
         let mut files = Vec::with_capacity(self.files.len() + 1);
-        for (name, group) in &self.files {
-            files.push(write(&folder.join(name), group)?);
+        for (number, (name, group)) in self.files.iter().enumerate() {
+            files.push(write(&folder.join(name), number, group)?);
         }
         if let Some((name, index)) = &self.index {
             let file = Replacement::create(&folder.join(name), index.len() as u64, sync)?;
@@ -94,6 +90,45 @@ impl Shards {
         }
         Ok(paths)
     }
+}
+
+/// The names of the files and the positions of their tensors, filled one after the other in this order; and the bytes of all tensors.
+fn grouped(
+    stem: &str,
+    suffix: &str,
+    tensors: &[Declared],
+    order: Vec<usize>,
+    most: u64,
+) -> Result<(Vec<(String, Vec<usize>)>, u64)> {
+    if stem.is_empty() || stem.contains(['/', '\\']) {
+        return Err(Error::Argument(format!(
+            "name={stem:?}: it is what the names of the files begin with, such as \"model\""
+        )));
+    }
+    if most == 0 {
+        return Err(Error::Argument(
+            "max_shard_size=0: a shard has at least one tensor; give a size such as \"5GB\"".into(),
+        ));
+    }
+    let (mut groups, mut filled, mut total) = (vec![Vec::new()], 0_u64, 0_u64);
+    for number in order {
+        let size = tensors[number].bytes()?;
+        if filled.saturating_add(size) > most && groups.last().is_some_and(|group| !group.is_empty()) {
+            groups.push(Vec::new());
+            filled = 0;
+        }
+        filled = filled.saturating_add(size);
+        total = total.saturating_add(size);
+        if let Some(group) = groups.last_mut() {
+            group.push(number);
+        }
+    }
+    let count = groups.len();
+    let named = |(i, group)| {
+        let place = if count == 1 { String::new() } else { format!("-{:05}-of-{count:05}", i + 1) };
+        (format!("{stem}{place}{suffix}"), group)
+    };
+    Ok((groups.into_iter().enumerate().map(named).collect(), total))
 }
 
 /// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead.
@@ -110,9 +145,10 @@ fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
         let entry = entry.map_err(|source| Error::io(folder, "list", source))?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        let ours = name == format!("{stem}.safetensors")
-            || name == format!("{stem}.safetensors.index.json")
-            || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors")).is_some_and(is_shard_number);
+        let suffix = now.suffix;
+        let ours = name == format!("{stem}{suffix}")
+            || name == format!("{stem}{suffix}.index.json")
+            || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(is_shard_number);
         if ours && !kept(name) {
             found.push(entry.path());
         }

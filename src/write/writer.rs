@@ -6,11 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
 use super::save::{AT_A_TIME, declare, piece};
+use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::text;
-use crate::workers::Interrupt;
+use crate::workers::{Interrupt, uninterrupted};
 
 /// Names of missing tensors that a message has.
 const SHOWN_NAMES: usize = 5;
@@ -22,6 +23,8 @@ pub struct Writer {
     layout: Layout,
     /// What was written of each tensor: ranges of its bytes that do not touch, in order.
     written: Vec<Mutex<Vec<Range<u64>>>>,
+    /// The checksums of what is written, where they are wanted.
+    sums: Option<Sums>,
 }
 
 impl Writer {
@@ -33,7 +36,13 @@ impl Writer {
         let file = Replacement::create(path, layout.file_bytes(), sync)?;
         file.write_at(0, layout.start())?;
         let written = layout.places().iter().map(|_| Mutex::default()).collect();
-        Ok(Self { file, layout, written })
+        Ok(Self { file, layout, written, sums: None })
+    }
+
+    /// The same, and what was written is read back before the file takes its place.
+    pub(super) fn verified(self) -> Self {
+        let sums = Sums::new(self.layout.places().len());
+        Self { sums: Some(sums), ..self }
     }
 
     /// Where the tensors lie.
@@ -52,6 +61,9 @@ impl Writer {
         })?;
         let place = &self.layout.places()[number];
         self.claim(number, place, offset, bytes.len() as u64)?;
+        if let Some(sums) = &self.sums {
+            sums.add(number, offset, bytes);
+        }
         self.file.write_at(place.bytes.start + offset, bytes)
     }
 
@@ -124,11 +136,11 @@ impl Writer {
     /// # Errors
     /// A tensor that was not written, or not all of it: then there is no file.
     pub fn finish(self) -> Result<()> {
-        self.complete()?.commit()
+        self.complete(&uninterrupted)?.commit()
     }
 
     /// The file, which has all of its bytes.
-    pub(super) fn complete(self) -> Result<Replacement> {
+    pub(super) fn complete(self, interrupt: Interrupt<'_>) -> Result<Replacement> {
         let mut missing = Vec::new();
         for (place, written) in self.layout.places().iter().zip(&self.written) {
             let size = place.bytes.end - place.bytes.start;
@@ -139,6 +151,9 @@ impl Writer {
             }
         }
         if missing.is_empty() {
+            if let Some(sums) = self.sums {
+                sums.check(&self.file, &self.layout, interrupt)?;
+            }
             return Ok(self.file);
         }
         let count = missing.len();

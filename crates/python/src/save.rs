@@ -103,7 +103,7 @@ pub(crate) fn save_converted(
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
         let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let paths = write::convert(&checkpoint, &items, &output, &done, &now_and_then(&go_on))?;
+        let paths = write::convert(&checkpoint, &items, &output, false, &done, &now_and_then(&go_on))?;
         tell(bytes)?;
         Ok::<_, Error>(paths)
     })?)

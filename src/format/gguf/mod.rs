@@ -35,7 +35,8 @@ pub const MAX_DIMENSIONS: usize = 4;
 const SLACK: usize = 4;
 
 const MAGIC: &[u8; 4] = b"GGUF";
-const ALIGNMENT_KEY: &str = "general.alignment";
+/// The key of another alignment.
+pub const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// What the header of a file says.
 #[derive(Debug, Clone)]

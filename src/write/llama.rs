@@ -1,0 +1,69 @@
+//! What llama.cpp's tools quantise, and what they leave as it is.
+
+use super::Stored;
+use crate::dtype::DType;
+use crate::quant::Encoding;
+
+/// Parts of the names of matrices that stay plain: they are small, or ggml has no kernel for them in blocks.
+const PLAIN: [&str; 10] = [
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "position_embd.weight",
+    "token_types.weight",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "attn_rel_b",
+    "time_mix_",
+    "altup",
+    "laurel",
+];
+
+/// What a tensor becomes in a GGUF file that is quantised, as llama.cpp's converter chooses it: matrices are packed; those whose rows are no
+/// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is no float stays.
+pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
+    match found {
+        Stored::Plain(dtype) if !dtype.name().contains("float") => return found,
+        Stored::Packed(packed) if packed == encoding => return found,
+        Stored::Plain(_) | Stored::Packed(_) => {}
+    }
+    // ggml does not count dimensions of 1 in front.
+    let is_matrix = shape.iter().skip_while(|dim| **dim == 1).count() >= 2;
+    if !is_matrix || !name.ends_with("weight") || PLAIN.iter().any(|part| name.contains(part)) {
+        return Stored::Plain(DType::Float32);
+    }
+    let is_whole = shape.last().is_some_and(|row| row.is_multiple_of(encoding.elements_per_block() as u64));
+    if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
+}
+
+/// The number that `general.file_type` has for a file whose matrices are packed so.
+pub fn file_type(encoding: Encoding) -> Option<u32> {
+    Some(match encoding {
+        Encoding::Q4_0 => 2,
+        Encoding::Q4_1 => 3,
+        Encoding::Q8_0 => 7,
+        Encoding::Q5_0 => 8,
+        Encoding::Q5_1 => 9,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_are_packed_and_the_rest_is_what_ggml_computes_with() {
+        let half = Stored::Plain(DType::BFloat16);
+        let made = |name, shape: &[u64]| quantized(name, shape, half, Encoding::Q8_0);
+        assert_eq!(made("blk.0.attn_q.weight", &[64, 64]), Stored::Packed(Encoding::Q8_0));
+        assert_eq!(made("blk.0.ffn_up_exps.weight", &[8, 64, 64]), Stored::Packed(Encoding::Q8_0));
+        assert_eq!(made("blk.0.attn_q.weight", &[64, 40]), Stored::Plain(DType::Float16));
+        for name in ["blk.0.attn_q_norm.weight", "position_embd.weight", "blk.0.attn_q.bias"] {
+            assert_eq!(made(name, &[64, 64]), Stored::Plain(DType::Float32), "{name}");
+        }
+        assert_eq!(made("output.weight", &[1, 64]), Stored::Plain(DType::Float32));
+        let same = |found| quantized("output.weight", &[64, 64], found, Encoding::Q8_0) == found;
+        assert!(same(Stored::Plain(DType::Int32)) && same(Stored::Packed(Encoding::Q8_0)));
+        assert!(!same(Stored::Packed(Encoding::Q4_0)));
+    }
+}
