@@ -120,6 +120,11 @@ impl DType {
         TABLE.iter().map(|row| row.dtype).find(|dtype| *dtype as u8 == value)
     }
 
+    /// Whether it is a real floating-point type, down to 4 bits.
+    pub fn is_float(self) -> bool {
+        self.name().contains("float")
+    }
+
     /// Bits of one element; 4 and 6 for the packed types.
     pub const fn bits(self) -> usize {
         self.row().bits as usize

@@ -110,7 +110,7 @@ impl Placement {
     }
 
     /// Whether its elements lie in C order and without gaps, so that bytes can be taken as they come.
-    pub(super) fn is_dense(&self) -> bool {
+    pub(crate) fn is_dense(&self) -> bool {
         self.strides.as_ref().is_none_or(|strides| **strides == *row_major(&self.shape))
     }
 

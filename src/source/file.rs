@@ -188,6 +188,22 @@ impl Source for LocalFile {
     }
 
     #[cfg(target_os = "linux")]
+    fn copy_to(&self, mut offset: u64, len: u64, target: &File, mut at: u64) -> Result<bool> {
+        self.with_file(|file| {
+            let mut rest = len as usize;
+            while rest > 0 {
+                match rustix::fs::copy_file_range(file, Some(&mut offset), target, Some(&mut at), rest) {
+                    Ok(0) => return Err(self.origin.truncated()),
+                    Ok(copied) => rest -= copied,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => return Ok(false),
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    #[cfg(target_os = "linux")]
     fn filesystem(&self) -> Option<Filesystem> {
         self.with_file(|file| Ok(page_cache::filesystem(file))).ok()?
     }

@@ -90,6 +90,13 @@ pub trait Source: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Copies `len` bytes from `offset` on into a file, from its byte `at` on, inside the system: a filesystem may share them instead. False where
+    /// it cannot, or fails; what it has written by then is to be written again, which says what is wrong.
+    fn copy_to(&self, offset: u64, len: u64, file: &File, at: u64) -> Result<bool> {
+        let _ = (offset, len, file, at);
+        Ok(false)
+    }
+
     /// The kind of filesystem that it lies on; `None` where that is not known.
     fn filesystem(&self) -> Option<Filesystem> {
         None

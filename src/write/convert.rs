@@ -10,7 +10,7 @@ use crate::cast::elements_per_group;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Fault, Result};
-use crate::load::{Conversion, Layout, LoadOptions, Scan};
+use crate::load::{Conversion, Layout, LoadOptions, Placement, Scan, Segment, Transform, Wanted};
 use crate::quant::{self, Encoding};
 use crate::rules;
 use crate::tensor::Element;
@@ -21,6 +21,8 @@ use crate::workers::{Interrupt, in_order, threads};
 const ELEMENTS: usize = 1 << 20;
 /// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others.
 const SMALL: u64 = 1 << 20;
+/// What the system copies between two questions whether to go on.
+const COPIED_AT_A_TIME: u64 = 16 << 20;
 /// So many bytes of short tensors are begun together.
 const TOGETHER: u64 = 64 << 20;
 
@@ -93,6 +95,22 @@ impl Item {
     }
 }
 
+impl Item {
+    /// What is read of the tensor, before it goes into blocks.
+    fn wanted(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Wanted> {
+        let catalog = checkpoint.catalog();
+        let dtype = match steps.conversion {
+            Conversion::Nothing => None,
+            Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
+        };
+        let wanted = catalog.wanted(self.number, dtype)?;
+        match &self.cut {
+            Some((axis, ranges)) => catalog.cut(wanted, self.number, *axis, ranges),
+            None => Ok(wanted),
+        }
+    }
+}
+
 /// Writes tensors of a checkpoint to a file in which they are declared; `done` counts the bytes that were written. Memory is bounded by a few
 /// megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a whole, one at a time.
 ///
@@ -141,12 +159,17 @@ fn write_one(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let Item { number, cut, tensor } = item;
+    let Item { number, tensor, .. } = item;
     let bytes = tensor.bytes()?;
-    if cut.is_some() {
-        let whole = take(checkpoint, item, steps, interrupt)?;
+    let wanted = item.wanted(checkpoint, steps)?;
+    if wanted.cut.is_some() {
+        let whole = take(checkpoint, wanted, steps, interrupt)?;
         writer.write_part(&tensor.name, 0, &whole, interrupt)?;
         done.fetch_add(bytes, Ordering::Relaxed);
+        return Ok(());
+    }
+    let placement = wanted.placement;
+    if steps.are_none() && copied(writer, checkpoint, &tensor.name, &placement, done, interrupt)? {
         return Ok(());
     }
     let info = checkpoint.catalog().table().get(*number);
@@ -159,7 +182,6 @@ fn write_one(
         // Refused by `steps`.
         Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => (1, 1),
     };
-    let placement = checkpoint.catalog().placement(*number)?;
     let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
         let cause = format!(
             "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
@@ -186,7 +208,40 @@ fn write_one(
     writer.write(&tensor.name, bytes, &[])
 }
 
+/// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
+fn copied(
+    writer: &Writer,
+    checkpoint: &Checkpoint,
+    name: &str,
+    placement: &Placement,
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<bool> {
+    let Segment { file, span, transform } = placement.segment;
+    if !placement.is_dense() || transform != Transform::default() {
+        return Ok(false);
+    }
+    let source = checkpoint.file(file)?;
+    source.check_unchanged()?;
+    for start in (0..placement.len).step_by(COPIED_AT_A_TIME as usize) {
+        interrupt()?;
+        let len = COPIED_AT_A_TIME.min(placement.len - start);
+        if !writer.copy(name, start, source, span.start() + placement.start + start, len)? {
+            done.fetch_sub(start, Ordering::Relaxed);
+            return Ok(false);
+        }
+        done.fetch_add(len, Ordering::Relaxed);
+    }
+    source.check_unchanged()?;
+    writer.copied(name)?;
+    Ok(true)
+}
+
 impl Steps {
+    fn are_none(self) -> bool {
+        self.conversion == Conversion::Nothing && self.encoding.is_none()
+    }
+
     /// Converts whole units; the result lies in `scratch`, or is what it was.
     fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
         let Scratch { first, second, between } = scratch;
@@ -208,17 +263,8 @@ impl Steps {
     }
 }
 
-/// A tensor that is cut, in memory as a whole.
-fn take(checkpoint: &Checkpoint, item: &Item, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
-    let catalog = checkpoint.catalog();
-    let dtype = match steps.conversion {
-        Conversion::Nothing => None,
-        Conversion::Cast { to, .. } | Conversion::Decode { to, .. } => Some(to),
-    };
-    let mut wanted = catalog.wanted(item.number, dtype)?;
-    if let Some((axis, ranges)) = &item.cut {
-        wanted = catalog.cut(wanted, item.number, *axis, ranges)?;
-    }
+/// A tensor of whose rows parts are wanted, in memory as a whole.
+fn take(checkpoint: &Checkpoint, wanted: Wanted, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
     let layout = Layout::new(checkpoint, vec![wanted], true, &[], &LoadOptions::default())?;
     let taken = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;

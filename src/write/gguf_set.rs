@@ -76,14 +76,19 @@ pub(super) fn write_set(
         write(path, Layout::gguf(tensors.to_vec(), &metadata)?, &all)?.commit()?;
         return Ok(vec![path.to_path_buf()]);
     };
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (folder, stem) = folder_and_stem(path);
     let shards = Shards::gguf(stem, tensors, most)?;
     let count = shards.files.len();
     shards.save(folder, stem, sync, |path, number, group| {
         let of_file = if count == 1 { metadata.clone() } else { in_set(&metadata, number, count, tensors.len())? };
         write(path, Layout::gguf(group.iter().map(|number| tensors[*number].clone()).collect(), &of_file)?, group)
     })
+}
+
+/// The folder of a set, and what the names of its files begin with.
+pub(super) fn folder_and_stem(path: &Path) -> (&Path, &str) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (folder, path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default())
 }
 
 /// The metadata of a file of a set: all of it is in the first.

@@ -22,7 +22,7 @@ const PLAIN: [&str; 10] = [
 /// whole blocks are float16; vectors, norms and what else ggml computes with in float32 are that. What is no float stays.
 pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
     match found {
-        Stored::Plain(dtype) if !dtype.name().contains("float") => return found,
+        Stored::Plain(dtype) if !dtype.is_float() => return found,
         Stored::Packed(packed) if packed == encoding => return found,
         Stored::Plain(_) | Stored::Packed(_) => {}
     }

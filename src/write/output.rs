@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::convert::{Item, write_converted};
-use super::gguf_set::write_set;
+use super::gguf_set::{folder_and_stem, write_set};
 use super::{Declared, Layout, MetadataValue, Options, Replacement, Shards, Writer};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
@@ -47,6 +47,28 @@ pub enum Output {
         /// Whether the bytes are on the disk when the file takes its place.
         sync: bool,
     },
+}
+
+impl Output {
+    /// The files that it has for these tensors, an index not among them, and the positions of the tensors in each.
+    ///
+    /// # Errors
+    /// As of [`Shards::new`].
+    pub fn files(&self, items: &[Item]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
+        let declared = || items.iter().map(|item| item.tensor.clone()).collect::<Vec<Declared>>();
+        let all = || (0..items.len()).collect();
+        let (folder, files) = match self {
+            Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => {
+                return Ok(vec![(path.clone(), all())]);
+            }
+            Self::Sharded { folder, stem, most, .. } => (&**folder, Shards::new(stem, &declared(), *most)?.files),
+            Self::Gguf { path, most: Some(most), .. } => {
+                let (folder, stem) = folder_and_stem(path);
+                (folder, Shards::gguf(stem, &declared(), *most)?.files)
+            }
+        };
+        Ok(files.into_iter().map(|(name, group)| (folder.join(name), group)).collect())
+    }
 }
 
 /// How the tensors get there.

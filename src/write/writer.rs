@@ -10,6 +10,7 @@ use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::source::Source;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
@@ -67,13 +68,36 @@ impl Writer {
         self.file.write_at(place.bytes.start + offset, bytes)
     }
 
+    /// Lets the system copy bytes of a source to those of a tensor from its byte `offset` on; false where that is not possible. They count as
+    /// written when [`Self::copied`] says that all of the tensor are there.
+    pub(super) fn copy(&self, name: &str, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
+        // What is read back is compared with what went through this process.
+        let Some(place) = self.place(name).filter(|_| self.sums.is_none()) else { return Ok(false) };
+        source.copy_to(from, len, self.file.file(), place.bytes.start + offset)
+    }
+
+    /// Notes that all bytes of a tensor were copied.
+    pub(super) fn copied(&self, name: &str) -> Result<()> {
+        match self.layout.position(name) {
+            Some(number) => {
+                let place = &self.layout.places()[number];
+                self.claim(number, place, 0, place.bytes.end - place.bytes.start)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn place(&self, name: &str) -> Option<&Place> {
+        self.layout.position(name).map(|number| &self.layout.places()[number])
+    }
+
     /// Writes a whole tensor, of any layout and device.
     ///
     /// # Errors
     /// As of [`Self::write`]; another dtype or shape than was declared.
     pub fn write_tensor(&self, name: &str, tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
         let found = declare(name, tensor);
-        if let Some(place) = self.layout.position(name).map(|number| &self.layout.places()[number])
+        if let Some(place) = self.place(name)
             && place.tensor != found
         {
             let Declared { name, stored, shape } = &place.tensor;

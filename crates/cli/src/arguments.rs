@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Diff(crate::diff::Diff),
     Manifest(crate::manifest::Manifest),
     Bom(crate::manifest::Bom),
+    Convert(crate::convert::Convert),
+    Merge(crate::convert::Merge),
+    Split(crate::convert::Split),
     Bench(Bench),
     Versions(Versions),
     Completions(Completions),
@@ -71,6 +74,9 @@ impl Command {
             Self::Diff(options) => options.json,
             Self::Manifest(options) => options.wants_json(),
             Self::Bom(_) => true,
+            Self::Convert(options) => options.wants_json(),
+            Self::Merge(options) => options.wants_json(),
+            Self::Split(options) => options.wants_json(),
             Self::Validate(options) => options.checking.wants_json(),
             Self::Scan(options) => options.checking.wants_json(),
             Self::Explain(options) => options.json,
@@ -254,7 +260,7 @@ pub(crate) struct Completions {
     pub(crate) shell: Option<complete::Shell>,
 }
 
-fn dtype(text: &str) -> Result<DType, String> {
+pub(crate) fn dtype(text: &str) -> Result<DType, String> {
     let short = match text {
         "bf16" => "bfloat16",
         "fp16" | "f16" | "half" => "float16",

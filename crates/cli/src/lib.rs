@@ -1,10 +1,11 @@
-//! The command line of max_weights: look into checkpoint files. Nothing in a file is ever executed.
+//! The command line of max_weights: look into checkpoint files, and write them anew. Nothing in a file is ever executed.
 //!
 //! [`main`] is all of it. The program of this crate and the Python package's `max-weights` both call it.
 
 mod arguments;
 mod bench;
 mod complete;
+mod convert;
 mod diff;
 mod failure;
 mod file;
@@ -88,6 +89,9 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Diff(options) => diff::run(options, screen),
         Command::Manifest(options) => manifest::run(options, screen),
         Command::Bom(options) => manifest::bom(options, screen),
+        Command::Convert(options) => convert::run(options, host, screen),
+        Command::Merge(options) => convert::merge(options, host, screen),
+        Command::Split(options) => convert::split(options, host, screen),
         Command::Validate(options) => validate::run(options, host, screen),
         Command::Scan(options) => validate::scan(options, host, screen),
         Command::Explain(options) => validate::explain(options, screen),

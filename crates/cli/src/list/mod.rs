@@ -24,7 +24,7 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
     if options.wants_ranks() && matches!(format, Format::Jsonl | Format::Csv) {
         return Err(Failure::Usage("bytes per rank are printed as a table or with --json".into()));
     }
-    let patterns = patterns(&options.filters)?;
+    let patterns = patterns("--filter", &options.filters)?;
     let checkpoint = open(&options.checkpoint.paths, &options.checkpoint.reading)?;
     let catalog = checkpoint.catalog();
     let numbers = matching(catalog, &patterns);
@@ -52,19 +52,20 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
 pub(crate) use tree::write as write_tree;
 
 /// The numbers of the weights whose whole name matches, in file order; of all where there is no pattern.
-fn matching(catalog: &Catalog, patterns: &[Pattern]) -> Vec<u32> {
+pub(crate) fn matching(catalog: &Catalog, patterns: &[Pattern]) -> Vec<u32> {
     let options = MatchOptions { case_sensitive: true, ..MatchOptions::new() };
     let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches_with(name, options));
     (0..catalog.table().len() as u32).filter(|&number| wanted(catalog.table().name(number as usize))).collect()
 }
 
-fn patterns(filters: &[String]) -> Result<Vec<Pattern>, Failure> {
+/// The patterns that an option gives.
+pub(crate) fn patterns(option: &str, filters: &[String]) -> Result<Vec<Pattern>, Failure> {
     let pattern = |filter: &String| {
         let mut text = filter.clone();
         while text.contains("**") {
             text = text.replace("**", "*"); // for the crate, two stand for folders
         }
-        Pattern::new(&text).map_err(|error| Failure::Usage(format!("--filter {filter}: {}", error.msg)))
+        Pattern::new(&text).map_err(|error| Failure::Usage(format!("{option} {filter}: {}", error.msg)))
     };
     filters.iter().map(pattern).collect()
 }

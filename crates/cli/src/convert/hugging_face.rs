@@ -1,0 +1,58 @@
+//! The names, and the configuration and tokenizer, that transformers has for a GGUF file: Python knows them.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use max_weights::text;
+use max_weights::{Catalog, DType};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::host::Host;
+
+/// The module of the Python package that is asked.
+const MODULE: &str = "max_weights.hub_folder";
+
+/// New names by those in the file; and of the matrices whose rows have another order there, the number of heads.
+#[derive(Debug, Deserialize)]
+pub(super) struct Names {
+    pub(super) names: HashMap<String, String>,
+    pub(super) heads: HashMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    files: Vec<String>,
+}
+
+pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result<Names, Failure> {
+    if catalog.gguf().is_none() {
+        return Err(Failure::Usage("--rename hf: the names in other files than GGUF are the model's own already".into()));
+    }
+    let mut arguments = vec![OsStr::new("names")];
+    arguments.extend(paths.iter().map(|path| path.as_os_str()));
+    Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
+}
+
+/// Writes config.json and the files of the tokenizer into a folder, and says which they are.
+pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Vec<PathBuf>, Failure> {
+    let arguments = ["files".as_ref(), gguf.as_os_str(), folder.as_os_str(), "--dtype".as_ref(), dtype.name().as_ref()];
+    let written: Written = serde_json::from_slice(&asked(&arguments, host)?)?;
+    Ok(written.files.into_iter().map(|name| folder.join(name)).collect())
+}
+
+fn asked(arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {
+    let python = host.interpreter()?;
+    let failed = |why: &str| {
+        Failure::Needs(format!("{} cannot say what Hugging Face calls the weights: {why}", text::path(&python)))
+    };
+    let run = Command::new(&python).args(["-m", MODULE]).args(arguments).output();
+    let output = run.map_err(|error| failed(&error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(said.trim().lines().next_back().unwrap_or("it said nothing")));
+    }
+    Ok(output.stdout)
+}

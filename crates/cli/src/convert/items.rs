@@ -1,0 +1,114 @@
+//! Which tensors are written, and what each becomes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use max_weights::buffer::pairs_to_halves;
+use max_weights::checkpoint::{Catalog, Checkpoint};
+use max_weights::tensor::{Element, TensorInfo};
+use max_weights::write::{self, Declared, Item, Stored};
+use max_weights::{DType, text};
+
+use super::target::{Target, pairs};
+use super::{Wanted, hugging_face};
+use crate::failure::Failure;
+use crate::host::Host;
+use crate::list;
+
+/// The scheme of names that Hugging Face gives the weights of a GGUF file.
+pub(super) const HUGGING_FACE: &str = "hf";
+
+/// The tensors, in the order of the files.
+pub(super) fn items(
+    wanted: &Wanted<'_>,
+    checkpoint: &Checkpoint,
+    target: &Target,
+    host: &Host,
+) -> Result<Vec<Item>, Failure> {
+    let catalog = checkpoint.catalog();
+    let names = Names::new(wanted, catalog, host)?;
+    let selected = list::matching(catalog, &list::patterns("--select", wanted.select)?);
+    if selected.is_empty() {
+        let what = if wanted.select.is_empty() { "there is no tensor".to_owned() } else { wanted.select.join(", ") };
+        return Err(Failure::Usage(format!("{what}: nothing is selected, and nothing was written")));
+    }
+    let mut items = Vec::with_capacity(selected.len());
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    for number in selected {
+        let number = number as usize;
+        let info = catalog.table().get(number);
+        let name = names.of(info.name);
+        if let Some(first) = taken.insert(name.clone(), number) {
+            let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
+            return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' one name, '{name}'")));
+        }
+        let stored = stored(wanted, &info, &name, target)?;
+        let cut = names.cut(&info)?;
+        items.push(Item { number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+    }
+    Ok(items)
+}
+
+/// What the elements become.
+fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Target) -> Result<Stored, Failure> {
+    let Some(found) = Stored::of(info.element) else {
+        let (name, element) = (text::shown(info.name), info.element);
+        return Err(Failure::Usage(format!(
+            "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out by --select"
+        )));
+    };
+    let is_float = match info.element {
+        Element::Plain(dtype) => dtype.is_float(),
+        _ => true,
+    };
+    Ok(match (wanted.dtype, wanted.quantize, found) {
+        (Some(dtype), _, _) if is_float => Stored::Plain(dtype),
+        (None, Some(encoding), _) if target.is_gguf() => write::quantized(name, info.shape, found, encoding),
+        (None, Some(_), _) => {
+            return Err(Failure::Usage("--quantize: only GGUF files have such blocks: give FILE.gguf as OUT".into()));
+        }
+        (None, None, Stored::Packed(_)) if !target.is_gguf() => Stored::Plain(DType::Float32),
+        _ => found,
+    })
+}
+
+/// New names.
+struct Names {
+    exact: HashMap<String, String>,
+    /// Those that end with a dot, the longest first.
+    prefixes: Vec<(String, String)>,
+    hugging_face: Option<hugging_face::Names>,
+}
+
+impl Names {
+    fn new(wanted: &Wanted<'_>, catalog: &Catalog, host: &Host) -> Result<Self, Failure> {
+        let (schemes, pairs_said): (Vec<String>, Vec<String>) =
+            wanted.rename.iter().cloned().partition(|said| said == HUGGING_FACE);
+        let hugging_face =
+            if schemes.is_empty() { None } else { Some(hugging_face::names(&wanted.places.paths, catalog, host)?) };
+        let table: BTreeMap<String, String> = pairs("--rename", &pairs_said)?.into_iter().collect();
+        let (mut prefixes, exact): (Vec<_>, Vec<_>) = table.into_iter().partition(|(from, _)| from.ends_with('.'));
+        prefixes.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
+        Ok(Self { exact: exact.into_iter().collect(), prefixes, hugging_face })
+    }
+
+    fn of(&self, name: &str) -> String {
+        let name = self.hugging_face.as_ref().and_then(|known| known.names.get(name)).map_or(name, String::as_str);
+        if let Some(new) = self.exact.get(name) {
+            return new.clone();
+        }
+        let found = self.prefixes.iter().find_map(|(from, to)| Some(format!("{to}{}", name.strip_prefix(&**from)?)));
+        found.unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The rows of a matrix in the order in which they are under its new name, where that is another one.
+    fn cut(&self, info: &TensorInfo<'_>) -> Result<Option<(usize, Vec<std::ops::Range<u64>>)>, Failure> {
+        let Some(heads) = self.hugging_face.as_ref().and_then(|known| known.heads.get(info.name)) else {
+            return Ok(None);
+        };
+        let shape: Vec<i64> = info.shape.iter().map(|&dim| dim as i64).collect();
+        let all = 0..info.shape.first().copied().unwrap_or(0);
+        let ordered = pairs_to_halves(&shape, *heads, &[all])
+            .map_err(|error| Failure::Usage(format!("tensor '{}': {error}", text::shown(info.name))))?;
+        Ok(Some((0, ordered)))
+    }
+}

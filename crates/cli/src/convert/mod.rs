@@ -1,0 +1,197 @@
+//! `max-weights convert`, `merge` and `split`: a checkpoint written again, in another format, dtype, number of files or with other names.
+
+mod beside;
+mod hugging_face;
+mod items;
+mod report;
+mod target;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use clap::{Args, ValueHint};
+use max_weights::{DType, Encoding, text, uninterrupted, write};
+
+use crate::arguments::{Reading, dtype, memory};
+use crate::failure::Failure;
+use crate::CLEAN;
+use crate::host::Host;
+use crate::open::open;
+use crate::progress::Progress;
+use crate::screen::Screen;
+use target::Target;
+
+/// Convert a checkpoint: format, dtype, names, number of files.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+OUT is FILE.safetensors, FILE.gguf, or a folder of safetensors files with an
+index. It appears whole or not at all, and may be what is read.")]
+pub(crate) struct Convert {
+    #[command(flatten)]
+    places: Places,
+    /// All floats as this dtype.
+    #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
+    dtype: Option<DType>,
+    /// Matrices as blocks of q8_0, q4_0, q4_1, q5_0 or q5_1 (GGUF).
+    #[arg(long, value_name = "ENCODING", value_parser = encoding)]
+    quantize: Option<Encoding>,
+    /// Another name, or with a dot at the end another prefix; `hf`: the Hugging Face names of a GGUF file. Repeatable.
+    #[arg(long, value_name = "FROM=TO")]
+    rename: Vec<String>,
+    /// Only names that match (*, ?, [ab]); repeatable.
+    #[arg(long, value_name = "GLOB")]
+    select: Vec<String>,
+    /// Text of the metadata; repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+    /// Several files, each of at most so many bytes, such as 5GB.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    max_shard_size: Option<u64>,
+    #[command(flatten)]
+    writing: Writing,
+}
+
+/// Write all shards of a checkpoint as one file.
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    #[command(flatten)]
+    places: Places,
+    #[command(flatten)]
+    writing: Writing,
+}
+
+/// Write a checkpoint as several files with an index.
+#[derive(Debug, Args)]
+pub(crate) struct Split {
+    #[command(flatten)]
+    places: Places,
+    /// The most bytes of tensors in a file, such as 5GB or 500MiB.
+    #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "5GB")]
+    max_shard_size: u64,
+    #[command(flatten)]
+    writing: Writing,
+}
+
+/// What is read, and where it is written.
+#[derive(Debug, Default, Args)]
+struct Places {
+    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// What is written.
+    #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
+    out: PathBuf,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// How it is written.
+#[derive(Debug, Clone, Copy, Default, Args)]
+struct Writing {
+    /// Say what would be written, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Read back what was written, and compare, before it takes its place.
+    #[arg(long)]
+    verify: bool,
+    /// Do not wait until the bytes are on the disk.
+    #[arg(long)]
+    no_sync: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Convert {
+    pub(crate) fn wants_json(&self) -> bool {
+        self.writing.json
+    }
+}
+
+impl Merge {
+    pub(crate) fn wants_json(&self) -> bool {
+        self.writing.json
+    }
+
+}
+
+impl Split {
+    pub(crate) fn wants_json(&self) -> bool {
+        self.writing.json
+    }
+}
+
+/// What is asked for, by whichever command.
+struct Wanted<'a> {
+    places: &'a Places,
+    dtype: Option<DType>,
+    quantize: Option<Encoding>,
+    rename: &'a [String],
+    select: &'a [String],
+    metadata: &'a [String],
+    max_shard_size: Option<u64>,
+    writing: Writing,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(places: &'a Places) -> Self {
+        Self {
+            places,
+            dtype: None,
+            quantize: None,
+            rename: &[],
+            select: &[],
+            metadata: &[],
+            max_shard_size: None,
+            writing: Writing::default(),
+        }
+    }
+
+    fn run(&self, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+        let checkpoint = open(&self.places.paths, &self.places.reading)?;
+        let target = Target::new(&self.places.out, self.max_shard_size)?;
+        let items = items::items(self, &checkpoint, &target, host)?;
+        let output = target.output(self, &checkpoint)?;
+        let files = output.files(&items)?;
+        let beside = beside::files(self, &checkpoint, &target)?;
+        let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
+        if !self.writing.dry_run {
+            let done = Arc::new(AtomicU64::new(0));
+            let _bar = Progress::new(&done, bytes);
+            write::convert(&checkpoint, &items, &output, self.writing.verify, &done, &uninterrupted)?;
+            beside.write(self, host)?;
+        }
+        report::print(self, &checkpoint, &items, &files, &beside, screen)?;
+        Ok(CLEAN)
+    }
+}
+
+pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    let Convert { places, dtype, quantize, rename, select, metadata, max_shard_size, writing } = options;
+    let (dtype, quantize, max_shard_size, writing) = (*dtype, *quantize, *max_shard_size, *writing);
+    Wanted { places, dtype, quantize, rename, select, metadata, max_shard_size, writing }.run(host, screen)
+}
+
+/// A conversion that changes nothing but the number of files.
+pub(crate) fn merge(options: &Merge, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    let Merge { places, writing } = options;
+    if Target::is_folder(&places.out) {
+        let out = text::path(&places.out);
+        return Err(Failure::Usage(format!("{out}: all of it becomes one file: give FILE.safetensors or FILE.gguf")));
+    }
+    Wanted { writing: *writing, ..Wanted::of(places) }.run(host, screen)
+}
+
+/// The same the other way.
+pub(crate) fn split(options: &Split, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    let Split { places, max_shard_size, writing } = options;
+    Wanted { writing: *writing, max_shard_size: Some(*max_shard_size), ..Wanted::of(places) }.run(host, screen)
+}
+
+fn encoding(text: &str) -> Result<Encoding, String> {
+    let made = [Encoding::Q8_0, Encoding::Q4_0, Encoding::Q4_1, Encoding::Q5_0, Encoding::Q5_1];
+    made.into_iter()
+        .find(|encoding| encoding.name().eq_ignore_ascii_case(text))
+        .ok_or_else(|| "no such encoding that can be made; there are q8_0, q4_0, q4_1, q5_0 and q5_1".to_owned())
+}

@@ -1,0 +1,128 @@
+//! What is written: one safetensors file, a folder of them, or GGUF files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use max_weights::checkpoint::Checkpoint;
+use max_weights::text;
+use max_weights::write::{self, MetadataValue, Options, Output};
+
+use super::Wanted;
+use crate::failure::Failure;
+
+/// What a folder has in a file where nothing else is said: as the Hugging Face hub.
+const SHARD: u64 = 5_000_000_000;
+/// What the names of files in a folder begin with.
+const STEM: &str = "model";
+/// The framework that other libraries ask a safetensors file for.
+const FORMAT: (&str, &str) = ("format", "pt");
+/// Metadata that say how the tensors of a file were stored.
+const FILE_TYPE: &str = "general.file_type";
+const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
+
+#[derive(Debug)]
+pub(super) enum Target {
+    File(PathBuf),
+    Folder(PathBuf, u64),
+    Gguf(PathBuf, Option<u64>),
+}
+
+impl Target {
+    pub(super) fn new(out: &Path, most: Option<u64>) -> Result<Self, Failure> {
+        let refused = |why: &str| Err(Failure::Usage(format!("{}: {why}", text::path(out))));
+        match suffix(out) {
+            Some("safetensors") if most.is_some() => {
+                refused("several files have a folder: give its name, without .safetensors")
+            }
+            Some("safetensors") => Ok(Self::File(out.to_path_buf())),
+            Some("gguf") => Ok(Self::Gguf(out.to_path_buf(), most)),
+            Some(_) => refused("files of PyTorch are read, not written: give FILE.safetensors, FILE.gguf or a folder"),
+            None => Ok(Self::Folder(out.to_path_buf(), most.unwrap_or(SHARD))),
+        }
+    }
+
+    /// Whether this names a folder.
+    pub(super) fn is_folder(out: &Path) -> bool {
+        suffix(out).is_none()
+    }
+
+    pub(super) fn is_gguf(&self) -> bool {
+        matches!(self, Self::Gguf(..))
+    }
+
+    /// What the writer is told.
+    pub(super) fn output(&self, wanted: &Wanted<'_>, checkpoint: &Checkpoint) -> Result<Output, Failure> {
+        let sync = !wanted.writing.no_sync;
+        let options = Options { sync, ..Options::default() };
+        let said = pairs("--metadata", wanted.metadata)?;
+        Ok(match self {
+            Self::File(path) => {
+                Output::Safetensors { path: path.clone(), metadata: metadata(checkpoint, said), options }
+            }
+            Self::Folder(folder, most) => Output::Sharded {
+                folder: folder.clone(),
+                stem: STEM.to_owned(),
+                most: *most,
+                metadata: metadata(checkpoint, said),
+                options,
+            },
+            Self::Gguf(path, most) => {
+                let metadata = gguf_metadata(wanted, checkpoint, said);
+                Output::Gguf { path: path.clone(), metadata, most: *most, sync }
+            }
+        })
+    }
+}
+
+/// The suffix that says a format; none for what is a folder.
+fn suffix(out: &Path) -> Option<&'static str> {
+    let suffix = out.extension()?;
+    let known = ["safetensors", "gguf", "pt", "pth", "bin", "ckpt"];
+    let found = known.into_iter().find(|known| suffix.eq_ignore_ascii_case(known));
+    found.filter(|_| !out.is_dir())
+}
+
+/// `KEY=VALUE` each.
+pub(super) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Failure::Usage(format!("{option} {text}: it is a name, =, and what it becomes"))),
+    };
+    said.iter().map(pair).collect()
+}
+
+/// The text metadata of the files, and what was said.
+fn metadata(checkpoint: &Checkpoint, said: Vec<(String, String)>) -> BTreeMap<String, String> {
+    let found = checkpoint.catalog().metadata().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());
+    std::iter::once(format).chain(found).chain(said).collect()
+}
+
+/// The metadata of the file, in their order, and what was said.
+fn gguf_metadata(
+    wanted: &Wanted<'_>,
+    checkpoint: &Checkpoint,
+    said: Vec<(String, String)>,
+) -> Vec<(String, MetadataValue)> {
+    let catalog = checkpoint.catalog();
+    let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
+        Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+        None => catalog
+            .metadata()
+            .filter(|pair| *pair != FORMAT)
+            .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
+            .collect(),
+    };
+    let mut set = |key: &str, value| match found.iter_mut().find(|(known, _)| known == key) {
+        Some((_, old)) => *old = value,
+        None => found.push((key.to_owned(), value)),
+    };
+    if let Some(number) = wanted.quantize.and_then(write::file_type) {
+        set(FILE_TYPE, MetadataValue::U32(number));
+        set(QUANTIZATION_VERSION.0, MetadataValue::U32(QUANTIZATION_VERSION.1));
+    }
+    for (key, value) in said {
+        set(&key, MetadataValue::String(value.into()));
+    }
+    found
+}
