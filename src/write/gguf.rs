@@ -73,6 +73,25 @@ impl MetadataValue {
         }
     }
 
+    /// A value of this type, of what stands for it in text; none if it stands for none, as for arrays.
+    pub fn parse(kind: ValueType, text: &str) -> Option<Self> {
+        Some(match kind {
+            ValueType::U8 => Self::U8(text.parse().ok()?),
+            ValueType::I8 => Self::I8(text.parse().ok()?),
+            ValueType::U16 => Self::U16(text.parse().ok()?),
+            ValueType::I16 => Self::I16(text.parse().ok()?),
+            ValueType::U32 => Self::U32(text.parse().ok()?),
+            ValueType::I32 => Self::I32(text.parse().ok()?),
+            ValueType::U64 => Self::U64(text.parse().ok()?),
+            ValueType::I64 => Self::I64(text.parse().ok()?),
+            ValueType::F32 => Self::F32(text.parse().ok()?),
+            ValueType::F64 => Self::F64(text.parse().ok()?),
+            ValueType::Bool => Self::Bool(text.parse().ok()?),
+            ValueType::String => Self::String(text.into()),
+            ValueType::Array => return None,
+        })
+    }
+
     /// Appends the value, without its type.
     fn write(&self, key: &str, out: &mut Vec<u8>) -> Result<()> {
         match self {

@@ -8,8 +8,9 @@
 mod convert;
 mod gguf;
 mod gguf_set;
-mod llama;
 mod layout;
+mod llama;
+mod metadata;
 mod output;
 mod replacement;
 mod safetensors;
@@ -23,6 +24,7 @@ pub use gguf::MetadataValue;
 pub use gguf_set::save_gguf;
 pub use layout::{Declared, Layout, Place, Stored};
 pub use llama::{file_type, quantized};
+pub use metadata::{Change, Edited, edit_metadata};
 pub use output::{Output, convert};
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;

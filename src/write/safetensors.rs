@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Options;
 use super::layout::{Declared, Layout, MOST_BYTES, Stored};
@@ -104,39 +105,63 @@ fn header<'a>(
     tensors: impl Iterator<Item = (u64, DType, &'a Declared)>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
-    let mut json = b"{".to_vec();
-    let quoted = |json: &mut Vec<u8>, text: &str| {
-        serde_json::to_writer(&mut *json, text)
-            .map_err(|error| Error::Argument(format!("no JSON can be made of {text:?}: {error}")))
-    };
-    if !metadata.is_empty() {
-        json.extend_from_slice(format!("\"{METADATA}\":").as_bytes());
-        let mut separator = b'{';
-        for (key, value) in metadata {
-            json.push(separator);
-            quoted(&mut json, key)?;
-            json.push(b':');
-            quoted(&mut json, value)?;
-            separator = b',';
-        }
-        json.push(b'}');
-    }
+    let mut json = metadata_json(metadata)?;
+    let mut placed = Vec::new();
     let mut at = 0_u64;
     for (size, dtype, Declared { name, shape, .. }) in tensors {
         let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
             Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
         })?;
-        if json.len() > 1 {
+        placed.push((at..end, dtype, name.as_str(), shape.as_slice()));
+        at = end;
+    }
+    if !placed.is_empty() && json.len() > 1 {
+        json.push(b',');
+    }
+    json.extend_from_slice(&tensors_json(placed.into_iter())?);
+    json.push(b'}');
+    Ok(json)
+}
+
+/// The begin of the JSON, with the metadata where there are some.
+pub(super) fn metadata_json(metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+    let mut json = b"{".to_vec();
+    if metadata.is_empty() {
+        return Ok(json);
+    }
+    json.extend_from_slice(format!("\"{METADATA}\":").as_bytes());
+    let mut separator = b'{';
+    for (key, value) in metadata {
+        json.push(separator);
+        quoted(&mut json, key)?;
+        json.push(b':');
+        quoted(&mut json, value)?;
+        separator = b',';
+    }
+    json.push(b'}');
+    Ok(json)
+}
+
+/// The records of tensors, with commas between them: where each lies in the data, its dtype, name and shape.
+pub(super) fn tensors_json<'a>(
+    tensors: impl Iterator<Item = (Range<u64>, DType, &'a str, &'a [u64])>,
+) -> Result<Vec<u8>> {
+    let mut json = Vec::new();
+    for (Range { start, end }, dtype, name, shape) in tensors {
+        if !json.is_empty() {
             json.push(b',');
         }
         quoted(&mut json, name)?;
         let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
         let (dtype, dims) = (dtype.safetensors_name(), dims.join(","));
         json.extend_from_slice(
-            format!(r#":{{"dtype":"{dtype}","shape":[{dims}],"data_offsets":[{at},{end}]}}"#).as_bytes(),
+            format!(r#":{{"dtype":"{dtype}","shape":[{dims}],"data_offsets":[{start},{end}]}}"#).as_bytes(),
         );
-        at = end;
     }
-    json.push(b'}');
     Ok(json)
+}
+
+fn quoted(json: &mut Vec<u8>, text: &str) -> Result<()> {
+    serde_json::to_writer(json, text)
+        .map_err(|error| Error::Argument(format!("no JSON can be made of {text:?}: {error}")))
 }

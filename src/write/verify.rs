@@ -96,7 +96,9 @@ impl Sums {
             }
             let (read, written) = (hasher.finalize(), self.of(number));
             if read != written {
-                let cause = format!("its bytes have the CRC-32 {read:08x} when they are read back, and had {written:08x} when they were written");
+                let cause = format!(
+                    "its bytes have the CRC-32 {read:08x} when they are read back, and had {written:08x} when they were written"
+                );
                 return differs(Some(place), cause);
             }
             Ok(())

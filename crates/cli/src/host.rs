@@ -1,6 +1,7 @@
 //! What the command line runs in.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::failure::Failure;
 
@@ -41,4 +42,32 @@ impl Host {
             )
         })
     }
+
+    /// A command that runs a module of the Python package.
+    pub(crate) fn module(&self, name: &str) -> Result<Command, Failure> {
+        let mut command = Command::new(self.interpreter()?);
+        command.args(["-m", name]);
+        Ok(command)
+    }
+}
+
+/// Runs a command to its end, and gives its exit status.
+pub(crate) fn instead(command: &mut Command) -> Result<u8, Failure> {
+    finish(command).map_err(|error| {
+        let program = max_weights::text::path(Path::new(command.get_program()));
+        Failure::Needs(format!("{program} cannot be run: {error}; VIRTUAL_ENV and PATH say where Python is"))
+    })
+}
+
+/// Becomes this program, so that Ctrl-C and the exit status are its own.
+#[cfg(unix)]
+fn finish(command: &mut Command) -> std::io::Result<u8> {
+    use std::os::unix::process::CommandExt as _;
+    Err(command.exec())
+}
+
+/// Waits for this program.
+#[cfg(not(unix))]
+fn finish(command: &mut Command) -> std::io::Result<u8> {
+    Ok(command.status()?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::UNREADABLE))
 }

@@ -14,9 +14,11 @@ mod globals;
 mod host;
 mod list;
 mod manifest;
+mod meta;
 mod open;
 mod progress;
 mod record;
+mod reshard;
 mod screen;
 mod show;
 mod validate;
@@ -92,6 +94,8 @@ fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failur
         Command::Convert(options) => convert::run(options, host, screen),
         Command::Merge(options) => convert::merge(options, host, screen),
         Command::Split(options) => convert::split(options, host, screen),
+        Command::Meta(options) => meta::run(options, screen),
+        Command::Reshard(options) => reshard::run(options, host),
         Command::Validate(options) => validate::run(options, host, screen),
         Command::Scan(options) => validate::scan(options, host, screen),
         Command::Explain(options) => validate::explain(options, screen),

@@ -30,6 +30,11 @@ macro_rules! value_types {
                 })
             }
 
+            /// The type of this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                [$(Self::$name),*].into_iter().find(|kind| kind.name() == name)
+            }
+
             /// The name, as ggml's tools print it.
             pub const fn name(self) -> &'static str {
                 match self {

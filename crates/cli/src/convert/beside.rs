@@ -28,9 +28,15 @@ const MOST_BYTES: u64 = 256 << 20;
 pub(super) enum Beside {
     Nothing,
     /// Those of the folder that the weights were in.
-    Copied { from: Vec<PathBuf>, to: PathBuf },
+    Copied {
+        from: Vec<PathBuf>,
+        to: PathBuf,
+    },
     /// Made of the metadata of a GGUF file.
-    Made { gguf: PathBuf, to: PathBuf },
+    Made {
+        gguf: PathBuf,
+        to: PathBuf,
+    },
 }
 
 pub(super) fn files(wanted: &Wanted<'_>, checkpoint: &Checkpoint, target: &Target) -> Result<Beside, Failure> {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use max_weights::text;
 use max_weights::{Catalog, DType};
@@ -29,7 +28,9 @@ struct Written {
 
 pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result<Names, Failure> {
     if catalog.gguf().is_none() {
-        return Err(Failure::Usage("--rename hf: the names in other files than GGUF are the model's own already".into()));
+        return Err(Failure::Usage(
+            "--rename hf: the names in other files than GGUF are the model's own already".into(),
+        ));
     }
     let mut arguments = vec![OsStr::new("names")];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
@@ -44,11 +45,10 @@ pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Re
 }
 
 fn asked(arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {
-    let python = host.interpreter()?;
-    let failed = |why: &str| {
-        Failure::Needs(format!("{} cannot say what Hugging Face calls the weights: {why}", text::path(&python)))
-    };
-    let run = Command::new(&python).args(["-m", MODULE]).args(arguments).output();
+    let mut command = host.module(MODULE)?;
+    let python = text::path(Path::new(command.get_program()));
+    let failed = |why: &str| Failure::Needs(format!("{python} cannot say what Hugging Face calls the weights: {why}"));
+    let run = command.args(arguments).output();
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

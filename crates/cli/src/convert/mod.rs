@@ -13,14 +13,16 @@ use std::sync::atomic::AtomicU64;
 use clap::{Args, ValueHint};
 use max_weights::{DType, Encoding, text, uninterrupted, write};
 
+use crate::CLEAN;
 use crate::arguments::{Reading, dtype, memory};
 use crate::failure::Failure;
-use crate::CLEAN;
 use crate::host::Host;
 use crate::open::open;
 use crate::progress::Progress;
 use crate::screen::Screen;
 use target::Target;
+
+pub(crate) use target::pairs;
 
 /// Convert a checkpoint: format, dtype, names, number of files.
 #[derive(Debug, Args)]
@@ -113,7 +115,6 @@ impl Merge {
     pub(crate) fn wants_json(&self) -> bool {
         self.writing.json
     }
-
 }
 
 impl Split {

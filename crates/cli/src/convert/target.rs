@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
 use max_weights::text;
-use max_weights::write::{self, MetadataValue, Options, Output};
+use max_weights::write::{self, Change, MetadataValue, Options, Output};
 
 use super::Wanted;
 use crate::failure::Failure;
+use crate::meta;
 
 /// What a folder has in a file where nothing else is said: as the Hugging Face hub.
 const SHARD: u64 = 5_000_000_000;
@@ -67,7 +68,7 @@ impl Target {
                 options,
             },
             Self::Gguf(path, most) => {
-                let metadata = gguf_metadata(wanted, checkpoint, said);
+                let metadata = gguf_metadata(wanted, checkpoint, meta::typed(checkpoint.catalog(), &said)?);
                 Output::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         })
@@ -83,7 +84,7 @@ fn suffix(out: &Path) -> Option<&'static str> {
 }
 
 /// `KEY=VALUE` each.
-pub(super) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) fn pairs(option: &str, said: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(Failure::Usage(format!("{option} {text}: it is a name, =, and what it becomes"))),
@@ -99,11 +100,7 @@ fn metadata(checkpoint: &Checkpoint, said: Vec<(String, String)>) -> BTreeMap<St
 }
 
 /// The metadata of the file, in their order, and what was said.
-fn gguf_metadata(
-    wanted: &Wanted<'_>,
-    checkpoint: &Checkpoint,
-    said: Vec<(String, String)>,
-) -> Vec<(String, MetadataValue)> {
+fn gguf_metadata(wanted: &Wanted<'_>, checkpoint: &Checkpoint, said: Vec<Change>) -> Vec<(String, MetadataValue)> {
     let catalog = checkpoint.catalog();
     let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
         Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
@@ -122,7 +119,9 @@ fn gguf_metadata(
         set(QUANTIZATION_VERSION.0, MetadataValue::U32(QUANTIZATION_VERSION.1));
     }
     for (key, value) in said {
-        set(&key, MetadataValue::String(value.into()));
+        if let Some(value) = value {
+            set(&key, value);
+        }
     }
     found
 }

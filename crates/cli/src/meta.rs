@@ -1,0 +1,102 @@
+//! `max-weights meta set` and `meta unset`: the metadata of a file, changed where it is.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use max_weights::format::gguf::ValueType;
+use max_weights::write::{Change, Edited, MetadataValue, edit_metadata};
+use max_weights::{Catalog, Checkpoint, OpenOptions, text, uninterrupted};
+
+use crate::CLEAN;
+use crate::convert::pairs;
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Change the metadata of a safetensors or GGUF file.
+#[derive(Debug, Args)]
+pub(crate) struct Meta {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Set(Set),
+    Unset(Unset),
+}
+
+/// Give keys of the metadata other values, or add them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The header is overwritten where that cannot leave half of it behind; otherwise
+a copy of the file takes its place, whose data the system copies.")]
+struct Set {
+    /// A safetensors or GGUF file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Keys and values; KEY:TYPE=VALUE, with u8 to u64, i8 to i64, f32, f64 or bool, for what is no text in a GGUF file.
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pairs: Vec<String>,
+}
+
+/// Remove keys from the metadata.
+#[derive(Debug, Args)]
+struct Unset {
+    /// A safetensors or GGUF file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// The keys.
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+}
+
+pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, Failure> {
+    let file = match &options.action {
+        Action::Set(Set { file, .. }) | Action::Unset(Unset { file, .. }) => file,
+    };
+    let opened = Checkpoint::open(std::slice::from_ref(file), &OpenOptions::default())?;
+    let catalog = opened.catalog();
+    let changes = match &options.action {
+        Action::Set(Set { pairs: said, .. }) => typed(catalog, &pairs("set", said)?)?,
+        Action::Unset(Unset { keys, .. }) => {
+            for key in keys {
+                let known = match catalog.gguf() {
+                    Some(gguf) => gguf.metadata.get(key).is_some(),
+                    None => catalog.metadata().any(|(known, _)| known == key),
+                };
+                if !known {
+                    let (file, key) = (text::path(file), text::shown(key));
+                    return Err(Failure::Usage(format!("{file}: its metadata have no '{key}'")));
+                }
+            }
+            keys.iter().map(|key| (key.clone(), None)).collect()
+        }
+    };
+    drop(opened);
+    let said = match edit_metadata(file, &changes, true, &uninterrupted)? {
+        Edited::Unchanged => "nothing to change",
+        Edited::InPlace => "changed in place",
+        Edited::Rewritten => "rewritten",
+    };
+    screen.line(&format!("{}: {said}", text::path(file)))?;
+    Ok(CLEAN)
+}
+
+/// The values in the types that they have in the file, or are said to have.
+pub(crate) fn typed(catalog: &Catalog, pairs: &[(String, String)]) -> Result<Vec<Change>, Failure> {
+    let typed = |(said, value): &(String, String)| {
+        let named = said.rsplit_once(':').and_then(|(key, kind)| Some((key, ValueType::from_name(kind)?)));
+        let known = catalog.gguf().and_then(|gguf| Some(MetadataValue::from(gguf.metadata.get(said)?).value_type()));
+        let (key, kind) = match (known, named) {
+            (None, Some((key, kind))) => (key, kind),
+            (known, _) => (&**said, known.unwrap_or(ValueType::String)),
+        };
+        let parsed = MetadataValue::parse(kind, value).ok_or_else(|| {
+            let (key, value) = (text::shown(key), text::shown(value));
+            let why = if kind == ValueType::Array { "an array is not set from here" } else { "that is no such value" };
+            Failure::Usage(format!("metadata '{key}' is {kind}, and '{value}' was given: {why}"))
+        })?;
+        Ok((key.to_owned(), Some(parsed)))
+    };
+    pairs.iter().map(typed).collect()
+}

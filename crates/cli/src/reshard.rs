@@ -1,0 +1,60 @@
+//! `max-weights reshard`: a checkpoint for each rank of tensor parallelism. How a model is divided stands in the Python package.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use crate::arguments::{dtype, memory};
+use crate::failure::Failure;
+use crate::host::{Host, instead};
+
+/// Write a folder for each rank of tensor parallelism.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+OUT/rank-0, OUT/rank-1, ... each have what that rank has of every weight, as
+`load_weights(PATH).load(shard=...)` gives it, and are checkpoints themselves.
+This takes Python with max_weights.")]
+pub(crate) struct Reshard {
+    /// A file, a folder, an index, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    path: PathBuf,
+    /// The folder that is written.
+    #[arg(value_name = "OUT", value_hint = ValueHint::AnyPath)]
+    out: PathBuf,
+    /// How many ranks there are.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    tp: u32,
+    /// All floats as this dtype.
+    #[arg(long, value_name = "DTYPE", value_parser = dtype)]
+    dtype: Option<max_weights::DType>,
+    /// Several files for each rank, each of at most so many bytes.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    max_shard_size: Option<u64>,
+    /// Say what would be written, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not wait until the bytes are on the disk.
+    #[arg(long)]
+    no_sync: bool,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
+    let mut command = host.module("max_weights.resharding")?;
+    command.arg(format!("--tp={}", options.tp));
+    if let Some(dtype) = options.dtype {
+        command.arg(format!("--dtype={}", dtype.name()));
+    }
+    if let Some(most) = options.max_shard_size {
+        command.arg(format!("--max-shard-size={most}"));
+    }
+    for (flag, wanted) in [("--dry-run", options.dry_run), ("--no-sync", options.no_sync), ("--json", options.json)] {
+        if wanted {
+            command.arg(flag);
+        }
+    }
+    command.arg("--").arg(&options.path).arg(&options.out);
+    instead(&mut command)
+}

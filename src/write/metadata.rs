@@ -1,0 +1,233 @@
+//! Other metadata in a file that is there: in place where no reader can see half of the change, or else in a copy of the file that takes its
+//! place, whose data the system copies.
+
+use std::fs::{File, Metadata};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::gguf::MetadataValue;
+use super::safetensors::{self, MAX_HEADER};
+use super::{Declared, Layout, Replacement, Stored};
+use crate::checkpoint::{Catalog, Checkpoint, OpenOptions};
+use crate::error::{Error, Result};
+use crate::format::Kind;
+use crate::source::{LocalFile, Part, Source};
+use crate::text;
+use crate::workers::Interrupt;
+
+/// What a system changes at once or not at all: bytes of one page.
+const PAGE: usize = 4096;
+/// What is copied between two questions whether to go on.
+const AT_A_TIME: u64 = 16 << 20;
+/// The length before the header of a safetensors file.
+const LENGTH: usize = 8;
+
+/// A key, and its value; none to remove it.
+pub type Change = (String, Option<MetadataValue>);
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edited {
+    /// It had these metadata already.
+    Unchanged,
+    /// Some bytes of its header were overwritten.
+    InPlace,
+    /// A copy with another header took its place.
+    Rewritten,
+}
+
+/// Changes the metadata of a safetensors or GGUF file; its tensors stay where they are, or move as a whole.
+///
+/// Bytes are overwritten in place where they lie in one page of 4 KiB, so that a process that is killed leaves the old ones or the new ones, and where
+/// the file has one name alone: a link into a cache is replaced, and what it leads to stays.
+///
+/// # Errors
+/// A file that cannot be opened, or has another format; values that are no text, for safetensors; what the system refuses. Nothing has changed
+/// then.
+pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Interrupt<'_>) -> Result<Edited> {
+    let source: Arc<dyn Source> = Arc::new(LocalFile::open(path)?);
+    let opened = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default())?;
+    let catalog = opened.catalog();
+    let (old, new) = match catalog.kind() {
+        Kind::Safetensors => of_safetensors(&*source, catalog, changes, interrupt)?,
+        Kind::Gguf => match catalog.gguf() {
+            Some(gguf) if !gguf.big_endian && gguf.version == 3 => of_gguf(&*source, catalog, changes, interrupt)?,
+            _ => {
+                let why = "a GGUF file of another byte order or an old version is read, not written; convert it first";
+                return Err(refused(path, why));
+            }
+        },
+        _ => return Err(refused(path, "files of PyTorch have no metadata that could be changed; convert it first")),
+    };
+    source.check_unchanged()?;
+    let differ = |(at, (a, b)): (usize, (&u8, &u8))| (a != b).then_some(at);
+    if old.len() == new.len() {
+        let Some(first) = old.iter().zip(&new).enumerate().find_map(differ) else { return Ok(Edited::Unchanged) };
+        let last = old.iter().zip(&new).enumerate().filter_map(differ).next_back().unwrap_or(first);
+        if first / PAGE == last / PAGE && has_one_name(path) {
+            overwrite(path, first as u64, &new[first..=last], sync)?;
+            return Ok(Edited::InPlace);
+        }
+    }
+    rewrite(path, &*source, old.len() as u64, &new, sync, interrupt)?;
+    Ok(Edited::Rewritten)
+}
+
+/// The header as it is and as it will be, each with all bytes up to the data.
+fn of_safetensors(
+    source: &dyn Source,
+    catalog: &Catalog,
+    changes: &[Change],
+    interrupt: Interrupt<'_>,
+) -> Result<(Vec<u8>, Vec<u8>)> {
+    let mut metadata: std::collections::BTreeMap<String, String> =
+        catalog.metadata().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    for (key, value) in changes {
+        match value {
+            Some(MetadataValue::String(bytes)) => {
+                metadata.insert(key.clone(), String::from_utf8_lossy(bytes).into_owned());
+            }
+            Some(other) => {
+                let (key, kind) = (text::shown(key), other.value_type());
+                return Err(Error::Argument(format!(
+                    "metadata '{key}': a safetensors file has text there, and no {kind}"
+                )));
+            }
+            None => {
+                metadata.remove(key);
+            }
+        }
+    }
+    let mut length = [0; LENGTH];
+    source.read(&mut [Part { offset: 0, bytes: &mut length }], interrupt)?;
+    let old = read_start(source, LENGTH as u64 + u64::from_le_bytes(length), interrupt)?;
+    let tensors = safetensors::tensors_json(catalog.table().iter().filter_map(|info| {
+        let Some(Stored::Plain(dtype)) = Stored::of(info.element) else { return None };
+        let start = info.span.start() - old.len() as u64;
+        Some((start..start + info.span.len(), dtype, info.name, info.shape))
+    }))?;
+    let mut first = safetensors::metadata_json(&metadata)?;
+    if !tensors.is_empty() && first.len() > 1 {
+        first.push(b',');
+    }
+    let mut header = first;
+    let json = old[LENGTH..].trim_ascii_end();
+    // Spaces before the tensors leave them where they are: then less of the file changes.
+    if let Some(before) = json.strip_suffix(b"}").and_then(|json| json.strip_suffix(&*tensors)) {
+        header.resize(header.len().max(before.len()), b' ');
+    }
+    header.extend_from_slice(&tensors);
+    header.push(b'}');
+    let room = old.len() - LENGTH;
+    let len = if header.len() <= room {
+        room
+    } else {
+        let alignment = 1 << old.len().trailing_zeros().clamp(LENGTH.trailing_zeros(), PAGE.trailing_zeros());
+        (LENGTH + header.len()).next_multiple_of(alignment) - LENGTH
+    };
+    if len > MAX_HEADER {
+        return Err(Error::Argument(format!(
+            "the header would have {len} bytes, and readers take at most {MAX_HEADER}"
+        )));
+    }
+    header.resize(len, b' ');
+    Ok((old, [&(len as u64).to_le_bytes()[..], &header].concat()))
+}
+
+/// The same of a GGUF file.
+fn of_gguf(
+    source: &dyn Source,
+    catalog: &Catalog,
+    changes: &[Change],
+    interrupt: Interrupt<'_>,
+) -> Result<(Vec<u8>, Vec<u8>)> {
+    let pairs = catalog.gguf().into_iter().flat_map(|gguf| gguf.metadata.iter());
+    let mut metadata: Vec<(String, MetadataValue)> = pairs.map(|(key, value)| (key.to_owned(), value.into())).collect();
+    for (key, value) in changes {
+        let known = metadata.iter().position(|(known, _)| known == key);
+        match (known, value) {
+            (Some(at), Some(value)) => metadata[at].1 = value.clone(),
+            (Some(at), None) => {
+                metadata.remove(at);
+            }
+            (None, Some(value)) => metadata.push((key.clone(), value.clone())),
+            (None, None) => {}
+        }
+    }
+    let mut places = Vec::new();
+    for info in catalog.table().iter() {
+        let Some(stored) = Stored::of(info.element) else {
+            let why =
+                format!("tensor '{}' has the type {}, which is not written", text::shown(info.name), info.element);
+            return Err(refused(source.path(), &why));
+        };
+        let tensor = Declared { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
+        places.push((info.span.start(), tensor));
+    }
+    let begin = places.iter().map(|(start, _)| *start).min().unwrap_or_else(|| source.len());
+    let old: Vec<u64> = places.iter().map(|(start, _)| start - begin).collect();
+    let layout = Layout::gguf(places.into_iter().map(|(_, tensor)| tensor).collect(), &metadata)?;
+    let data = layout.start().len() as u64;
+    let new: Vec<u64> = layout.places().iter().map(|place| place.bytes.start - data).collect();
+    if old != new {
+        let why = "its tensors do not follow each other; `max-weights convert OLD.gguf NEW.gguf` writes all of it anew";
+        return Err(refused(source.path(), why));
+    }
+    Ok((read_start(source, begin, interrupt)?, layout.start().to_vec()))
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    Error::Argument(format!("{}: {why}", text::path(path)))
+}
+
+fn read_start(source: &dyn Source, len: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
+    let mut start = vec![0; len as usize];
+    source.read(&mut [Part { offset: 0, bytes: &mut start }], interrupt)?;
+    Ok(start)
+}
+
+/// Whether the file is known by this path alone.
+fn has_one_name(path: &Path) -> bool {
+    #[cfg(unix)]
+    let links = |file: &Metadata| std::os::unix::fs::MetadataExt::nlink(file);
+    #[cfg(not(unix))]
+    let links = |_: &Metadata| 2;
+    std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && links(&file) == 1)
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8], sync: bool) -> Result<()> {
+    let file = File::options().write(true).open(path).map_err(|source| Error::io(path, "write", source))?;
+    super::replacement::write_all_at(&file, at, bytes)
+        .map_err(|source| Error::io(path, format!("write {} bytes at {at}", bytes.len()), source))?;
+    if sync {
+        file.sync_all().map_err(|source| Error::io(path, "write to the disk", source))?;
+    }
+    Ok(())
+}
+
+/// Writes the file anew, with another begin before the data that stood behind the first `old` bytes.
+fn rewrite(
+    path: &Path,
+    source: &dyn Source,
+    old: u64,
+    start: &[u8],
+    sync: bool,
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let data = source.len() - old.min(source.len());
+    let new = start.len() as u64;
+    let file = Replacement::create(path, new + data, sync)?;
+    file.write_at(0, start)?;
+    let mut between = Vec::new();
+    for at in (0..data).step_by(AT_A_TIME as usize) {
+        interrupt()?;
+        let len = AT_A_TIME.min(data - at);
+        if !source.copy_to(old + at, len, file.file(), new + at)? {
+            between.resize(len as usize, 0);
+            source.read(&mut [Part { offset: old + at, bytes: &mut between }], interrupt)?;
+            file.write_at(new + at, &between)?;
+        }
+    }
+    source.check_unchanged()?;
+    file.commit()
+}
