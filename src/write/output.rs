@@ -57,17 +57,17 @@ impl Output {
     pub fn files(&self, items: &[Item]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
         let declared = || items.iter().map(|item| item.tensor.clone()).collect::<Vec<Declared>>();
         let all = || (0..items.len()).collect();
-        let (folder, files) = match self {
-            Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => {
-                return Ok(vec![(path.clone(), all())]);
+        Ok(match self {
+            Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => vec![(path.clone(), all())],
+            Self::Sharded { folder, stem, most, .. } => {
+                let files = Shards::new(stem, &declared(), *most)?.files;
+                files.into_iter().map(|(name, group)| (folder.join(name), group)).collect()
             }
-            Self::Sharded { folder, stem, most, .. } => (&**folder, Shards::new(stem, &declared(), *most)?.files),
             Self::Gguf { path, most: Some(most), .. } => {
-                let (folder, stem) = folder_and_stem(path);
-                (folder, Shards::gguf(stem, &declared(), *most)?.files)
+                let files = Shards::gguf(folder_and_stem(path).1, &declared(), *most)?.files;
+                files.into_iter().map(|(name, group)| (path.with_file_name(name), group)).collect()
             }
-        };
-        Ok(files.into_iter().map(|(name, group)| (folder.join(name), group)).collect())
+        })
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Meta, screen: &mut Screen) -> Result<u8, Failure> {
     let opened = Checkpoint::open(std::slice::from_ref(file), &OpenOptions::default())?;
     let catalog = opened.catalog();
     let changes = match &options.action {
-        Action::Set(Set { pairs: said, .. }) => typed(catalog, &pairs("set", said)?)?,
+        Action::Set(Set { pairs: said, .. }) => typed(catalog, &pairs("meta set", said)?)?,
         Action::Unset(Unset { keys, .. }) => {
             for key in keys {
                 let known = match catalog.gguf() {

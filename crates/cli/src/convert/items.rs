@@ -28,8 +28,10 @@ pub(super) fn items(
     let names = Names::new(wanted, catalog, host)?;
     let selected = list::matching(catalog, &list::patterns("--select", wanted.select)?);
     if selected.is_empty() {
-        let what = if wanted.select.is_empty() { "there is no tensor".to_owned() } else { wanted.select.join(", ") };
-        return Err(Failure::Usage(format!("{what}: nothing is selected, and nothing was written")));
+        let said = wanted.select.join(", ");
+        let why =
+            if said.is_empty() { "it has no tensors".to_owned() } else { format!("--select {said}: no name matches") };
+        return Err(Failure::Usage(format!("{why}; nothing was written")));
     }
     let mut items = Vec::with_capacity(selected.len());
     let mut taken: HashMap<String, usize> = HashMap::new();
