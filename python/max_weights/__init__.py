@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from max_weights.quantization import dequantize, quantize, scale_blocks
     from max_weights.saving import SafetensorsWriter, save_file, save_sharded
+    from max_weights.saving_gguf import save_gguf
     from max_weights.versions import show_versions
     from max_weights.weight_data import WeightData
     from max_weights.weights import (
@@ -87,6 +88,7 @@ __all__ = [
     "release_memory",
     "safetensors",
     "save_file",
+    "save_gguf",
     "save_sharded",
     "scale_blocks",
     "set_threads",
@@ -143,6 +145,7 @@ _HOMES = {
     "release_memory": "max_weights._core",
     "safetensors": "max_weights.safetensors",
     "save_file": "max_weights.saving",
+    "save_gguf": "max_weights.saving_gguf",
     "save_sharded": "max_weights.saving",
     "scale_blocks": "max_weights.quantization",
     "set_threads": "max_weights._core",

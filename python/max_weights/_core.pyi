@@ -577,6 +577,12 @@ def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[
                    path: str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None,
                    max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
                    ) -> list[Path]: ...  # fmt: skip
+def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
+                      Any]], *, sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
+                      Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_gguf_weights(node: WeightsNode, names: Sequence[str], path: str, metadata: Sequence[tuple[str, str, Any]], *,
+                      sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
+                      Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
 
 @final
 class FileWriter:

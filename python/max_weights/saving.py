@@ -138,7 +138,7 @@ def save_sharded(
             alignment=alignment,
             sync=sync,
             stem=name,
-            max_shard_size=_bytes_of(max_shard_size),
+            max_shard_size=bytes_of(max_shard_size),
             progress=tell,
         )
     finally:
@@ -219,7 +219,7 @@ def save_weights(
             alignment=alignment,
             sync=sync,
             stem=name,
-            max_shard_size=None if max_shard_size is None else _bytes_of(max_shard_size),
+            max_shard_size=None if max_shard_size is None else bytes_of(max_shard_size),
             progress=tell,
         )
     finally:
@@ -266,7 +266,7 @@ class SafetensorsWriter:
             ValueError: a name that was not declared, another dtype or shape, or it was written before.
             OSError: what the system refuses.
         """
-        self._file.write(name, _buffer_of(name, tensor))
+        self._file.write(name, buffer_of(name, tensor))
 
     def write_part(self, name: str, offset: int, part: Any) -> None:
         """Write some elements of a tensor in C order.
@@ -280,7 +280,7 @@ class SafetensorsWriter:
             ValueError: a name that was not declared, bytes beyond its end, or written before.
             OSError: what the system refuses.
         """
-        self._file.write_part(name, offset, _buffer_of(name, part))
+        self._file.write_part(name, offset, buffer_of(name, part))
 
     def finish(self) -> None:
         """Put the file in its place.
@@ -314,7 +314,7 @@ def _prepared(
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it is "copy", "alias" or "refuse"')
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
     noted = _metadata_of(metadata)
-    named = {name: _buffer_of(name, tensor) for name, tensor in _items(tensors)}
+    named = {name: buffer_of(name, tensor) for name, tensor in items_of(tensors)}
     if strided == "refuse":
         found = [name for name, buffer in named.items() if not buffer.is_contiguous]
         _require(not found, f"{_names(found)} not contiguous; make them so, or save with strided='copy'")
@@ -335,7 +335,7 @@ def _prepared(
     return named, noted
 
 
-def _items(tensors: Any) -> Iterable[tuple[str, Any]]:
+def items_of(tensors: Any) -> Iterable[tuple[str, Any]]:
     """The tensors of anything that has some by name."""
     if isinstance(tensors, Mapping):
         return tensors.items()
@@ -345,11 +345,11 @@ def _items(tensors: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(tensors, _core.WeightsNode):
         return tensors.items()
     if hasattr(type(tensors), "state_dict"):  # a module of this package
-        return _items(tensors.state_dict())
+        return items_of(tensors.state_dict())
     raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
 
 
-def _buffer_of(name: str, tensor: Any) -> Buffer:
+def buffer_of(name: str, tensor: Any) -> Buffer:
     """The memory of a tensor, with whatever layout and device it has."""
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors are text, not {name!r}")
@@ -385,7 +385,7 @@ def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return noted
 
 
-def _bytes_of(size: int | str) -> int:
+def bytes_of(size: int | str) -> int:
     """The number of bytes that a size such as "5GB" is."""
     if isinstance(size, int):
         return size

@@ -1,8 +1,15 @@
 //! What llama.cpp's tools quantise, and what they leave as it is.
 
-use super::Stored;
+use super::{MetadataValue, Stored};
+use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::quant::Encoding;
+
+/// Keys that say how the tensors of a file are stored.
+const FILE_TYPE: &str = "general.file_type";
+const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
+/// What safetensors files say of the framework that wrote them.
+const FORMAT: &str = "format";
 
 /// Parts of the names of matrices that stay plain: they are small, or ggml has no kernel for them in blocks.
 const PLAIN: [&str; 10] = [
@@ -35,8 +42,36 @@ pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -
     if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
 }
 
+/// Metadata for a GGUF file: those of a checkpoint in their order, a GGUF file's as they are and others' text; what `quantized` makes of the tensors;
+/// and what is given, which goes before all.
+pub fn gguf_metadata(
+    catalog: &Catalog,
+    encoding: Option<Encoding>,
+    given: Vec<(String, MetadataValue)>,
+) -> Vec<(String, MetadataValue)> {
+    let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
+        Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+        None => catalog
+            .metadata()
+            .filter(|(key, _)| *key != FORMAT)
+            .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
+            .collect(),
+    };
+    let stored = encoding.and_then(file_type).map(|number| {
+        let version = (QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1));
+        [(FILE_TYPE.to_owned(), MetadataValue::U32(number)), version]
+    });
+    for (key, value) in stored.into_iter().flatten().chain(given) {
+        match found.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, old)) => *old = value,
+            None => found.push((key, value)),
+        }
+    }
+    found
+}
+
 /// The number that `general.file_type` has for a file whose matrices are packed so.
-pub fn file_type(encoding: Encoding) -> Option<u32> {
+fn file_type(encoding: Encoding) -> Option<u32> {
     Some(match encoding {
         Encoding::Q4_0 => 2,
         Encoding::Q4_1 => 3,

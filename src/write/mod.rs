@@ -23,7 +23,7 @@ pub use convert::{Item, write_converted};
 pub use gguf::MetadataValue;
 pub use gguf_set::save_gguf;
 pub use layout::{Declared, Layout, Place, Stored};
-pub use llama::{file_type, quantized};
+pub use llama::{gguf_metadata, quantized};
 pub use metadata::{Change, Edited, edit_metadata};
 pub use output::{Output, convert};
 pub use replacement::Replacement;

@@ -27,6 +27,7 @@ mod plan;
 mod prefetch;
 mod reserved;
 mod save;
+mod save_gguf;
 mod shared;
 mod slices;
 mod stream;
@@ -86,6 +87,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::load_tensors, module)?)?;
     module.add_function(function!(save::save_converted, module)?)?;
     module.add_function(function!(save::save_tensors, module)?)?;
+    module.add_function(function!(save_gguf::save_gguf_tensors, module)?)?;
+    module.add_function(function!(save_gguf::save_gguf_weights, module)?)?;
     module.add_class::<save::FileWriter>()?;
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(one_file::safetensors_header, module)?)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
 use max_weights::text;
-use max_weights::write::{self, Change, MetadataValue, Options, Output};
+use max_weights::write::{self, Options, Output};
 
 use super::Wanted;
 use crate::failure::Failure;
@@ -17,9 +17,6 @@ const SHARD: u64 = 5_000_000_000;
 const STEM: &str = "model";
 /// The framework that other libraries ask a safetensors file for.
 const FORMAT: (&str, &str) = ("format", "pt");
-/// Metadata that say how the tensors of a file were stored.
-const FILE_TYPE: &str = "general.file_type";
-const QUANTIZATION_VERSION: (&str, u32) = ("general.quantization_version", 2);
 
 #[derive(Debug)]
 pub(super) enum Target {
@@ -68,7 +65,9 @@ impl Target {
                 options,
             },
             Self::Gguf(path, most) => {
-                let metadata = gguf_metadata(wanted, checkpoint, meta::typed(checkpoint.catalog(), &said)?);
+                let said = meta::typed(checkpoint.catalog(), &said)?;
+                let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+                let metadata = write::gguf_metadata(checkpoint.catalog(), wanted.quantize, said);
                 Output::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         })
@@ -97,31 +96,4 @@ fn metadata(checkpoint: &Checkpoint, said: Vec<(String, String)>) -> BTreeMap<St
     let found = checkpoint.catalog().metadata().map(|(key, value)| (key.to_owned(), value.to_owned()));
     let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());
     std::iter::once(format).chain(found).chain(said).collect()
-}
-
-/// The metadata of the file, in their order, and what was said.
-fn gguf_metadata(wanted: &Wanted<'_>, checkpoint: &Checkpoint, said: Vec<Change>) -> Vec<(String, MetadataValue)> {
-    let catalog = checkpoint.catalog();
-    let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
-        Some(gguf) => gguf.metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
-        None => catalog
-            .metadata()
-            .filter(|pair| *pair != FORMAT)
-            .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
-            .collect(),
-    };
-    let mut set = |key: &str, value| match found.iter_mut().find(|(known, _)| known == key) {
-        Some((_, old)) => *old = value,
-        None => found.push((key.to_owned(), value)),
-    };
-    if let Some(number) = wanted.quantize.and_then(write::file_type) {
-        set(FILE_TYPE, MetadataValue::U32(number));
-        set(QUANTIZATION_VERSION.0, MetadataValue::U32(QUANTIZATION_VERSION.1));
-    }
-    for (key, value) in said {
-        if let Some(value) = value {
-            set(&key, value);
-        }
-    }
-    found
 }

@@ -1,0 +1,161 @@
+//! Writing GGUF files: tensors that are in memory, and those of a tree.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use max_weights::format::gguf::ValueType;
+use max_weights::quant::Encoding;
+use max_weights::text;
+use max_weights::workers::now_and_then;
+use max_weights::write::{self, Declared, Item, MetadataValue, Output, Stored};
+use max_weights::{DType, Error};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::ending::detached;
+use crate::error::{Outcome, interrupt};
+use crate::load::tell;
+use crate::weights::WeightsNode;
+
+/// A key, the name of the type (`arr:TYPE` for an array), and the value.
+pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
+
+/// Saves tensors as a GGUF file, or with `max_shard_size` as a set. Returns the files.
+///
+/// Args:
+///     path: The file; of a set, what the names of its files are made of.
+///     tensors: Names and memory, in the order of the file; and the encoding in which each is, or will be, packed.
+///     metadata: Keys, the names of their types (`u32`, `str`, `arr:f32`), and values.
+///     quantize: The encoding of those that have none and that llama.cpp would quantise.
+#[pyfunction]
+#[pyo3(signature = (path, tensors, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
+pub(crate) fn save_gguf_tensors(
+    py: Python<'_>,
+    path: PathBuf,
+    tensors: Vec<(String, Bound<'_, Buffer>, Option<String>)>,
+    metadata: Vec<PythonPair<'_>>,
+    sync: bool,
+    quantize: Option<&str>,
+    max_shard_size: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> Outcome<Vec<PathBuf>> {
+    let metadata = values(metadata)?;
+    let quantize = quantize.map(encoding).transpose()?;
+    let mut declared = Vec::with_capacity(tensors.len());
+    for (name, buffer, packed) in &tensors {
+        let tensor = buffer.get().tensor().clone();
+        let mut shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
+        let stored = match packed.as_deref().map(encoding).transpose()? {
+            Some(encoding) => {
+                if let (DType::UInt8, Some(row)) = (tensor.dtype(), shape.last_mut()) {
+                    *row = *row / encoding.bytes_per_block() as u64 * encoding.elements_per_block() as u64;
+                }
+                Stored::Packed(encoding)
+            }
+            None => become_of(name, &shape, Stored::Plain(tensor.dtype()), quantize),
+        };
+        declared.push((Declared { name: name.clone(), stored, shape }, tensor));
+    }
+    let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
+    let done = AtomicU64::new(0);
+    Ok(detached(py, || {
+        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
+        tell(0)?;
+        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let paths = write::save_gguf(&path, &declared, &metadata, max_shard_size, sync, &done, &now_and_then(&go_on))?;
+        tell(bytes)?;
+        Ok::<_, Error>(paths)
+    })?)
+}
+
+/// Saves the weights of these full names as `save_gguf_tensors` saves tensors; they are read, converted and written a part at a time. The
+/// metadata of a GGUF file are kept, but for those that are given; the text of other files is, too.
+#[pyfunction]
+#[pyo3(signature = (node, names, path, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
+pub(crate) fn save_gguf_weights(
+    node: &Bound<'_, WeightsNode>,
+    names: Vec<String>,
+    path: PathBuf,
+    metadata: Vec<PythonPair<'_>>,
+    sync: bool,
+    quantize: Option<&str>,
+    max_shard_size: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> Outcome<Vec<PathBuf>> {
+    let (py, node) = (node.py(), node.get());
+    let checkpoint = node.shared().checkpoint()?;
+    let quantize = quantize.map(encoding).transpose()?;
+    let asked = node.asked(&names, &[], None, None)?;
+    let mut items = Vec::with_capacity(names.len());
+    for ((number, name), cut) in asked.numbers.iter().zip(names).zip(asked.cuts) {
+        let info = node.catalog().table().get(*number);
+        let Some(found) = Stored::of(info.element) else {
+            let (name, element) = (text::shown(info.name), info.element);
+            let why = format!("tensor '{name}': elements of the type {element} cannot be written to another file");
+            return Err(Error::Argument(why).into());
+        };
+        let stored = become_of(&name, info.shape, found, quantize);
+        items.push(Item { number: *number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+    }
+    let metadata = write::gguf_metadata(node.catalog(), quantize, values(metadata)?);
+    let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
+    let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
+    let done = AtomicU64::new(0);
+    Ok(detached(py, || {
+        let tell = |done: u64| tell(progress.as_ref(), done, bytes);
+        tell(0)?;
+        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let paths = write::convert(&checkpoint, &items, &output, false, &done, &now_and_then(&go_on))?;
+        tell(bytes)?;
+        Ok::<_, Error>(paths)
+    })?)
+}
+
+fn become_of(name: &str, shape: &[u64], found: Stored, quantize: Option<Encoding>) -> Stored {
+    quantize.map_or(found, |encoding| write::quantized(name, shape, found, encoding))
+}
+
+fn encoding(name: &str) -> Result<Encoding, Error> {
+    Encoding::from_name(name).ok_or_else(|| Error::Argument(format!("no block format of ggml is called {name:?}")))
+}
+
+fn values(pairs: Vec<PythonPair<'_>>) -> PyResult<Vec<(String, MetadataValue)>> {
+    let pair = |(key, kind, value): PythonPair<'_>| {
+        let made = made(&kind, &value)
+            .map_err(|error| PyValueError::new_err(format!("metadata '{}' as {kind}: {error}", text::shown(&key))));
+        Ok((key, made?))
+    };
+    pairs.into_iter().map(pair).collect()
+}
+
+/// A value of the type of this name.
+fn made(kind: &str, value: &Bound<'_, PyAny>) -> PyResult<MetadataValue> {
+    if let Some(element) = kind.strip_prefix("arr:") {
+        let of_element =
+            if element.starts_with("arr:") { Some(ValueType::Array) } else { ValueType::from_name(element) };
+        let of_element = of_element.ok_or_else(|| PyValueError::new_err("there is no such type"))?;
+        let values = value.try_iter()?.map(|value| made(element, &value?)).collect::<PyResult<Vec<_>>>()?;
+        return Ok(MetadataValue::Array(of_element, values));
+    }
+    Ok(match ValueType::from_name(kind) {
+        Some(ValueType::U8) => MetadataValue::U8(value.extract()?),
+        Some(ValueType::I8) => MetadataValue::I8(value.extract()?),
+        Some(ValueType::U16) => MetadataValue::U16(value.extract()?),
+        Some(ValueType::I16) => MetadataValue::I16(value.extract()?),
+        Some(ValueType::U32) => MetadataValue::U32(value.extract()?),
+        Some(ValueType::I32) => MetadataValue::I32(value.extract()?),
+        Some(ValueType::U64) => MetadataValue::U64(value.extract()?),
+        Some(ValueType::I64) => MetadataValue::I64(value.extract()?),
+        Some(ValueType::F32) => MetadataValue::F32(value.extract()?),
+        Some(ValueType::F64) => MetadataValue::F64(value.extract()?),
+        Some(ValueType::Bool) => MetadataValue::Bool(value.is_truthy()?),
+        Some(ValueType::String) => match value.extract::<String>() {
+            Ok(text) => MetadataValue::String(text.into()),
+            Err(_) => MetadataValue::String(value.extract::<Vec<u8>>()?),
+        },
+        Some(ValueType::Array) | None => return Err(PyValueError::new_err("there is no such type")),
+    })
+}

@@ -1,0 +1,147 @@
+"""Saving tensors as GGUF files, as llama.cpp and gguf-py read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from max_weights import _core
+from max_weights._core import shown
+from max_weights.errors import ArgumentError
+from max_weights.progress import progress_of
+from max_weights.quantization import QuantizationEncoding
+from max_weights.saving import StrPath, buffer_of, bytes_of, items_of
+from max_weights.selection import fits
+
+if TYPE_CHECKING:
+    from max_weights.progress import Progress
+
+__all__ = ["save_gguf"]
+
+_KINDS = {
+    "uint8": "u8",
+    "int8": "i8",
+    "uint16": "u16",
+    "int16": "i16",
+    "uint32": "u32",
+    "int32": "i32",
+    "uint64": "u64",
+    "int64": "i64",
+    "float32": "f32",
+    "float64": "f64",
+    "bool": "bool",
+}
+
+
+def save_gguf(
+    tensors: Any,
+    path: StrPath,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    quantize: str | Mapping[str, str] | None = None,
+    max_shard_size: int | str | None = None,
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> list[Path]:
+    """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
+
+    As with `save_file`, files appear whole or not at all. A tree of weights is read, converted and written a part at a
+    time; of one that comes from a GGUF file the metadata are kept, and packed weights stay packed.
+
+    Args:
+        tensors: As of `save_file`; in a mapping also `WeightData` that are packed.
+        path: The file, such as `model.gguf`.
+        metadata: Values by key: text, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of one
+            of these, and NumPy scalars and arrays, whose dtype says the type. llama.cpp needs `general.architecture`.
+        quantize: An encoding that can be made (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for what llama.cpp quantises:
+            matrices, norms and vectors being float32; or {pattern: encoding} for exactly those.
+        max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
+            with the keys that llama.cpp's gguf-split gives it.
+        sync: As of `save_file`.
+        progress: As of `save_file`.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that is no
+            whole blocks, a value that has no type of GGUF.
+        UnsupportedError: an encoding that can be decoded, but not made.
+        OSError: what the system refuses. Nothing has changed then.
+    """
+    pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
+    most = None if max_shard_size is None else bytes_of(max_shard_size)
+    everywhere = QuantizationEncoding(quantize).value if isinstance(quantize, str) else None
+    tell, close = progress_of(progress)
+    try:
+        if isinstance(tensors, _core.WeightsNode) and not isinstance(quantize, Mapping):
+            names = [info.name for info in tensors.infos()]
+            return _core.save_gguf_weights(
+                tensors,
+                names,
+                os.fspath(path),
+                pairs,
+                sync=sync,
+                quantize=everywhere,
+                max_shard_size=most,
+                progress=tell,
+            )
+        encodings = _encodings(quantize if isinstance(quantize, Mapping) else {})
+        found = []
+        for name, tensor in items_of(tensors):
+            packed = getattr(tensor, "quantization_encoding", None)
+            encoding = encodings(name) if packed is None else packed.value
+            found.append((name, buffer_of(name, getattr(tensor, "data", tensor) if packed else tensor), encoding))
+        return _core.save_gguf_tensors(
+            os.fspath(path), found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
+        )
+    finally:
+        close()
+
+
+def _encodings(table: Mapping[str, str]) -> Any:
+    rows = [(fits(pattern), QuantizationEncoding(encoding).value) for pattern, encoding in table.items()]
+    return lambda name: next((encoding for fit, encoding in rows if fit(name)), None)
+
+
+def _typed(key: str, value: Any) -> tuple[str, Any]:
+    """The name of the type that GGUF has for a value, and the value."""
+    if isinstance(value, np.ndarray):
+        kind = _KINDS.get(value.dtype.name)
+        if kind is not None and value.ndim == 1:
+            return f"arr:{kind}", value.tolist()
+    elif isinstance(value, np.generic):
+        kind = _KINDS.get(value.dtype.name)
+        if kind is not None:
+            return kind, value.item()
+    elif isinstance(value, bool):
+        return "bool", value
+    elif isinstance(value, int):
+        return _integer([value]), value
+    elif isinstance(value, float):
+        return "f32", value
+    elif isinstance(value, (str, bytes)):
+        return "str", value
+    elif isinstance(value, (list, tuple)) and value:
+        if all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+            return f"arr:{_integer(value)}", value
+        kinds = {_typed(key, one)[0] for one in value}
+        if len(kinds) == 1:
+            return f"arr:{kinds.pop()}", value
+    elif isinstance(value, (list, tuple)):
+        return "arr:str", value
+    raise ArgumentError(
+        f"metadata '{shown(key)}': a GGUF file has text, bool, numbers and arrays of one of these, not {value!r}"
+    )
+
+
+def _integer(values: Sequence[int]) -> str:
+    """The type of integers, of which a 32-bit one is usual."""
+    low, high = min(values), max(values)
+    if low >= 0:
+        return "u32" if high < 1 << 32 else "u64"
+    return "i32" if low >= -(1 << 31) and high < 1 << 31 else "i64"
