@@ -20,7 +20,7 @@ from max_weights.errors import ArgumentError, UnsupportedError
 if TYPE_CHECKING:
     import os
 
-__all__ = ["expectation_of_config"]
+__all__ = ["expectation_of_config", "quiet"]
 
 SCHEMA = "max-weights.expectation/1"
 # A configuration of more bytes is none.
@@ -58,7 +58,7 @@ def expectation_of_config(path: str | os.PathLike[str]) -> dict[str, Any]:
             "a configuration is turned into an expectation by transformers: pip install transformers torch"
         ) from error
     model_class = _model_class(file, settings, transformers)
-    with _quiet(transformers):
+    with quiet(transformers):
         try:
             config = model_class.config_class.from_dict(_without_code(settings))
             config._attn_implementation = "eager"  # needs no package but torch
@@ -187,7 +187,7 @@ def _glob(expression: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Without the remarks of transformers about settings."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from max_weights._core import WeightsNode
 
-__all__ = ["renamed"]
+__all__ = ["left_out", "names_and_heads", "renamed"]
 
 _SCHEME = "hf"
 _BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
@@ -76,6 +76,11 @@ _FAMILIES = {
     "starcoder": "transformer.h.",
 }
 _HEAD = "lm_head"
+# What llama.cpp's converter computes from the configuration; the checkpoints of Hugging Face have no such weights.
+_COMPUTED = re.compile(
+    r"rope_freqs\.weight|rope_factors_(?:long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight"
+    r"|(?:.*\.)?rotary_emb\.inv_freq(?:\.weight)?"
+)
 
 
 class _Candidate(NamedTuple):
@@ -106,12 +111,34 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
         raise ArgumentError(f"renamed() is for a whole tree, not for '{shown(node.name)}' in it; call it at the root")
     if node._scheme == scheme:
         return node
-    architecture = node.metadata.get("general.architecture")
     names = [info.name for info in node.infos()]
-    new = _new_names(architecture, names)
+    new, heads = names_and_heads(node, names)
     if not any(new.get(name, name) != name for name in names):
         warnings.warn(f"renamed('hf') knows no other name for any of the {len(names)} weights", stacklevel=3)
-    return _rename_weights(node, scheme, new, _heads(node, architecture, names))
+    return _rename_weights(node, scheme, new, heads)
+
+
+def names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str], dict[str, int]]:
+    """{name in the file: Hugging Face's name} of the names that gguf-py knows; and {name in the file: number of heads}
+    of the weights whose rows are in another order there, 0 where the metadata say no number of heads.
+
+    Args:
+        node: The root of a tree of GGUF weights.
+        names: Names of its weights.
+
+    Raises:
+        UnsupportedError: an architecture that gguf-py has no names for.
+        ImportError: gguf-py is missing.
+    """
+    architecture = node.metadata.get("general.architecture")
+    return _new_names(architecture, names), _heads(node, architecture, names)
+
+
+def left_out(names: Iterable[str]) -> list[str]:
+    """Those of the names, old or new, of weights of a GGUF file that Hugging Face's checkpoints do not have: what
+    llama.cpp computes from the configuration.
+    """
+    return [name for name in names if _COMPUTED.fullmatch(name)]
 
 
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.loading import dtypes_wanted, renamed_by
 from max_weights.progress import progress_of
+from max_weights.renaming import left_out
 from max_weights.selection import selected
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ def save_weights(
         path: The file; with `max_shard_size`, the folder.
         dtype: As for `load`: of all floats, or {pattern: dtype}. Packed weights of GGUF files become float32 where it
             does not say otherwise.
-        rename: As for `load`: a function of the name, a mapping, or "hf".
+        rename: As for `load`: a function of the name, a mapping, or "hf". Under Hugging Face's names, what llama.cpp
+            computes from the configuration (`rope_freqs.weight`) is left out, unless `select` says otherwise.
         select: As for `load`.
         metadata: As of `save_file`.
         max_shard_size: As of `save_sharded`; None for one file.
@@ -204,7 +206,11 @@ def save_weights(
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
     infos = {info.name: info for info in node.infos()}
-    names = list(infos) if select is None else selected(list(infos), select)
+    if select is None:
+        computed = set(left_out(infos)) if node._scheme is not None else set()
+        names = [one for one in infos if one not in computed]
+    else:
+        names = selected(list(infos), select)
     new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
     infos = {name: infos[name] for name in new_names}
     tell, close = progress_of(progress)

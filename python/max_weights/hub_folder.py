@@ -1,0 +1,308 @@
+"""What a folder needs beside the weights of a GGUF file for `from_pretrained` of transformers to open it, and the names
+of the weights there.
+
+    python -m max_weights.hub_folder names GGUF...
+    python -m max_weights.hub_folder files GGUF FOLDER [--dtype bfloat16]
+
+The configuration and the tokenizer are made by transformers' own readers of GGUF metadata. The network is never used,
+and nothing beside the file is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import GGUFWeights, shown
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
+from max_weights.expected_config import expectation_of_config, quiet
+from max_weights.placing import place
+from max_weights.renaming import left_out, names_and_heads
+from max_weights.shape import listed
+from max_weights.weights import load_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from max_weights.weights import WeightsNode
+
+__all__ = ["hub_names", "write_hub_files"]
+
+StrPath = str | os.PathLike[str]
+
+# Where a GGUF file has other values or shapes than a checkpoint of Hugging Face, which new names do not undo, by
+# architecture.
+_NORMS = "1 is added to the weights of norms"
+_DECAY = "A_log is stored as -exp(A_log)"
+_ROWS = "the rows of queries and keys are in another order"
+_FUSED = "queries, keys and values of a fused matrix are in another order"
+_CHANGED = {
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron"), _NORMS),
+    **dict.fromkeys(("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "plamo2"), _DECAY),
+    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), f"{_NORMS}, and {_DECAY}"),
+    **dict.fromkeys(("baichuan", "deci", "granite", "granitemoe", "internlm2", "minicpm", "xverse"), _ROWS),
+    **dict.fromkeys(("bloom", "gptneox"), _FUSED),
+    **dict.fromkeys(("lfm2", "lfm2moe"), "the kernels of convolutions have one axis less"),
+    "gpt2": "matrices are transposed",
+}
+_EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down|gate_up)_exps\.(?:weight|bias)")
+# The dtypes that a model can be in.
+_DTYPES = ("bfloat16", "float16", "float32", "float64")
+# What a file says that has no tokenizer.
+_NO_TOKENIZER = (None, "none", "no_vocab")
+# What transformers notes of the way in which it read the tokenizer.
+_OF_READING = ("is_local", "local_files_only", "name_or_path")
+_INSTALL = "pip install transformers torch gguf"
+
+
+def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
+    """What the weights of a GGUF file are called in a checkpoint of Hugging Face.
+
+    Args:
+        paths: The file, or those of a set.
+
+    Returns:
+        `names`: {name in the file: name}; `heads`: {name in the file: number of heads} of the weights whose rows are in
+        another order in the file, pairs of rows where a checkpoint has halves of a head; `left_out`: the weights that
+        such a checkpoint does not have.
+
+    Raises:
+        UnsupportedError: no GGUF file, an architecture that gguf-py has no names for, or one of which the file has
+            other values or shapes than a checkpoint.
+        ArgumentError: a ValueError; no number of heads, two weights of one name.
+        ImportError: gguf-py is missing.
+    """
+    with load_weights(paths) as node:
+        return _names(node)
+
+
+def _names(node: WeightsNode) -> dict[str, Any]:
+    if not isinstance(node, GGUFWeights):
+        raise UnsupportedError("this is no GGUF file; names in other files are Hugging Face's already")
+    names = [info.name for info in node.infos()]
+    _check_values(node, names)
+    without = left_out(names)
+    names = [name for name in names if name not in set(without)]
+    new, heads = names_and_heads(node, names)
+    for name, count in heads.items():
+        if count < 1:
+            raise ArgumentError(
+                f"'{shown(name)}': the metadata say no number of heads, by which its rows are put in order"
+            )
+    given: dict[str, str] = {}
+    for name in names:
+        other = given.setdefault(new.get(name, name), name)
+        if other != name:
+            raise ArgumentError(f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'")
+    return {"names": {name: new.get(name, name) for name in names}, "heads": heads, "left_out": without}
+
+
+def _check_values(node: WeightsNode, names: list[str]) -> None:
+    """That names are all that differs from a checkpoint of Hugging Face."""
+    architecture = node.metadata.get("general.architecture")
+    why = _CHANGED.get(architecture) if isinstance(architecture, str) else None
+    if architecture == "falcon" and node.metadata.get("falcon.attention.head_count_kv", 1) != 1:
+        why = _FUSED
+    experts = next((name for name in names if _EXPERTS.fullmatch(name)), None)
+    if why is None and experts is not None:
+        why = f"the experts of a layer are one tensor, '{shown(experts)}', where a checkpoint has one for each"
+    if why is not None:
+        raise UnsupportedError(
+            f"the architecture {shown(repr(architecture))} is not Hugging Face's but for the names: {why}. "
+            "transformers converts it, in memory: "
+            "AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE).save_pretrained(...)"
+        )
+
+
+def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: bool = True) -> dict[str, Any]:
+    """Write what `from_pretrained` needs beside the weights: `config.json`, `generation_config.json`, the tokenizer.
+
+    They are made first and then put in place, each whole; `config.json` is the last. The weights are those of
+    `load_weights(path).save(folder, rename="hf", max_shard_size=...)`.
+
+    Args:
+        path: The GGUF file; of a set, the first.
+        folder: Where to; it is made if it is not there.
+        dtype: The dtype of the weights, which the configuration notes. None: what the files have.
+        sync: Wait until the bytes are on the disk.
+
+    Returns:
+        `files`: the names of the files that were written; `left_out`: the weights that a checkpoint does not have;
+        `not_loaded`: the weights that the model does not have, so that transformers does not load them.
+
+    Raises:
+        ImportError: transformers, torch or gguf-py is missing.
+        UnsupportedError: an architecture or a tokenizer that transformers cannot read from GGUF files, or of which
+            renamed weights would be another model; a model that has other weights than the file.
+        ArgumentError: a ValueError; a dtype that no model is in.
+        OSError: what the system refuses.
+    """
+    kind = None if dtype is None else str(DType(dtype).name)
+    if kind not in (None, *_DTYPES):
+        raise ArgumentError(f"a model is in one of {', '.join(_DTYPES)}, not in {kind}")
+    with load_weights(path) as node:
+        named = _names(node)
+        shapes = {named["names"].get(info.name): list(info.logical_shape) for info in node.infos()}
+        shapes.pop(None, None)
+        metadata = dict(node.metadata)
+        first = next((info.file for info in node.infos()), os.fspath(path))
+    transformers, torch = _libraries()
+    target = Path(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="max-weights-") as made,
+        quiet(transformers),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        source, out = Path(made, "gguf"), Path(made, "out")
+        source.mkdir()
+        # Alone in a folder, so that nothing beside it is taken for a part of the model.
+        (source / "model.gguf").symlink_to(Path(_first_of_set(first)).resolve())
+        config = _config(transformers, source, metadata)
+        # Of a set, transformers looks at the names in the first file alone.
+        config.tie_word_embeddings = "output.weight" not in named["names"] or config.model_type == "falcon"
+        config.dtype = None if kind is None else getattr(torch, kind)
+        config.save_pretrained(out)
+        not_loaded = _compare(out / "config.json", shapes)
+        if metadata.get("tokenizer.ggml.model") not in _NO_TOKENIZER:
+            _save_tokenizer(transformers, source, out)
+        _save_generation(transformers, config, out)
+        target.mkdir(parents=True, exist_ok=True)
+        files = sorted((file for file in out.rglob("*") if file.is_file()), key=lambda file: file.name == "config.json")
+        for file in files:
+            place(target / file.name, file.read_bytes(), sync=sync)
+    return {"files": [file.name for file in files], "left_out": named["left_out"], "not_loaded": not_loaded}
+
+
+def _first_of_set(path: str) -> str:
+    """The file that has the metadata, of those of a set."""
+    return re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-00001\1", path)
+
+
+def _libraries() -> tuple[Any, Any]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when huggingface_hub is imported
+    try:
+        import gguf  # noqa: F401
+        import torch
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            f"the configuration and the tokenizer are made by transformers: {_INSTALL} ({error})"
+        ) from error
+    return transformers, torch
+
+
+def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any:
+    """The configuration that transformers makes of the metadata, with the class of the model."""
+    architecture = shown(repr(metadata.get("general.architecture")))
+    try:
+        config = transformers.AutoConfig.from_pretrained(
+            source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # whatever its code makes of these metadata
+        raise UnsupportedError(
+            f"transformers {transformers.__version__} cannot read the architecture {architecture} from GGUF files: "
+            f"{_reason(error)}"
+        ) from error
+    mappings = transformers.models.auto.modeling_auto
+    classes = getattr(config, "architectures", None) or [
+        found
+        for mapping in (
+            mappings.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            mappings.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+            mappings.MODEL_MAPPING_NAMES,
+        )
+        if isinstance(found := mapping.get(config.model_type), str)
+    ]
+    if not classes:
+        raise UnsupportedError(f"transformers {transformers.__version__} has no model of the type {config.model_type}")
+    config.architectures = classes[:1]
+    if hasattr(config, "_model_name_or_path"):
+        del config._model_name_or_path  # the name of the model, which is no path
+    return config
+
+
+def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
+    """That the renamed weights are those of the model; the names of those that it does not have."""
+    expected = expectation_of_config(config)
+    tensors: dict[str, Any] = expected["tensors"]
+    tied = [names for names in expected.get("ties", []) if any(name in shapes for name in names)]
+    optional = {name for names in tied for name in names}
+    optional |= {name for name, wanted in tensors.items() if wanted.get("optional")}
+    missing = [name for name in tensors if name not in shapes and name not in optional]
+    if missing:
+        raise UnsupportedError(
+            f"transformers' model has {len(missing)} weights that the file has not under Hugging Face's names, such as "
+            f"'{shown(missing[0])}'; the names in the file are not those of that model alone"
+        )
+    for name, shape in shapes.items():
+        if name in tensors and tensors[name]["shape"] != shape:
+            raise UnsupportedError(
+                f"'{shown(name)}' has the shape {listed(shape)} in the file and {listed(tensors[name]['shape'])} in "
+                "transformers' model, and new names do not change that"
+            )
+    return [name for name in shapes if name not in tensors]
+
+
+def _save_tokenizer(transformers: Any, source: Path, out: Path) -> None:
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
+        )
+        tokenizer.save_pretrained(out)
+    except Exception as error:  # whatever its code makes of these metadata
+        raise UnsupportedError(
+            f"transformers {transformers.__version__} cannot make a tokenizer of the metadata: {_reason(error)}"
+        ) from error
+    file = out / "tokenizer_config.json"
+    settings = json.loads(file.read_bytes())
+    for key in _OF_READING:
+        settings.pop(key, None)
+    file.write_text(json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _save_generation(transformers: Any, config: Any, out: Path) -> None:
+    """The tokens at which generation begins and ends, for a model that generates."""
+    (name,) = config.architectures
+    model_class = getattr(transformers, name)
+    ids = (config.bos_token_id, config.eos_token_id, config.pad_token_id)
+    if model_class.can_generate() and any(one is not None for one in ids):
+        transformers.GenerationConfig.from_model_config(config).save_pretrained(out)
+
+
+def _reason(error: Exception) -> str:
+    """What an error of another library says, in one line."""
+    return shown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+
+
+def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser("python -m max_weights.hub_folder", allow_abbrev=False)
+    actions = parser.add_subparsers(dest="action", required=True)
+    names = actions.add_parser("names", help="print the names of the weights")
+    names.add_argument("gguf", nargs="+")
+    files = actions.add_parser("files", help="write the configuration and the tokenizer")
+    files.add_argument("gguf")
+    files.add_argument("folder")
+    files.add_argument("--dtype")
+    files.add_argument("--no-sync", dest="sync", action="store_false")
+    given = parser.parse_args(arguments)
+    try:
+        if given.action == "names":
+            found = hub_names(given.gguf)
+        else:
+            found = write_hub_files(given.gguf, given.folder, given.dtype, sync=given.sync)
+    except (ImportError, WeightsError, ValueError, OSError) as error:
+        sys.exit(" ".join(str(error).split()))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    _main(sys.argv[1:])
