@@ -7,6 +7,7 @@ use max_weights::checkpoint::{Checkpoint, ModelCache};
 use max_weights::write::Replacement;
 use max_weights::{DType, Error};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::target::Target;
 use super::{Wanted, hugging_face};
@@ -23,34 +24,32 @@ const INDEX: &str = ".index.json";
 /// What is larger is no such file.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The files, and where they come from.
-#[derive(Debug)]
-pub(super) enum Beside {
-    Nothing,
-    /// Those of the folder that the weights were in.
-    Copied {
-        from: Vec<PathBuf>,
-        to: PathBuf,
-    },
-    /// Made of the metadata of a GGUF file.
-    Made {
-        gguf: PathBuf,
-        to: PathBuf,
-    },
+/// The files, each where it is and where it goes.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    files: Vec<(PathBuf, PathBuf)>,
+    /// Holds those that were made for this.
+    _made: Option<TempDir>,
 }
 
-pub(super) fn files(wanted: &Wanted<'_>, checkpoint: &Checkpoint, target: &Target) -> Result<Beside, Failure> {
-    let (Target::Folder(to, _), [path]) = (target, &*wanted.places.paths) else { return Ok(Beside::Nothing) };
-    let to = to.clone();
-    let Some(first) = checkpoint.opened().first() else { return Ok(Beside::Nothing) };
+/// What is copied from the folder that the weights are in, or made of the metadata of a GGUF file, which is done now: what is missing for it is
+/// found before the weights are written.
+pub(super) fn files(
+    wanted: &Wanted<'_>,
+    checkpoint: &Checkpoint,
+    target: &Target,
+    host: &Host,
+) -> Result<Beside, Failure> {
+    let (Target::Folder(to, _), [path]) = (target, &*wanted.places.paths) else { return Ok(Beside::default()) };
+    let Some(first) = checkpoint.opened().first() else { return Ok(Beside::default()) };
     if checkpoint.catalog().gguf().is_some() {
         let named = wanted.rename.iter().any(|said| said == super::items::HUGGING_FACE);
-        return Ok(if named { Beside::Made { gguf: first.clone(), to } } else { Beside::Nothing });
+        return if named { made(wanted, first, to, host) } else { Ok(Beside::default()) };
     }
     let path = ModelCache::from_environment().resolve(path)?;
     let is_index = path.to_string_lossy().ends_with(INDEX);
     if !path.is_dir() && !is_index {
-        return Ok(Beside::Nothing);
+        return Ok(Beside::default());
     }
     let folder = if is_index { path.parent().unwrap_or(Path::new("")) } else { &path };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -58,10 +57,21 @@ pub(super) fn files(wanted: &Wanted<'_>, checkpoint: &Checkpoint, target: &Targe
     let mut from: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).filter(|path| is_beside(path)).collect();
     from.sort();
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if same(folder, &to) {
+    if same(folder, to) {
         from.retain(|path| wanted.dtype.is_some() && path.ends_with(CONFIG));
     }
-    Ok(Beside::Copied { from, to })
+    let files = from.into_iter().filter_map(|path| Some((path.clone(), to.join(path.file_name()?)))).collect();
+    Ok(Beside { files, _made: None })
+}
+
+fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
+    if wanted.writing.dry_run {
+        return Ok(Beside { files: vec![(PathBuf::new(), to.join(CONFIG))], _made: None });
+    }
+    let folder = tempfile::tempdir().map_err(|source| Error::io(&std::env::temp_dir(), "make a folder in", source))?;
+    let names = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
+    let files = names.into_iter().map(|name| (folder.path().join(&name), to.join(name))).collect();
+    Ok(Beside { files, _made: Some(folder) })
 }
 
 fn is_beside(path: &Path) -> bool {
@@ -72,36 +82,23 @@ fn is_beside(path: &Path) -> bool {
 }
 
 impl Beside {
-    /// The names of the files that are known before they are written.
-    pub(super) fn paths(&self) -> Vec<PathBuf> {
-        match self {
-            Self::Nothing => Vec::new(),
-            Self::Copied { from, to } => from.iter().filter_map(|path| Some(to.join(path.file_name()?))).collect(),
-            Self::Made { to, .. } => vec![to.join(CONFIG)],
-        }
+    /// Where the files go.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(_, to)| to.as_path())
     }
 
-    /// Writes them.
-    pub(super) fn write(&self, wanted: &Wanted<'_>, host: &Host) -> Result<(), Failure> {
-        match self {
-            Self::Nothing => Ok(()),
-            Self::Made { gguf, to } => {
-                hugging_face::write(gguf, to, wanted.dtype.unwrap_or(DType::Float32), host)?;
-                Ok(())
+    /// Puts them there.
+    pub(super) fn write(&self, wanted: &Wanted<'_>) -> Result<(), Failure> {
+        for (from, to) in &self.files {
+            let mut bytes = fs::read(from).map_err(|source| Error::io(from, "read", source))?;
+            if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
+                bytes = with_dtype(bytes, dtype);
             }
-            Self::Copied { from, .. } => {
-                for (from, to) in from.iter().zip(self.paths()) {
-                    let mut bytes = fs::read(from).map_err(|source| Error::io(from, "read", source))?;
-                    if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
-                        bytes = with_dtype(bytes, dtype);
-                    }
-                    let file = Replacement::create(&to, bytes.len() as u64, !wanted.writing.no_sync)?;
-                    file.write_at(0, &bytes)?;
-                    file.commit()?;
-                }
-                Ok(())
-            }
+            let file = Replacement::create(to, bytes.len() as u64, !wanted.writing.no_sync)?;
+            file.write_at(0, &bytes)?;
+            file.commit()?;
         }
+        Ok(())
     }
 }
 

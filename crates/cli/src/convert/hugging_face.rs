@@ -1,6 +1,6 @@
 //! The names, and the configuration and tokenizer, that transformers has for a GGUF file: Python knows them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ const MODULE: &str = "max_weights.hub_folder";
 pub(super) struct Names {
     pub(super) names: HashMap<String, String>,
     pub(super) heads: HashMap<String, u64>,
+    /// Those that a checkpoint of Hugging Face does not have.
+    pub(super) left_out: HashSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -38,10 +40,10 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
 }
 
 /// Writes config.json and the files of the tokenizer into a folder, and says which they are.
-pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Vec<String>, Failure> {
     let arguments = ["files".as_ref(), gguf.as_os_str(), folder.as_os_str(), "--dtype".as_ref(), dtype.name().as_ref()];
     let written: Written = serde_json::from_slice(&asked(&arguments, host)?)?;
-    Ok(written.files.into_iter().map(|name| folder.join(name)).collect())
+    Ok(written.files)
 }
 
 fn asked(arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {

@@ -38,6 +38,9 @@ pub(super) fn items(
     for number in selected {
         let number = number as usize;
         let info = catalog.table().get(number);
+        if names.leave_out(info.name) {
+            continue;
+        }
         let name = names.of(info.name);
         if let Some(first) = taken.insert(name.clone(), number) {
             let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
@@ -91,6 +94,10 @@ impl Names {
         let (mut prefixes, exact): (Vec<_>, Vec<_>) = table.into_iter().partition(|(from, _)| from.ends_with('.'));
         prefixes.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
         Ok(Self { exact: exact.into_iter().collect(), prefixes, hugging_face })
+    }
+
+    fn leave_out(&self, name: &str) -> bool {
+        self.hugging_face.as_ref().is_some_and(|known| known.left_out.contains(name))
     }
 
     fn of(&self, name: &str) -> String {

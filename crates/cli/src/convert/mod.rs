@@ -155,13 +155,13 @@ impl<'a> Wanted<'a> {
         let items = items::items(self, &checkpoint, &target, host)?;
         let output = target.output(self, &checkpoint)?;
         let files = output.files(&items)?;
-        let beside = beside::files(self, &checkpoint, &target)?;
+        let beside = beside::files(self, &checkpoint, &target, host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
             let _bar = Progress::new(&done, bytes);
             write::convert(&checkpoint, &items, &output, self.writing.verify, &done, &uninterrupted)?;
-            beside.write(self, host)?;
+            beside.write(self)?;
         }
         report::print(self, &checkpoint, &items, &files, &beside, screen)?;
         Ok(CLEAN)

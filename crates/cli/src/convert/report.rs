@@ -65,7 +65,7 @@ pub(super) fn print(
     };
     let files: Vec<File<'_>> = files.iter().map(of_file).collect();
     let (written, bytes) = (!wanted.writing.dry_run, files.iter().map(|file| file.bytes).sum());
-    let beside: Vec<String> = beside.paths().iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let beside: Vec<String> = beside.paths().map(|path| path.to_string_lossy().into_owned()).collect();
     if wanted.writing.json {
         let object = Object { schema: "max-weights.convert/1", written, bytes, files, beside };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
