@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Layout, Options, Stored, Writer, save, save_sharded};
+use max_weights::write::{Declared, Layout, Options, Stored, Writer, laid_out, save, save_sharded, write_to_memory};
 use max_weights::{open, uninterrupted};
 use proptest::prelude::*;
 
@@ -25,6 +25,13 @@ fn saved(path: &Path, tensors: &[(String, Buffer)], metadata: &BTreeMap<String, 
     save(path, tensors, metadata, options, &done, &uninterrupted).expect("saved");
     assert_eq!(done.load(Ordering::Relaxed), tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum::<u64>());
     fs::read(path).unwrap()
+}
+
+fn in_memory(tensors: &[(String, Buffer)], metadata: Option<&BTreeMap<String, String>>, options: &Options) -> Vec<u8> {
+    let layout = laid_out(tensors, metadata, options).unwrap();
+    let mut bytes = vec![0xee; layout.file_bytes() as usize];
+    write_to_memory(&layout, tensors, &mut bytes, &uninterrupted).unwrap();
+    bytes
 }
 
 fn any_tensor() -> impl Strategy<Value = Buffer> {
@@ -84,10 +91,13 @@ proptest! {
             let dtype: safetensors::Dtype = serde_json::from_value(tensor.dtype().safetensors_name().into()).unwrap();
             (name.clone(), safetensors::tensor::TensorView::new(dtype, shape, tensor.bytes().unwrap()).unwrap())
         });
-        let theirs = safetensors::serialize(views, None).unwrap();
+        let views: Vec<_> = views.collect();
+        let theirs = safetensors::serialize(views.clone(), Some(HashMap::new())).unwrap();
         let list: Vec<(String, Buffer)> = tensors.clone().into_iter().collect();
         let options = Options { alignment: 8, sync: false };
-        prop_assert_eq!(saved(&folder.path().join("a.safetensors"), &list, &BTreeMap::new(), &options), theirs);
+        prop_assert_eq!(&saved(&folder.path().join("a.safetensors"), &list, &BTreeMap::new(), &options), &theirs);
+        prop_assert_eq!(in_memory(&list, Some(&BTreeMap::new()), &options), theirs);
+        prop_assert_eq!(in_memory(&list, None, &options), safetensors::serialize(views, None).unwrap());
     }
 }
 
@@ -106,6 +116,23 @@ fn tensors_with_gaps_are_written_in_c_order() {
         let expected = tensor.copy(&uninterrupted).unwrap();
         assert_eq!(file.get(name).unwrap().bytes(), expected.bytes());
     }
+    assert_eq!(in_memory(&tensors, Some(&BTreeMap::new()), &Options::default()), fs::read(&path).unwrap());
+}
+
+#[test]
+fn memory_of_another_length_and_other_tensors_than_those_of_the_layout_are_refused() {
+    let tensors = [("a".to_owned(), tensor(DType::Float32, &[2], 1))];
+    let layout = laid_out(&tensors, None, &Options::default()).unwrap();
+    for len in [layout.file_bytes() as usize - 1, layout.file_bytes() as usize + 1] {
+        let failed = write_to_memory(&layout, &tensors, &mut vec![0; len], &uninterrupted).expect_err("refused");
+        assert!(failed.to_string().contains(&format!("the memory for it {len}")), "{failed}");
+    }
+    let mut bytes = vec![0; layout.file_bytes() as usize];
+    let failed = write_to_memory(&layout, &[], &mut bytes, &uninterrupted).expect_err("refused");
+    assert!(failed.to_string().contains("tensor 'a' is in the layout"), "{failed}");
+    let others = [("a".to_owned(), tensor(DType::Float32, &[3], 1))];
+    let failed = write_to_memory(&layout, &others, &mut bytes, &uninterrupted).expect_err("refused");
+    assert!(failed.to_string().contains("tensor 'a' has another size"), "{failed}");
 }
 
 #[test]

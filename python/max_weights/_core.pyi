@@ -46,7 +46,8 @@ __all__ = [  # noqa: RUF022 -- several in a line
     "command_line", "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files",
     "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors",
     "printable", "quantize", "release_memory", "safetensors_header", "save_converted", "save_tensors",
-    "scale_blocks", "set_threads", "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
+    "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree",
+    "validate_files", "versions",
 ]
 # fmt: on
 
@@ -570,9 +571,11 @@ def load_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
     read, in words.
     """
 
-def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str], *, alignment:
-                 int, sync: bool, stem: str | None = None, max_shard_size: int | None = None, progress: Callable[[int,
-                 int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
+                 alignment: int, sync: bool, stem: str | None = None, max_shard_size: int | None = None,
+                 progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
+                      alignment: int) -> bytes: ...  # fmt: skip
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None,
                    max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None

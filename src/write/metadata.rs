@@ -106,7 +106,7 @@ fn of_safetensors(
         let start = info.span.start() - old.len() as u64;
         Some((start..start + info.span.len(), dtype, info.name, info.shape))
     }))?;
-    let mut first = safetensors::metadata_json(&metadata)?;
+    let mut first = safetensors::metadata_json(Some(&metadata).filter(|metadata| !metadata.is_empty()))?;
     if !tensors.is_empty() && first.len() > 1 {
         first.push(b',');
     }

@@ -28,7 +28,7 @@ pub use metadata::{Change, Edited, edit_metadata};
 pub use output::{Output, convert};
 pub use replacement::Replacement;
 pub use safetensors::MAX_HEADER;
-pub use save::{save, save_sharded};
+pub use save::{laid_out, save, save_sharded, write_to_memory};
 pub use shards::Shards;
 pub use writer::Writer;
 

@@ -19,14 +19,15 @@ const LENGTH: usize = 8;
 
 impl Layout {
     /// Tensors whose size is a multiple of the alignment come first, where one is asked for that is more than the format's own; then the larger
-    /// dtypes, as the safetensors package has it; then by name. So no element of a plain dtype is misaligned.
+    /// dtypes, as the safetensors package has it; then by name. So no element of a plain dtype is misaligned. Metadata that are there and empty are
+    /// written as such.
     ///
     /// # Errors
     /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^63, a header of more than
     /// [`MAX_HEADER`] bytes.
-    pub fn safetensors(
+    pub fn safetensors<'a>(
         tensors: impl IntoIterator<Item = Declared>,
-        metadata: &BTreeMap<String, String>,
+        metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
         options: &Options,
     ) -> Result<Self> {
         if !options.alignment.is_power_of_two() || !(LENGTH as u64..=1 << 20).contains(&options.alignment) {
@@ -53,7 +54,7 @@ impl Layout {
             sized.push(((last, Reverse(rank(dtype))), bytes, dtype, tensor));
         }
         sized.sort_by(|(a_key, _, _, a), (b_key, _, _, b)| a_key.cmp(b_key).then_with(|| a.name.cmp(&b.name)));
-        let header = header(sized.iter().map(|(_, bytes, dtype, tensor)| (*bytes, *dtype, tensor)), metadata)?;
+        let header = header(sized.iter().map(|(_, bytes, dtype, tensor)| (*bytes, *dtype, tensor)), metadata.into())?;
         let data = (LENGTH + header.len()).next_multiple_of(options.alignment as usize);
         if data - LENGTH > MAX_HEADER {
             return Err(Error::Argument(format!(
@@ -103,7 +104,7 @@ fn rank(dtype: DType) -> usize {
 /// The JSON of the header, without padding, as the safetensors package writes it.
 fn header<'a>(
     tensors: impl Iterator<Item = (u64, DType, &'a Declared)>,
-    metadata: &BTreeMap<String, String>,
+    metadata: Option<&BTreeMap<String, String>>,
 ) -> Result<Vec<u8>> {
     let mut json = metadata_json(metadata)?;
     let mut placed = Vec::new();
@@ -124,19 +125,17 @@ fn header<'a>(
 }
 
 /// The begin of the JSON, with the metadata where there are some.
-pub(super) fn metadata_json(metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+pub(super) fn metadata_json(metadata: Option<&BTreeMap<String, String>>) -> Result<Vec<u8>> {
     let mut json = b"{".to_vec();
-    if metadata.is_empty() {
-        return Ok(json);
-    }
-    json.extend_from_slice(format!("\"{METADATA}\":").as_bytes());
-    let mut separator = b'{';
-    for (key, value) in metadata {
-        json.push(separator);
+    let Some(metadata) = metadata else { return Ok(json) };
+    json.extend_from_slice(format!("\"{METADATA}\":{{").as_bytes());
+    for (number, (key, value)) in metadata.iter().enumerate() {
+        if number > 0 {
+            json.push(b',');
+        }
         quoted(&mut json, key)?;
         json.push(b':');
         quoted(&mut json, value)?;
-        separator = b',';
     }
     json.push(b'}');
     Ok(json)

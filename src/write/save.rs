@@ -1,4 +1,4 @@
-//! A safetensors file of tensors that are in memory.
+//! A safetensors file of tensors that are in memory; or its bytes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use super::{Declared, Layout, Options, Replacement, Shards, Stored};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
 /// What is written by one call of the system: long enough that calls cost nothing, short enough that Ctrl-C is answered within 100 ms on a slow disk.
@@ -36,15 +37,60 @@ struct Job {
 ///
 /// # Errors
 /// As of [`Layout::safetensors`] and [`Replacement::create`]; what the system refuses. Then whatever was at the path is as it was.
-pub fn save(
+pub fn save<'a>(
     path: &Path,
     tensors: &[(String, Buffer)],
-    metadata: &BTreeMap<String, String>,
+    metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
     options: &Options,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    write(path, tensors, metadata, options, done, interrupt)?.commit()
+    write(path, tensors, metadata.into(), options, done, interrupt)?.commit()
+}
+
+/// Where these tensors lie in a file.
+///
+/// # Errors
+/// As of [`Layout::safetensors`].
+pub fn laid_out<'a>(
+    tensors: &[(String, Buffer)],
+    metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
+    options: &Options,
+) -> Result<Layout> {
+    Layout::safetensors(tensors.iter().map(|(name, buffer)| declare(name, buffer)), metadata, options)
+}
+
+/// Writes the bytes that the safetensors file of this layout would have, all [`Layout::file_bytes`] of them, to `out`.
+///
+/// # Errors
+/// `out` has another length, or `tensors` are not those of the layout; a mapping was cut off meanwhile.
+pub fn write_to_memory(
+    layout: &Layout,
+    tensors: &[(String, Buffer)],
+    out: &mut [u8],
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
+    let (sources, len) = (sources(layout, tensors, interrupt)?, out.len());
+    if len as u64 != layout.file_bytes() {
+        let bytes = layout.file_bytes();
+        return Err(Error::Argument(format!("the file has {bytes} bytes, and the memory for it {len}")));
+    }
+    let (start, mut rest) = out.split_at_mut(layout.start().len());
+    start.copy_from_slice(layout.start());
+    let mut jobs = Vec::with_capacity(sources.len());
+    for (source, place) in sources.iter().zip(layout.places()) {
+        let fits = (place.bytes.end - place.bytes.start == source.size() as u64).then_some(source.size());
+        let (tensor, later) = fits.and_then(|size| rest.split_at_mut_checked(size)).ok_or_else(|| {
+            let name = text::shown(&place.tensor.name);
+            Error::Argument(format!("tensor '{name}' has another size than the layout says"))
+        })?;
+        let pieces = tensor.chunks_mut(AT_A_TIME as usize).enumerate();
+        jobs.extend(pieces.map(|(number, piece)| (source, number * AT_A_TIME as usize, piece)));
+        rest = later;
+    }
+    in_order(threads(), jobs, interrupt, |(source, start, piece), (): &mut (), go_on| {
+        source.read_bytes(start, piece, go_on)
+    })
 }
 
 /// Writes tensors as a sharded checkpoint into a folder, which is made if it is not there: as [`Shards`] has them. All files are complete before the
@@ -54,16 +100,17 @@ pub fn save(
 /// # Errors
 /// As of [`save`] and [`Shards::new`].
 #[expect(clippy::too_many_arguments, reason = "one for each option, by name")]
-pub fn save_sharded(
+pub fn save_sharded<'a>(
     folder: &Path,
     stem: &str,
     tensors: &[(String, Buffer)],
-    metadata: &BTreeMap<String, String>,
+    metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
     most: u64,
     options: &Options,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
+    let metadata = metadata.into();
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
     Shards::new(stem, &declared, most)?.save(folder, stem, options.sync, |path, _, group| {
         let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
@@ -75,23 +122,13 @@ pub fn save_sharded(
 fn write(
     path: &Path,
     tensors: &[(String, Buffer)],
-    metadata: &BTreeMap<String, String>,
+    metadata: Option<&BTreeMap<String, String>>,
     options: &Options,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Replacement> {
-    let declared = tensors.iter().map(|(name, buffer)| declare(name, buffer));
-    let layout = Layout::safetensors(declared, metadata, options)?;
-    let by_name: BTreeMap<&str, &Buffer> = tensors.iter().map(|(name, buffer)| (&**name, buffer)).collect();
-    let sources = layout.places().iter().map(|place| {
-        let buffer = by_name.get(&*place.tensor.name).copied().ok_or(Error::Interrupted)?;
-        // Memory of a device is read in pieces, if it has no gaps.
-        if buffer.device() == Device::Cpu || buffer.is_contiguous() {
-            return Ok(buffer.clone());
-        }
-        buffer.to(Device::Cpu, interrupt)
-    });
-    let sources: Vec<Buffer> = sources.collect::<Result<_>>()?;
+    let layout = laid_out(tensors, metadata, options)?;
+    let sources = sources(&layout, tensors, interrupt)?;
     let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
     file.write_at(0, layout.start())?;
     in_order(threads(), jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
@@ -113,6 +150,23 @@ fn write(
         Ok(())
     })?;
     Ok(file)
+}
+
+/// The tensors in the order of the layout.
+fn sources(layout: &Layout, tensors: &[(String, Buffer)], interrupt: Interrupt<'_>) -> Result<Vec<Buffer>> {
+    let by_name: BTreeMap<&str, &Buffer> = tensors.iter().map(|(name, buffer)| (&**name, buffer)).collect();
+    let sources = layout.places().iter().map(|place| {
+        let buffer = by_name.get(&*place.tensor.name).copied().ok_or_else(|| {
+            let name = text::shown(&place.tensor.name);
+            Error::Argument(format!("tensor '{name}' is in the layout, and not among the tensors"))
+        })?;
+        // Memory of a device is read in pieces, if it has no gaps.
+        if buffer.device() == Device::Cpu || buffer.is_contiguous() {
+            return Ok(buffer.clone());
+        }
+        buffer.to(Device::Cpu, interrupt)
+    });
+    sources.collect()
 }
 
 pub(super) fn declare(name: &str, buffer: &Buffer) -> Declared {

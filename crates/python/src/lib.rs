@@ -89,6 +89,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(save::save_tensors, module)?)?;
     module.add_function(function!(save_gguf::save_gguf_tensors, module)?)?;
     module.add_function(function!(save_gguf::save_gguf_weights, module)?)?;
+    module.add_function(function!(save::serialize_tensors, module)?)?;
     module.add_class::<save::FileWriter>()?;
     module.add_function(function!(load::set_threads, module)?)?;
     module.add_function(function!(one_file::safetensors_header, module)?)?;

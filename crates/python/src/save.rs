@@ -1,4 +1,4 @@
-//! Writing safetensors files: tensors that are in memory, at once; and any, while they come.
+//! Writing safetensors files: tensors that are in memory, at once, to a disk or to memory; and any, while they come.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,12 +10,14 @@ use max_weights::error::Error;
 use max_weights::text;
 use max_weights::workers::now_and_then;
 use max_weights::write::{self, Declared, Item, Layout, Options, Output, Stored, Writer};
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
 use crate::convert::dtype_from_python;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{Outcome, interrupt, to_python};
 use crate::load::tell;
 use crate::weights::WeightsNode;
 
@@ -28,15 +30,15 @@ pub(crate) fn save_tensors(
     path: PathBuf,
     names: Vec<String>,
     tensors: Vec<Bound<'_, Buffer>>,
-    metadata: BTreeMap<String, String>,
+    metadata: Option<BTreeMap<String, String>>,
     alignment: u64,
     sync: bool,
     stem: Option<String>,
     max_shard_size: Option<u64>,
     progress: Option<Py<PyAny>>,
 ) -> Outcome<Vec<PathBuf>> {
-    let tensors = tensors.iter().map(|tensor| tensor.get().tensor().clone());
-    let tensors: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
+    let tensors = named(names, &tensors);
+    let metadata = metadata.as_ref();
     let (options, done) = (Options { alignment, sync }, AtomicU64::new(0));
     let bytes = tensors.iter().map(|(_, tensor)| tensor.size() as u64).sum();
     Ok(detached(py, || {
@@ -46,14 +48,36 @@ pub(crate) fn save_tensors(
         let go_on = now_and_then(&go_on);
         let paths = if let Some(most) = max_shard_size {
             let stem = stem.as_deref().unwrap_or("model");
-            write::save_sharded(&path, stem, &tensors, &metadata, most, &options, &done, &go_on)?
+            write::save_sharded(&path, stem, &tensors, metadata, most, &options, &done, &go_on)?
         } else {
-            write::save(&path, &tensors, &metadata, &options, &done, &go_on)?;
+            write::save(&path, &tensors, metadata, &options, &done, &go_on)?;
             vec![path]
         };
         tell(bytes)?;
         Ok::<_, Error>(paths)
     })?)
+}
+
+/// The bytes of the file that `save_tensors` would write.
+#[pyfunction]
+#[pyo3(signature = (names, tensors, metadata, *, alignment))]
+pub(crate) fn serialize_tensors<'py>(
+    py: Python<'py>,
+    names: Vec<String>,
+    tensors: Vec<Bound<'_, Buffer>>,
+    metadata: Option<BTreeMap<String, String>>,
+    alignment: u64,
+) -> Outcome<Bound<'py, PyBytes>> {
+    let tensors = named(names, &tensors);
+    let layout = write::laid_out(&tensors, metadata.as_ref(), &Options { alignment, sync: false })?;
+    let len = usize::try_from(layout.file_bytes()).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    Ok(PyBytes::new_with(py, len, |out| {
+        detached(py, || write::write_to_memory(&layout, &tensors, out, &now_and_then(&interrupt))).map_err(to_python)
+    })?)
+}
+
+fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tensor)> {
+    names.into_iter().zip(tensors.iter().map(|tensor| tensor.get().tensor().clone())).collect()
 }
 
 /// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
