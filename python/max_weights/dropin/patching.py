@@ -39,10 +39,17 @@ _VALUES = "transformers.integrations.ggml"
 _SAFETENSORS = "max_weights.dropin.safetensors_functions"
 TARGETS = (
     Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
+    Target("safetensors", "serialize", f"{_SAFETENSORS}:saving", ("safetensors._safetensors_rust",)),
+    Target("safetensors", "serialize_file", f"{_SAFETENSORS}:saving", ("safetensors._safetensors_rust",)),
     Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
     Target("safetensors.torch", "load", f"{_SAFETENSORS}:function", ("safetensors.torch",)),
+    Target("safetensors.torch", "save_file", f"{_SAFETENSORS}:saving", ("safetensors.torch",)),
+    Target("safetensors.torch", "save", f"{_SAFETENSORS}:saving", ("safetensors.torch",)),
+    Target("safetensors.torch", "save_model", f"{_SAFETENSORS}:saving", ("safetensors.torch",)),
     Target("safetensors.numpy", "load_file", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
     Target("safetensors.numpy", "load", f"{_SAFETENSORS}:function", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "save_file", f"{_SAFETENSORS}:saving", ("safetensors.numpy",)),
+    Target("safetensors.numpy", "save", f"{_SAFETENSORS}:saving", ("safetensors.numpy",)),
     Target("torch", "load", "max_weights.dropin.torch_load:replacement", ("torch.serialization",)),
     Target("gguf", "GGUFReader", "max_weights.dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
     Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
@@ -73,14 +80,16 @@ _state = _State()
 
 
 def patch() -> None:
-    """Have this program load its checkpoints by max_weights: replaces functions of other libraries by ours.
+    """Have this program load and save its checkpoints by max_weights: replaces functions of other libraries by ours.
 
-    Replaced are `safetensors.safe_open`, `load_file` and `load` of `safetensors.torch` and `safetensors.numpy`,
-    `torch.load`, `gguf.GGUFReader` and what transformers needs besides for a GGUF file, in every module that is loaded,
-    under whatever name it imported them, and in their libraries when these are imported later. A call that we do not
-    serve (another device than the CPU, `weights_only=False`, a damaged file …) goes to the original, whose result or
-    error it then has; one line of the logger `max_weights.dropin`, at level INFO, says so once for each reason. To do
-    it twice changes nothing. Forked processes are patched too; for spawned ones set `MAX_WEIGHTS_PATCH=1`.
+    Replaced are `safetensors.safe_open`, `serialize` and `serialize_file`, `load_file`, `load`, `save_file` and `save`
+    of `safetensors.torch` and `safetensors.numpy`, which its other modules call, and `save_model`, `torch.load`,
+    `gguf.GGUFReader` and what transformers needs besides for a GGUF file, in every module that is loaded, under
+    whatever name it imported them, and in their libraries when these are imported later. A call that we do not serve
+    (another device than the CPU, `weights_only=False`, a damaged file, tensors that cannot be saved …) goes to the
+    original, whose result or error it then has; one line of the logger `max_weights.dropin`, at level INFO, says so
+    once for each reason. To do it twice changes nothing. Forked processes are patched too; for spawned ones set
+    `MAX_WEIGHTS_PATCH=1`.
     """
     with _state.lock:
         _state.active = True

@@ -1,4 +1,6 @@
-"""What reads in the safetensors package, for tensors that go to the CPU, and for those of torch that go to a GPU."""
+"""What reads in the safetensors package, for tensors that go to the CPU, and for those of torch that go to a GPU; and
+what saves.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 from max_weights.devices import torch_gpu
 from max_weights.dropin.calls import Counter
 
-__all__ = ["function", "safe_open"]
+__all__ = ["function", "safe_open", "saving"]
 
 _ELSEWHERE = "a device that is neither the CPU nor a GPU that is filled here"
 _TORCH = ("pt", "torch", "pytorch")
@@ -84,6 +86,29 @@ def function(original: Callable[..., Any], counter: Counter) -> Callable[..., An
         return _called(refused, original, *arguments, **options)
 
     return function
+
+
+def saving(original: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
+    """What replaces a function that saves: ours of the same name. What it refuses the original gets, and refuses, too,
+    or does in its way, as where a file to be replaced is read-only.
+    """
+    module, _, name = counter.name.rpartition(".")
+
+    @functools.wraps(original)
+    def saving(*arguments: Any, **options: Any) -> Any:
+        refused = None
+        if counter.active:
+            try:
+                value = getattr(importlib.import_module(f"max_weights.{module}"), name)(*arguments, **options)
+            except Exception as error:
+                refused = error
+                counter.handed_over(error)
+            else:
+                counter.served()
+                return value
+        return _called(refused, original, *arguments, **options)
+
+    return saving
 
 
 def _is_served(framework: str, device: Any) -> bool:

@@ -4,10 +4,10 @@
 >>> with safe_open("model.safetensors", framework="pt") as file:
 ...     tensor = file.get_tensor(file.keys()[0])
 
-What reads is here: `safe_open`, `deserialize`, and `load_file`, `load` and `load_model` of the modules `torch`, `numpy`
-and `flax`. What saves (`serialize`, `save_file`, ...) is that of the installed safetensors package, and an ImportError
-that says so where there is none. docs/dropin.md lists what differs. Importing this module imports no framework, and the
-safetensors package only when a name of it is used.
+Here are `safe_open`, `deserialize`, `serialize` and `serialize_file`; in the modules `torch`, `numpy` and `flax`
+`load_file`, `load`, `save_file` and `save`, and for torch `load_model` and `save_model`. docs/dropin.md lists what
+differs. Importing this module imports no framework, and the safetensors package only for its `SafetensorError` and
+`__version__`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from max_weights._core import PySafeSlice
 from max_weights.safetensors.deserializing import deserialize
 from max_weights.safetensors.open_file import _safe_open_handle, safe_open
+from max_weights.safetensors.serializing import serialize, serialize_file
 from max_weights.safetensors.tensor_meta import TensorMeta
+from max_weights.safetensors.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from max_weights.safetensors.prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
-    TensorSpec: Any
     __version__: str
 
 __all__ = [
@@ -42,38 +43,6 @@ __all__ = [
 ]
 
 
-def serialize(tensor_dict: Any, metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a file with these tensors, by the installed safetensors package.
-
-    Args:
-        tensor_dict: {name: TensorSpec}.
-        metadata: Text by name.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    from max_weights.safetensors.installed import extension
-
-    written: bytes = extension("serialize").serialize(tensor_dict, metadata=metadata)
-    return written
-
-
-def serialize_file(tensor_dict: Any, filename: Any, metadata: dict[str, str] | None = None) -> None:
-    """Save these tensors to a file, by the installed safetensors package.
-
-    Args:
-        tensor_dict: {name: TensorSpec}.
-        filename: The file.
-        metadata: Text by name.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    from max_weights.safetensors.installed import extension
-
-    extension("serialize_file").serialize_file(tensor_dict, filename, metadata=metadata)
-
-
 def __getattr__(name: str) -> Any:
     if name == "SafetensorError":
         from max_weights.safetensors.errors import error_class
@@ -83,10 +52,6 @@ def __getattr__(name: str) -> Any:
         from max_weights.safetensors.prefetch import PrefetchLoader
 
         return PrefetchLoader
-    if name == "TensorSpec":
-        from max_weights.safetensors.installed import extension
-
-        return extension("TensorSpec").TensorSpec
     if name == "__version__":
         from max_weights.safetensors.installed import version
 

@@ -7,7 +7,17 @@ import os
 from max_weights._core import shown
 from max_weights.errors import FormatError, MissingFileError, UnsupportedError, WeightsError
 
-__all__ = ["closed", "error_class", "missing_tensor", "no_dtype", "opening_error", "safetensor_error"]
+__all__ = [
+    "closed",
+    "error_class",
+    "missing_tensor",
+    "no_dtype",
+    "opening_error",
+    "safetensor_error",
+    "saving_error",
+    "serializing_error",
+    "unfit",
+]
 
 _FULL = "incomplete metadata, file not fully covered"
 _JSON = ("invalid JSON in header", "InvalidHeaderDeserialization")
@@ -90,6 +100,29 @@ def opening_error(error: WeightsError, path: str | os.PathLike[str] | None) -> E
     what = "Error while deserializing" if path is None else "Error while deserializing header"
     reason, token = _reason(error)
     return safetensor_error(f"{what}: {reason} ({token}): {error}")
+
+
+def unfit(rule: str, what: str) -> Exception:
+    """That a tensor cannot be saved, which breaks this rule of the format."""
+    reason, token = _REASONS[rule]
+    return serializing_error(f"{reason} ({token}): {what}")
+
+
+def serializing_error(message: str) -> Exception:
+    """That tensors cannot be saved, for this reason."""
+    return safetensor_error(f"Error while serializing: {message}")
+
+
+def saving_error(error: OSError | ValueError) -> Exception:
+    """What safetensors raises where saving fails like this; a ValueError says that no reader would take the header."""
+    if not isinstance(error, OSError):
+        reason, token = _REASONS["safetensors.header-too-long"]
+        return serializing_error(f"{reason} ({token}): {error}")
+    if error.errno is None:
+        return serializing_error(f"I/O error: {error}")
+    system = f"{os.strerror(error.errno)} (os error {error.errno})"
+    what = str(error.strerror).removesuffix(f": {system}")
+    return serializing_error(f'I/O error: {system} at path "{shown(str(error.filename))}": {what}')
 
 
 def _reason(error: WeightsError) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`safetensors.flax` over this package: what loads is here, what saves is that of the installed package."""
+"""`safetensors.flax` over this package."""
 
 from __future__ import annotations
 
@@ -60,12 +60,31 @@ def _jnp2np(jnp_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """As `numpy.save`, of arrays of JAX. ImportError: the safetensors package is not installed."""
-    return numpy.save(_jnp2np(tensors), metadata)
+    """The bytes of a safetensors file with these arrays of JAX.
+
+    Args:
+        tensors: Arrays by name.
+        metadata: Text by name.
+
+    Raises:
+        TypeError: names or metadata that are not text.
+        SafetensorError: as of `max_weights.safetensors.numpy.save`.
+    """
+    return numpy.save({name: np.asarray(array) for name, array in tensors.items()}, metadata)
 
 
 def save_file(
     tensors: dict[str, Array], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
-    """As `numpy.save_file`, of arrays of JAX. ImportError: the safetensors package is not installed."""
-    numpy.save_file(_jnp2np(tensors), filename, metadata)
+    """Save arrays of JAX as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
+
+    Args:
+        tensors: As of `save`.
+        filename: The file, which may be one that is in use.
+        metadata: Text by name.
+
+    Raises:
+        TypeError: as of `save`, and a filename that is none.
+        SafetensorError: as of `save`, and what the system refuses: no room, no permission.
+    """
+    numpy.save_file({name: np.asarray(array) for name, array in tensors.items()}, filename, metadata)

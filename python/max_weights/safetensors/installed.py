@@ -1,5 +1,5 @@
-"""The installed safetensors package: its error class, and what saves. Found also where this package stands in its place
-in `sys.modules`.
+"""The installed safetensors package: its error class, its version, and `safe_open` for frameworks that are not served
+here. Found also where this package stands in its place in `sys.modules`.
 """
 
 from __future__ import annotations
@@ -10,57 +10,29 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
 
-__all__ = ["extension", "found_extension", "module", "version"]
+__all__ = ["found_extension", "loaded_extension", "version"]
 
 _EXTENSION = "safetensors._safetensors_rust"
 # The surface that is here, where no package says another number.
 _VERSION = "0.8.0"
 
-_modules: dict[str, ModuleType] = {}
+
+def loaded_extension() -> ModuleType | None:
+    """The compiled part of the installed package, if the program has loaded it."""
+    return sys.modules.get(_EXTENSION)
 
 
 def found_extension() -> ModuleType | None:
     """The compiled part of the installed package; None where there is none."""
-    if found := sys.modules.get(_EXTENSION):
+    if found := loaded_extension():
         return found
     if not _is_replaced():
         try:
             return importlib.import_module(_EXTENSION)
         except ImportError:
             return None
-    spec = _spec("_safetensors_rust")
-    return None if spec is None else _made(spec, _EXTENSION)
-
-
-def extension(name: str) -> ModuleType:
-    """The compiled part of the installed package, for this name of it.
-
-    Raises:
-        ImportError: the package is not installed.
-    """
-    found = found_extension()
-    if found is None:
-        raise _missing(name)
-    return found
-
-
-def module(name: str, wanted: str) -> ModuleType:
-    """A module of the installed package, such as `torch`, for this name in it.
-
-    Raises:
-        ImportError: the package is not installed.
-    """
-    if not _is_replaced():
-        try:
-            return importlib.import_module(f"safetensors.{name}")
-        except ModuleNotFoundError as error:
-            raise (_missing(f"{name}.{wanted}") if error.name == "safetensors" else error) from None
-    if name not in _modules:
-        spec = _spec(name)
-        if spec is None:
-            raise _missing(f"{name}.{wanted}")
-        _modules[name] = _made(spec, f"{__name__}_{name}")
-    return _modules[name]
+    spec = _spec()
+    return None if spec is None else _made(spec)
 
 
 def version() -> str:
@@ -74,28 +46,20 @@ def _is_replaced() -> bool:
     return sys.modules.get("safetensors") is sys.modules.get(__name__.rpartition(".")[0])
 
 
-def _spec(name: str) -> ModuleSpec | None:
+def _spec() -> ModuleSpec | None:
     package = PathFinder.find_spec("safetensors")
     if package is None or package.submodule_search_locations is None:
         return None
-    return PathFinder.find_spec(f"safetensors.{name}", package.submodule_search_locations)
+    return PathFinder.find_spec(_EXTENSION, package.submodule_search_locations)
 
 
-def _made(spec: ModuleSpec, name: str) -> ModuleType:
+def _made(spec: ModuleSpec) -> ModuleType:
     made = module_from_spec(spec)
     assert spec.loader is not None  # a file was found
-    sys.modules[name] = made
+    sys.modules[_EXTENSION] = made
     try:
         spec.loader.exec_module(made)
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[_EXTENSION]
         raise
     return made
-
-
-def _missing(name: str) -> ImportError:
-    return ImportError(
-        f"safetensors.{name} saves, which max_weights leaves to the safetensors package; it is not installed: "
-        "pip install safetensors",
-        name="safetensors",
-    )

@@ -1,4 +1,4 @@
-"""`safetensors.numpy` over this package: what loads is here, what saves is that of the installed package."""
+"""`safetensors.numpy` over this package."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from max_weights.safetensors.deserializing import deserialize, pieces
-from max_weights.safetensors.installed import module
 from max_weights.safetensors.open_file import safe_open
+from max_weights.safetensors.serializing import serialize, serialize_file
+from max_weights.safetensors.tensor_spec import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "_TYPES",
+    "TensorSpec",
+    "_flatten",
     "_getdtype",
     "_is_little_endian",
     "_view2np",
@@ -30,6 +33,8 @@ __all__ = [
     "safe_open",
     "save",
     "save_file",
+    "serialize",
+    "serialize_file",
 ]
 
 _TYPES: dict[str, Any] = {
@@ -114,27 +119,49 @@ def _is_little_endian(tensor: Array) -> bool:
 
 
 def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a file with these arrays, by the installed safetensors package.
+    """The bytes of a safetensors file with these arrays.
+
+    Args:
+        tensor_dict: Arrays by name. Those that are not contiguous, or have their bytes in the other order, are copied.
+        metadata: Text by name.
 
     Raises:
-        ImportError: the safetensors package is not installed.
+        AttributeError: something that is no array.
+        TypeError: names or metadata that are not text.
+        SafetensorError: a dtype that safetensors files do not have, and as of `max_weights.safetensors.serialize`.
     """
-    saved: bytes = module("numpy", "save").save(tensor_dict, metadata=metadata)
-    return saved
+    kept: list[Any] = []
+    return serialize(_flatten(tensor_dict, kept), metadata=metadata)
 
 
 def save_file(
     tensor_dict: dict[str, Array], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
 ) -> None:
-    """Save arrays to a file, by the installed safetensors package.
+    """Save arrays as a safetensors file, as `max_weights.safetensors.serialize_file` does: whole or not at all.
+
+    Args:
+        tensor_dict: As of `save`.
+        filename: The file, which may be one that is in use.
+        metadata: Text by name.
 
     Raises:
-        ImportError: the safetensors package is not installed.
+        AttributeError: as of `save`.
+        TypeError: as of `save`, and a filename that is none.
+        SafetensorError: as of `save`, and what the system refuses: no room, no permission.
     """
-    module("numpy", "save_file").save_file(tensor_dict, filename, metadata=metadata)
+    kept: list[Any] = []
+    serialize_file(_flatten(tensor_dict, kept), filename, metadata=metadata)
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("serialize", "serialize_file", "TensorSpec", "_flatten"):
-        return getattr(module("numpy", name), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def _flatten(tensor_dict: dict[str, Array], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
+    """What `serialize` takes; the arrays whose memory that is are added to `keep_alive_buffer`."""
+    specs = {}
+    for name, array in tensor_dict.items():
+        packed = array if _is_little_endian(array) else array.byteswap(inplace=False)
+        # The memory of an array with gaps has more than its elements.
+        packed = packed if packed.flags.c_contiguous else packed.copy(order="C")
+        keep_alive_buffer.append(packed)
+        specs[name] = TensorSpec(
+            dtype=packed.dtype.name, shape=packed.shape, data_ptr=packed.ctypes.data, data_len=packed.nbytes
+        )
+    return specs

@@ -1,4 +1,4 @@
-"""`safetensors.torch` over this package: what loads is here, what saves is that of the installed package."""
+"""`safetensors.torch` over this package."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from max_weights.safetensors.deserializing import deserialize, pieces
-from max_weights.safetensors.installed import module
 from max_weights.safetensors.open_file import safe_open
+from max_weights.safetensors.serializing import serialize, serialize_file
+from max_weights.safetensors.tensor_spec import TensorSpec
+from max_weights.safetensors.torch_dtypes import _SIZE, _TYPES
+from max_weights.safetensors.torch_saving import (
+    _evaluate_tensors_for_save,
+    _flatten_as_ptr,
+    _to_ndarray,
+    save,
+    save_file,
+    save_model,
+)
 from max_weights.safetensors.torch_storage import (
     _end_ptr,
     _filter_shared_not_shared,
@@ -28,9 +38,12 @@ if TYPE_CHECKING:
 __all__ = [
     "_SIZE",
     "_TYPES",
+    "TensorSpec",
     "_end_ptr",
+    "_evaluate_tensors_for_save",
     "_filter_shared_not_shared",
     "_find_shared_tensors",
+    "_flatten_as_ptr",
     "_getdtype",
     "_is_complete",
     "_remove_duplicate_names",
@@ -44,36 +57,11 @@ __all__ = [
     "save",
     "save_file",
     "save_model",
+    "serialize",
+    "serialize_file",
     "storage_ptr",
     "storage_size",
 ]
-
-_NAMES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
-    "BOOL": "bool",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn_x2",
-}
-
-# Older versions of torch lack some of these.
-_TYPES: dict[str, torch.dtype] = {name: getattr(torch, own) for name, own in _NAMES.items() if hasattr(torch, own)}
-_SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
 
 
 def load_file(
@@ -171,54 +159,3 @@ def load_model(
                 message += f"\n    {what} key(s) in state_dict: " + ", ".join(f'"{name}"' for name in sorted(names))
         raise RuntimeError(message)
     return missing, unexpected
-
-
-def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a file with these tensors, by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    saved: bytes = module("torch", "save").save(tensors, metadata=metadata)
-    return saved
-
-
-def save_file(
-    tensors: dict[str, torch.Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None
-) -> None:
-    """Save tensors to a file, by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    module("torch", "save_file").save_file(tensors, filename, metadata=metadata)
-
-
-def save_model(
-    model: torch.nn.Module,
-    filename: str,
-    metadata: dict[str, str] | None = None,
-    force_contiguous: bool = True,
-) -> None:
-    """Save a model to a file, by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    saver = module("torch", "save_model")
-    saver.save_model(model, filename, metadata=metadata, force_contiguous=force_contiguous)
-
-
-def _to_ndarray(tensor: torch.Tensor) -> Any:
-    """(the bytes of a tensor as an array, the tensor on the CPU), by the installed safetensors package.
-
-    Raises:
-        ImportError: the safetensors package is not installed.
-    """
-    return module("torch", "_to_ndarray")._to_ndarray(tensor)
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("serialize", "serialize_file", "TensorSpec", "_evaluate_tensors_for_save", "_flatten_as_ptr"):
-        return getattr(module("torch", name), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
