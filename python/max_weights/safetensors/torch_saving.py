@@ -111,8 +111,10 @@ def _evaluate_tensors_for_save(tensors: Any) -> None:
     sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
     if sparse:
         raise ValueError(
-            f"You are trying to save a sparse tensors: `{sparse}`, and safetensors files have none. Make them dense "
-            "with `.to_dense()`, which may take much more room."
+            # Word by word what the package's own tests compare.
+            f"You are trying to save a sparse tensors: `{sparse}` which this library does not support. You can make it "
+            "a dense tensor before saving with `.to_dense()` but be aware this might make a much larger file than "
+            "needed."
         )
     shared = [names for names in _find_shared_tensors(tensors) if len(names) > 1]
     if shared:
