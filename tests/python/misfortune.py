@@ -1,0 +1,219 @@
+"""Processes that are killed, or refused by the system, at a chosen system call of a save.
+
+strace is attached to a process that waits before its save: it counts the calls, kills at one of them or lets one fail,
+also those that go past the C library.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pytest
+
+from max_weights import load_weights
+
+PROGRAM = Path(__file__).with_name("saving_program.py")
+# What a save may change something with. A name that this machine's kernel lacks is none for strace, but for the "?".
+CALLS = (
+    "?open,openat,flock,?fcntl,?pwrite64,?pwritev,?pwritev2,?write,?writev,?fallocate,?ftruncate,?fchmod,?fchown,?fsync,"
+    "?fdatasync,?sync_file_range,?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?copy_file_range"
+)
+UNFINISHED = ".max-weights-unfinished"
+NAME = "model.safetensors"
+WRITES = ("pwrite64", "pwritev", "pwritev2")
+
+
+@dataclass
+class Outcome:
+    """What became of a save: the signal that ended the process, or the error of the save, and its system calls."""
+
+    signal: int
+    error: dict[str, Any]
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def counted(self) -> Counter[str]:
+        """How often each system call was made."""
+        return Counter(name for name, _ in self.calls)
+
+    def number(self, name: str, has: str) -> int:
+        """Which call of that name, counted from 1, is the first with this text."""
+        lines = [line for found, line in self.calls if found == name]
+        return next(i for i, line in enumerate(lines, 1) if has in line)
+
+
+class Saver:
+    """A process that saves in children, one at a time."""
+
+    def __enter__(self) -> Self:
+        """Starts it."""
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Ends it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def begin(self, call: str, arguments: dict[str, Any], **process: Any) -> int:
+        """A child that waits to be let go."""
+        paths = {name: str(value) if isinstance(value, Path) else value for name, value in arguments.items()}
+        self._say(json.dumps({"call": call, "arguments": paths} | process))
+        child: int = self._answer()
+        return child
+
+    def go(self) -> None:
+        """Lets it save."""
+        self._say("go")
+
+    def end(self) -> Outcome:
+        """Waits for its end."""
+        error: dict[str, Any] = {}
+        while "status" not in (answer := self._answer()):
+            error = answer
+        return Outcome(max(0, -answer["status"]), error)
+
+    def save(self, call: str, inject: str | None = None, trace: bool = False, /, **arguments: Any) -> Outcome:
+        """Saves; with `inject`, a rule of strace, something happens meanwhile. `process` is what the child is like."""
+        process = arguments.pop("process", {})
+        if inject is None and not trace:
+            self.begin(call, arguments, **process)
+            self.go()
+            return self.end()
+        # In one thread, so that the calls come in the same order each time, and are counted together.
+        child = self.begin(call, arguments, one_thread=True, **process)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "calls")
+            watcher = attached(child, log, inject)
+            self.go()
+            outcome = self.end()
+            watcher.wait()
+            assert watcher.stderr is not None
+            watcher.stderr.close()
+            outcome.calls = parsed(log.read_text(errors="replace"))
+        return outcome
+
+
+@pytest.fixture(scope="module")
+def saver() -> Iterator[Saver]:
+    """A process that saves, for all tests of a file."""
+    with Saver() as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that is empty."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    return made
+
+
+def attached(child: int, log: Path, inject: str | None) -> subprocess.Popen[str]:
+    """A strace that watches a process already."""
+    rules = [] if inject is None else ["-e", f"inject={inject}"]
+    watcher = subprocess.Popen(
+        ["strace", "-f", "-qqq", "-s", "0", "-o", str(log), "-e", f"trace={CALLS}", *rules, "-p", str(child)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    tracer = Path(f"/proc/{child}/status")
+    while not re.search(r"^TracerPid:\s+[1-9]", tracer.read_text(), re.M):
+        if watcher.poll() is not None:
+            assert watcher.stderr is not None
+            said = watcher.stderr.read()
+            os.kill(child, signal.SIGKILL)
+            raise RuntimeError(f"strace: {said}")
+    return watcher
+
+
+def parsed(log: str) -> list[tuple[str, str]]:
+    """The system calls of a log of strace -f, by name, each with its line."""
+    return [(found[1], found[0]) for found in re.finditer(r"^\d+ +(\w+)\(.*$", log, re.M)]
+
+
+@functools.cache
+def without_strace() -> str | None:
+    """Why strace cannot be used here, if it cannot."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    done = subprocess.run(
+        ["strace", "-o", os.devnull, "-e", "trace=getppid", "-e", "inject=getppid:error=EPERM", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return None if done.returncode == 0 else f"strace cannot trace here: {done.stderr.strip()}"
+
+
+with_strace = pytest.mark.skipif(without_strace() is not None, reason=without_strace() or "strace is there")
+
+
+def saved(saver: Saver, call: str, /, **arguments: Any) -> None:
+    """A save that goes well."""
+    outcome = saver.save(call, **arguments)
+    assert (outcome.signal, outcome.error) == (0, {})
+
+
+def of_kind(clean: Outcome, kind: tuple[str, ...]) -> str:
+    """What the system call is called that this save made of some that do the same."""
+    return next(name for name in kind if clean.counted()[name])
+
+
+def values(path: Path) -> set[float]:
+    """The values that the tensors of a checkpoint have, as this package loads it."""
+    with load_weights(path) as weights:
+        return {float(value) for _, weight in weights.items() for value in np.unique(np.asarray(weight.data()))}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def put(folder: Path, files: dict[str, bytes]) -> None:
+    """Makes a folder have these files and no others."""
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        if path.name not in files:
+            path.unlink()
+    for name, content in files.items():
+        if not (folder / name).is_file() or (folder / name).read_bytes() != content:
+            (folder / name).write_bytes(content)
+
+
+def unfinished(folder: Path) -> list[str]:
+    """What of the files of a folder was not finished."""
+    return [path.name for path in folder.iterdir() if path.name.endswith(UNFINISHED)]

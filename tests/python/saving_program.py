@@ -1,0 +1,112 @@
+"""Saves in processes that may come to harm: forks a child for each request of `misfortune.Saver`, one after the other.
+
+A request is a line of JSON. The child tells its number and waits for a line before it begins, so that strace can be
+attached meanwhile; what it has imported is there already, and its system calls are those of the save alone.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+
+import max_weights
+from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_sharded
+
+# Enough for several writes: one for each tensor that is not small, one for both that are.
+SHAPES = {"layers.0.weight": (300, 256), "layers.1.weight": (280, 256), "layers.2.bias": (7,), "nothing": (0, 3)}
+PR_SET_PTRACER, ANY = 0x59616D61, ctypes.c_ulong(-1)
+
+
+def tensors(value: float, scale: int = 1) -> dict[str, np.ndarray]:
+    """Tensors that all have this value."""
+    return {name: np.full((shape[0] * scale, *shape[1:]), value, np.float32) for name, shape in SHAPES.items()}
+
+
+def part_by_part(path: str, value: float, scale: int = 1, **options: Any) -> None:
+    """Saves with a SafetensorsWriter, each tensor in two parts."""
+    given = tensors(value, scale)
+    with SafetensorsWriter(path, {name: (DType.float32, x.shape) for name, x in given.items()}, **options) as writer:
+        for name, x in reversed(given.items()):
+            half = len(x) // 2
+            writer.write_part(name, half * x[:1].nbytes, x[half:])
+            writer.write_part(name, 0, x[:half])
+
+
+def convert(path: str, source: str, **options: Any) -> None:
+    """Saves a tree of weights, also over the file that it was loaded from."""
+    with load_weights(source) as weights:
+        weights.save(path, **options)
+
+
+CALLS = {
+    "save_file": lambda path, value, scale=1, **options: save_file(tensors(value, scale), path, **options),
+    "save_sharded": lambda path, value, scale=1, **options: save_sharded(tensors(value, scale), path, **options),
+    "weights.save": convert,
+    "SafetensorsWriter": part_by_part,
+}
+
+
+def prepared(request: dict[str, Any]) -> None:
+    """What the request says of the process: its user, umask, limit of a file's size, and where it stands."""
+    if request.get("one_thread"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if "folder" in request:
+        os.chdir(request["folder"])
+    if "umask" in request:
+        os.umask(request["umask"])
+    if "largest_file" in request:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+    if "user" in request:
+        os.setgroups([])
+        os.setresgid(*[request["user"]] * 3)
+        os.setresuid(*[request["user"]] * 3)
+    # Where only ancestors may trace a process, it may allow others; elsewhere this fails, and changes nothing.
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANY, 0, 0, 0)
+
+
+def outcome(request: dict[str, Any]) -> dict[str, Any]:
+    """What came of the save."""
+    try:
+        CALLS[request["call"]](**request["arguments"])
+    except KeyboardInterrupt:
+        return {"error": "KeyboardInterrupt"}
+    except OSError as error:
+        return {
+            "error": type(error).__name__,
+            "errno": error.errno,
+            "file": error.filename,
+            "text": str(error),
+        }
+    except BaseException as error:
+        return {"error": type(error).__name__, "text": str(error)}
+    return {}
+
+
+def main() -> None:
+    """Answers requests until there are no more."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.suppress(TypeError):  # imports what is imported when it is first used
+        save_file({"a": "no tensor"}, "/nonexistent")
+    with open(0, "rb", buffering=0) as requests, open(1, "w", buffering=1, closefd=False) as answers:
+        for line in requests:
+            request = json.loads(line)
+            child = os.fork()
+            if child == 0:
+                prepared(request)
+                os.write(1, f"{os.getpid()}\n".encode())
+                requests.readline()
+                os.write(1, (json.dumps(outcome(request)) + "\n").encode())
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers)
+
+
+if __name__ == "__main__":
+    assert max_weights.__file__ is not None
+    sys.exit(main())
