@@ -3,8 +3,8 @@
     python benches/python [NAME...] [--dir DIR | --keep DIR] [--docs PAGE] [--results bench-results] [--small]
 
 Every module here with `measure` is a bench: a new one is one new file. The measured files are made in a temporary
-folder (9 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where they
-stay for the next run. `--docs` rewrites the tables between
+folder (17 GB, on a disk: a RAM disk has no cold cache) and deleted afterwards, or, with `--keep`, in a folder where
+they stay for the next run. `--docs` rewrites the tables between
 their markers and the chart beside the page; without it the tables are printed. `--small` runs everything once on small
 files, to show that it runs: its figures say nothing, and it refuses `--docs`.
 """
@@ -41,6 +41,8 @@ ORDER = (
     "gpu_link",
     "beside_a_read",
     "shards_of_a_file",
+    "saving",
+    "converting",
     "names",
     "casts",
     "gguf_files",

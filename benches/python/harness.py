@@ -2,7 +2,8 @@
 
 A bench is a module of this folder with `TITLE`, `CASES` and `measure(folder, small) -> Report`. `CASES` maps a case
 (what is done) to loaders by name; a loader takes the file's path, does what is not to be timed (imports, opening where
-opening is not the subject), and returns the function that is timed.
+opening is not the subject), and returns the function that is timed. If that has an attribute `before`, it is called
+before each run, off the clock.
 
 Four rules keep the figures honest. The loaders of a case run in processes of their own that keep their heap
 (`MALLOC_MMAP_MAX_=0`), because first-touched memory is the loudest noise on virtual machines. They alternate, so that a
@@ -300,10 +301,17 @@ def _read_bytes() -> int:
     return int(fields["read_bytes"])
 
 
+def _before(call: Callable[[], object]) -> None:
+    before: Callable[[], object] | None = getattr(call, "before", None)
+    if before is not None:
+        before()
+
+
 def _timed(call: Callable[[], object], burst: int) -> dict[str, object]:
     seconds: list[float] = []
     read = _read_bytes()
     for _ in range(burst):
+        _before(call)
         start = time.perf_counter()
         result = call()
         seconds.append(time.perf_counter() - start)
@@ -312,6 +320,7 @@ def _timed(call: Callable[[], object], burst: int) -> dict[str, object]:
 
 
 def _measured(call: Callable[[], object]) -> dict[str, int]:
+    _before(call)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     resident, own_before = _status("VmRSS", "RssAnon")

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 
+import converting
 import files
 import harness
 import limits
 import rivals
-from max_weights import load_weights
+import saving
+import written
+from max_weights import DType, load_weights
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,36 @@ def test_experts_of_a_rank_and_what_all_share_are_counted(tmp_path: Path) -> Non
     wanted = [(info.offset, info.bytes) for info in infos if slices_of_a_rank._is_wanted(info.name)]
     assert list(slices_of_a_rank._ranges("e", path)) == wanted
     assert len(wanted) == 8 * 3 + 5
+
+
+@pytest.mark.parametrize("case", saving.CASES)
+def test_all_ways_to_save_write_every_tensor(case: str, whole: Path) -> None:
+    saved = whole.with_name(f"saved-{whole.stem}")
+    expected = {name: tensor.clone() for name, tensor in rivals.own(whole)().items()}
+    for loader, load in saving.CASES[case].items():
+        run = load(whole)
+        for _ in range(2):
+            run.before()
+            assert saved.exists() == ("over" in case)
+            run()
+        found = torch.load(saved) if loader == saving.TORCH else safetensors.torch.load_file(saved)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    written.remove(saved)
+
+
+def test_conversions_write_as_many_bytes_as_their_limits(tmp_path: Path) -> None:
+    source, made = converting.make(tmp_path, small=True), tmp_path / "converted"
+    for loader, load in converting.CASES[converting.WARM].items():
+        run = load(source)
+        run.before()
+        run()
+        if made.is_dir():
+            found = {name: weight.data().dtype for name, weight in load_weights(made).items()}
+            assert set(found.values()) == {DType.bfloat16}, loader
+            assert len(found) == len(load_weights(source).infos())
+        else:
+            assert made.stat().st_size == sum(info.bytes for info in load_weights(source).infos()) // 2, loader
 
 
 def test_the_other_version_of_a_package_comes_first_in_a_process_of_its_own(tmp_path: Path) -> None:
