@@ -75,7 +75,8 @@ def save_file(
     Raises:
         ValueError: a name that a file cannot have, tied or strided tensors that are refused.
         TypeError: something that is no tensor.
-        OSError: what the system refuses: no room, no permission. Nothing has changed then.
+        OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
+            has taken its place.
     """
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
@@ -201,7 +202,8 @@ def save_weights(
         ValueError: two weights of one new name, a size that is none.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
-        OSError: what the system refuses: no room, no permission. Nothing has changed then.
+        OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
+            has taken its place.
     """
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None

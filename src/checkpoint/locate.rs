@@ -179,10 +179,14 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
         }
     }
     if let Some(((of, count), shards)) = sets.iter().find(|((of, _), _)| sets.len() == 1 || *of == stem) {
-        if shards.len() < *count {
+        if shards.len() == *count {
+            return Ok(Located::Files(shards.values().map(|file| path.join(&file.name)).collect()));
+        }
+        // A save that was killed between shards and one file leaves some of the shards beside the file, which is whole.
+        let usual = format!("{stem}{suffix}");
+        if *of != stem || files.iter().all(|file| file.text != usual) {
             return Err(incomplete(path, (of, suffix), *count, shards));
         }
-        return Ok(Located::Files(shards.values().map(|file| path.join(&file.name)).collect()));
     }
     if !files.is_empty() {
         return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
@@ -314,6 +318,8 @@ mod tests {
         let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
         assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
         assert_eq!(rule(&["a.safetensors", "b.safetensors"]), "directory.ambiguous");
+        let (dir, located) = folder(&["model.safetensors", "model-00002-of-00002.safetensors"]);
+        assert_eq!(located.expect("found"), Located::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]

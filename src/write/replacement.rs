@@ -86,11 +86,14 @@ impl Replacement {
             fs::rename(&made.unfinished, &made.target).map_err(|source| made.failed("replace", source))?;
             made.placed = true;
         }
-        let mut folders: Vec<&Path> =
-            files.iter().filter(|made| made.sync).map(|made| folder_of(&made.target)).collect();
-        folders.dedup();
-        for folder in folders {
-            sync_folder(folder);
+        let mut synced = None;
+        for made in files.iter().filter(|made| made.sync) {
+            let folder = folder_of(&made.target);
+            if synced != Some(folder) {
+                sync_folder(folder)
+                    .map_err(|source| made.failed("write to the disk that it has taken its place", source))?;
+                synced = Some(folder);
+            }
         }
         Ok(())
     }
@@ -159,6 +162,7 @@ fn as_the_system_says(kind: io::ErrorKind) -> io::Error {
             io::ErrorKind::IsADirectory => return Errno::ISDIR.into(),
             io::ErrorKind::PermissionDenied => return Errno::ACCESS.into(),
             io::ErrorKind::StorageFull => return Errno::NOSPC.into(),
+            io::ErrorKind::InvalidInput => return Errno::INVAL.into(),
             _ => {}
         }
     }
@@ -249,13 +253,27 @@ fn remove_abandoned(folder: &Path) {
 }
 
 /// Makes names that were given in a folder last. File systems that cannot do it for folders do it without being asked.
-fn sync_folder(folder: &Path) {
-    #[cfg(unix)]
-    if let Ok(folder) = File::open(folder) {
-        let _ = folder.sync_all();
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    // One may write to some folders and not list them.
+    let Ok(folder) = File::open(folder) else { return Ok(()) };
+    match folder.sync_all() {
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS | Errno::BADF)
+            ) =>
+        {
+            Ok(())
+        }
+        done => done,
     }
-    #[cfg(not(unix))]
-    let _ = folder;
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(unix)]

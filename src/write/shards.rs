@@ -131,7 +131,8 @@ fn grouped(
     Ok((groups.into_iter().enumerate().map(named).collect(), total))
 }
 
-/// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead.
+/// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead. An index is
+/// the first, because without it, shards that are not complete stand for nothing.
 ///
 /// # Errors
 /// A folder that cannot be listed.
@@ -153,7 +154,7 @@ fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
             found.push(entry.path());
         }
     }
-    found.sort();
+    found.sort_by_cached_key(|path| (path.extension().is_none_or(|extension| extension != "json"), path.clone()));
     Ok(found)
 }
 

@@ -116,6 +116,31 @@ def test_shards_of_other_names_are_the_old_save_until_the_index_is_there_and_the
 
 
 @with_strace
+@pytest.mark.parametrize("to_shards", [True, False])
+def test_between_one_file_and_shards_the_folder_is_the_old_save_or_the_new_one(
+    saver: Saver, folder: Path, to_shards: bool
+) -> None:
+    small, large = ({"path": folder, "max_shard_size": size} for size in ("350KB", "5GB"))
+    saved(saver, "save_sharded", **(large if to_shards else small), value=1)
+    old, found = contents(folder), []
+    arguments = {**(small if to_shards else large), "value": 2}
+    for point, files in killed_at_each_call(saver, folder, old, "save_sharded", **arguments):
+        found.append(values_of(files, folder.parent / "seen"))
+        assert found[-1] in ({1.0}, {2.0}), point
+        # Other libraries take the file, where there is one.
+        if NAME in files:
+            assert values_of({NAME: files[NAME]}, folder.parent / "seen") in ({1.0}, {2.0}), point
+    assert {1.0} in found
+    assert {2.0} in found
+
+
+def values_of(files: dict[str, bytes], folder: Path) -> set[float]:
+    """The values in a folder of these files."""
+    put(folder, files)
+    return values(folder)
+
+
+@with_strace
 @pytest.mark.parametrize("call", ["save_sharded", "weights.save"])
 def test_shards_of_the_same_names_are_replaced_one_by_one_each_of_them_whole(
     saver: Saver, folder: Path, call: str
