@@ -217,3 +217,30 @@ def put(folder: Path, files: dict[str, bytes]) -> None:
 def unfinished(folder: Path) -> list[str]:
     """What of the files of a folder was not finished."""
     return [path.name for path in folder.iterdir() if path.name.endswith(UNFINISHED)]
+
+
+def killed_at_each_call(
+    saver: Saver, folder: Path, old: dict[str, bytes], call: str, /, again: bool = True, **arguments: Any
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Kills a save into `folder`, which has the files `old` before, at each of its system calls; what is there then.
+
+    What was not finished is left out: the next save, which is the same with `again`, has to leave no such file.
+    """
+    put(folder, old)
+    clean = saver.save(call, None, True, **arguments)
+    assert (clean.signal, clean.error) == (0, {})
+    new = contents(folder)
+    for name, count in clean.counted().items():
+        for number in range(1, count + 1):
+            put(folder, old)
+            outcome = saver.save(call, f"{name}:signal=SIGKILL:when={number}", **arguments)
+            assert outcome.signal == signal.SIGKILL, (name, number)
+            left = unfinished(folder)
+            yield f"{name} {number}", {name: data for name, data in contents(folder).items() if name not in left}
+            if again:
+                saved(saver, call, **arguments)
+                assert contents(folder) == new, f"after a save after a kill at {name} {number}"
+            else:  # what it would read may be new now
+                saved(saver, "save_file", path=folder / "other", value=0)
+            assert unfinished(folder) == []
+    put(folder, {})

@@ -17,6 +17,7 @@ import numpy as np
 
 import max_weights
 from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_sharded
+from max_weights._core import command_line
 
 # Enough for several writes: one for each tensor that is not small, one for both that are.
 SHAPES = {"layers.0.weight": (300, 256), "layers.1.weight": (280, 256), "layers.2.bias": (7,), "nothing": (0, 3)}
@@ -44,7 +45,15 @@ def convert(path: str, source: str, **options: Any) -> None:
         weights.save(path, **options)
 
 
+def command(words: list[str], **_: Any) -> None:
+    """Runs the command line, which says what it has to say to nobody."""
+    status = command_line(["max-weights", *words])
+    if status != 0:
+        raise SystemExit(status)
+
+
 CALLS = {
+    "command": command,
     "save_file": lambda path, value, scale=1, **options: save_file(tensors(value, scale), path, **options),
     "save_sharded": lambda path, value, scale=1, **options: save_sharded(tensors(value, scale), path, **options),
     "weights.save": convert,
@@ -93,15 +102,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(TypeError):  # imports what is imported when it is first used
         save_file({"a": "no tensor"}, "/nonexistent")
-    with open(0, "rb", buffering=0) as requests, open(1, "w", buffering=1, closefd=False) as answers:
+    told = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of what prints
+    with open(0, "rb", buffering=0) as requests, open(told, "w", buffering=1, closefd=False) as answers:
         for line in requests:
             request = json.loads(line)
             child = os.fork()
             if child == 0:
                 prepared(request)
-                os.write(1, f"{os.getpid()}\n".encode())
+                os.write(told, f"{os.getpid()}\n".encode())
                 requests.readline()
-                os.write(1, (json.dumps(outcome(request)) + "\n").encode())
+                os.write(told, (json.dumps(outcome(request)) + "\n").encode())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers)

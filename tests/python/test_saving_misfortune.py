@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from misfortune import (
     Saver,
     contents,
     folder,
+    killed_at_each_call,
     of_kind,
     put,
     saved,
@@ -28,33 +28,6 @@ from misfortune import (
 )
 
 __all__ = ["folder", "saver"]
-
-
-def killed_at_each_call(
-    saver: Saver, folder: Path, old: dict[str, bytes], call: str, **arguments: Any
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Kills a save into `folder`, which has the files `old` before, at each of its system calls; what is there then.
-
-    What was not finished is left out: after each kill, the same save is made again, and has to leave no such file.
-    """
-    put(folder, old)
-    clean = saver.save(call, None, True, **arguments)
-    assert (clean.signal, clean.error) == (0, {})
-    new = contents(folder)
-    for name, count in clean.counted().items():
-        for number in range(1, count + 1):
-            put(folder, old)
-            outcome = saver.save(call, f"{name}:signal=SIGKILL:when={number}", **arguments)
-            assert outcome.signal == signal.SIGKILL, (name, number)
-            left = unfinished(folder)
-            yield f"{name} {number}", {name: data for name, data in contents(folder).items() if name not in left}
-            if arguments.get("source") is None:
-                saved(saver, call, **arguments)
-                assert contents(folder) == new, f"after a save after a kill at {name} {number}"
-            else:  # what would be loaded may be the new file
-                saved(saver, "save_file", path=folder / "other", value=0)
-            assert unfinished(folder) == []
-    put(folder, {})
 
 
 @with_strace
@@ -71,7 +44,7 @@ def test_a_save_that_is_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     saved(saver, call, **arguments)
     new = contents(folder)
     assert old != new
-    found = list(killed_at_each_call(saver, folder, old, call, **arguments))
+    found = list(killed_at_each_call(saver, folder, old, call, again="value" in arguments, **arguments))
     assert len(found) > 12
     assert all(files in (old, new) for _, files in found)
     replaced = next(i for i, (point, _) in enumerate(found) if point.startswith("rename"))
@@ -155,7 +128,7 @@ def test_shards_of_the_same_names_are_replaced_one_by_one_each_of_them_whole(
     new = contents(folder)
     assert list(new) == list(old)
     found = []
-    for point, files in killed_at_each_call(saver, folder, old, call, **arguments):
+    for point, files in killed_at_each_call(saver, folder, old, call, again="value" in arguments, **arguments):
         assert files.keys() == old.keys(), point
         # In their order, and the index last.
         replaced = [name for name in files if files[name] == new[name] != old[name]]
