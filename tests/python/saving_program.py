@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import max_weights
-from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_sharded
+from max_weights import DType, SafetensorsWriter, load_weights, save_file, save_gguf, save_sharded
 from max_weights._core import command_line
 
 # Enough for several writes: one for each tensor that is not small, one for both that are.
@@ -55,6 +55,7 @@ def command(words: list[str], **_: Any) -> None:
 CALLS = {
     "command": command,
     "save_file": lambda path, value, scale=1, **options: save_file(tensors(value, scale), path, **options),
+    "save_gguf": lambda path, value, scale=1, **options: save_gguf(tensors(value, scale), path, **options),
     "save_sharded": lambda path, value, scale=1, **options: save_sharded(tensors(value, scale), path, **options),
     "weights.save": convert,
     "SafetensorsWriter": part_by_part,

@@ -31,7 +31,7 @@ __all__ = ["folder", "saver"]
 
 
 @with_strace
-@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save"])
+@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save", "save_gguf"])
 def test_a_save_that_is_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     saver: Saver, folder: Path, call: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_large_save_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_
 
 
 @with_strace
-@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save"])
+@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save", "save_gguf"])
 def test_ctrl_c_at_any_write_ends_in_keyboard_interrupt_and_a_whole_file(saver: Saver, folder: Path, call: str) -> None:
     path = folder / NAME
     saved(saver, "save_file", path=path, value=1, scale=30)  # several parts of each tensor

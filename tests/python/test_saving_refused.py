@@ -46,7 +46,7 @@ REFUSALS = [
 
 @with_strace
 @pytest.mark.parametrize(("kind", "has", "error"), REFUSALS)
-@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter"])
+@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "save_gguf"])
 def test_what_the_system_refuses_is_an_oserror_and_nothing_has_changed(
     saver: Saver, folder: Path, call: str, kind: tuple[str, ...], has: str, error: str
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_full_disk_is_an_error_with_its_number_and_nothing_has_changed(tmp_pat
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "save_sharded"])
+@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "save_sharded", "save_gguf"])
 def test_a_limit_on_the_size_of_files_is_an_error_and_nothing_has_changed(
     saver: Saver, folder: Path, call: str
 ) -> None:
@@ -285,7 +285,7 @@ def test_a_symbolic_link_is_replaced_and_what_it_led_to_stays(saver: Saver, fold
     assert values(folder / "real") == {4.0}
 
 
-@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save"])
+@pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save", "save_gguf"])
 def test_what_is_no_file_is_not_replaced(saver: Saver, folder: Path, call: str) -> None:
     source = folder / "source"
     saved(saver, "save_file", path=source, value=1)
