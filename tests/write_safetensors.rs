@@ -248,14 +248,14 @@ fn a_writer_takes_tensors_in_any_order_and_each_byte_once() {
             .contains("declared as uint16 of shape [3], given as int16")
     );
     writer.write("a", 2, &[3, 4, 5, 6]).unwrap();
-    assert!(said(writer.finish()).contains("'b' (4 of 6 bytes)"));
+    assert!(said(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is gone");
 
     let writer = Writer::create(&path, layout(), true).unwrap();
     let whole = tensor(DType::UInt16, &[3], 9);
     writer.write_tensor("b", &whole, &uninterrupted).unwrap();
     writer.write("a", 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-    writer.finish().unwrap();
+    writer.finish(&uninterrupted).unwrap();
     let file = open(&path).unwrap();
     assert_eq!(file.get("a").unwrap().bytes(), Some(&[1, 2, 3, 4, 5, 6, 7, 8][..]));
     assert_eq!(file.get("b").unwrap().bytes(), whole.bytes());

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
 /// How long work goes on between two questions. Ctrl-C is promised an answer within 100 ms, of which a part of the work takes some.
-const ASKED_EVERY: Duration = Duration::from_millis(25);
+pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(25);
 
 /// The question for work that nobody interrupts.
 pub fn uninterrupted() -> Result<()> {

@@ -216,7 +216,7 @@ fn rewrite(
 ) -> Result<()> {
     let data = source.len() - old.min(source.len());
     let new = start.len() as u64;
-    let file = Replacement::create(path, new + data, sync)?;
+    let mut file = Replacement::create(path, new + data, sync)?;
     file.write_at(0, start)?;
     let mut between = Vec::new();
     for at in (0..data).step_by(AT_A_TIME as usize) {
@@ -229,5 +229,6 @@ fn rewrite(
         }
     }
     source.check_unchanged()?;
+    file.flush(interrupt)?;
     file.commit()
 }

@@ -8,6 +8,7 @@
 mod convert;
 mod gguf;
 mod gguf_set;
+mod in_folder;
 mod layout;
 mod llama;
 mod metadata;

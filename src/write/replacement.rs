@@ -5,13 +5,18 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use crate::error::{Error, Result};
+use crate::workers::{ASKED_EVERY, Interrupt};
 
 /// The end of the names of files that are being written; they begin with a point.
 const UNFINISHED: &str = ".max-weights-unfinished";
 /// Bytes of the final name in that of the unfinished file: file systems allow 255 in all.
 const SHOWN_NAME: usize = 180;
+/// A file of fewer bytes is on the disk before anybody would interrupt it.
+const LONG_WAIT: u64 = 16 << 20;
 /// Times that a name is looked for: one is taken where a process of the same number died.
 const ATTEMPTS: usize = 100;
 
@@ -24,7 +29,10 @@ pub struct Replacement {
     target: PathBuf,
     unfinished: PathBuf,
     file: File,
+    len: u64,
     sync: bool,
+    /// All bytes are on the disk.
+    flushed: bool,
     placed: bool,
 }
 
@@ -38,7 +46,7 @@ impl Replacement {
         let folder = folder_of(target);
         remove_abandoned(folder);
         let (unfinished, file) = create_beside(target, folder)?;
-        let made = Self { target: target.to_path_buf(), unfinished, file, sync, placed: false };
+        let made = Self { target: target.to_path_buf(), unfinished, file, len, sync, flushed: false, placed: false };
         if let Some(old) = &old {
             made.look_like(old);
         }
@@ -72,6 +80,35 @@ impl Replacement {
         Error::io(&self.target, action, source)
     }
 
+    /// Gives the file a second name.
+    pub(super) fn link(&self, path: &Path) -> io::Result<()> {
+        fs::hard_link(&self.unfinished, path)
+    }
+
+    /// Waits until the bytes are on the disk, where that is wanted.
+    pub(super) fn flush(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
+        if !self.sync || self.flushed || self.len < LONG_WAIT {
+            return Ok(()); // or it is soon done, by the one who puts it into its place
+        }
+        let failed = |source| Error::io(&self.target, "write to the disk", source);
+        let (told, answer) = mpsc::channel();
+        let file = self.file.try_clone().map_err(failed)?;
+        let waiting = thread::Builder::new().name("max-weights-fsync".into()).spawn(move || {
+            // Whoever was interrupted does not listen any more.
+            let _ = told.send(file.sync_all());
+        });
+        waiting.map_err(failed)?;
+        loop {
+            match answer.recv_timeout(ASKED_EVERY) {
+                Ok(done) => break done.map_err(failed)?,
+                Err(mpsc::RecvTimeoutError::Timeout) => interrupt()?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => break self.file.sync_all().map_err(failed)?,
+            }
+        }
+        self.flushed = true;
+        Ok(())
+    }
+
     /// Takes the place of the target.
     pub fn commit(self) -> Result<()> {
         Self::commit_all(vec![self])
@@ -79,7 +116,7 @@ impl Replacement {
 
     /// Several files take their places in this order, after the bytes of all of them are there.
     pub fn commit_all(mut files: Vec<Self>) -> Result<()> {
-        for made in files.iter().filter(|made| made.sync) {
+        for made in files.iter().filter(|made| made.sync && !made.flushed) {
             made.file.sync_all().map_err(|source| made.failed("write to the disk", source))?;
         }
         for made in &mut files {
@@ -180,7 +217,7 @@ fn may_write(path: &Path) -> bool {
 }
 
 /// The folder that a path names something in.
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -254,7 +291,7 @@ fn remove_abandoned(folder: &Path) {
 
 /// Makes names that were given in a folder last. File systems that cannot do it for folders do it without being asked.
 #[cfg(unix)]
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     // One may write to some folders and not list them.
     let Ok(folder) = File::open(folder) else { return Ok(()) };
@@ -272,7 +309,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn sync_folder(_: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -129,7 +129,7 @@ fn write(
 ) -> Result<Replacement> {
     let layout = laid_out(tensors, metadata, options)?;
     let sources = sources(&layout, tensors, interrupt)?;
-    let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
+    let mut file = Replacement::create(path, layout.file_bytes(), options.sync)?;
     file.write_at(0, layout.start())?;
     in_order(threads(), jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
         let len = job.runs.iter().map(|run| run.len).sum();
@@ -149,6 +149,7 @@ fn write(
         done.fetch_add(len, Ordering::Relaxed);
         Ok(())
     })?;
+    file.flush(interrupt)?;
     Ok(file)
 }
 

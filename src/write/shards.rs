@@ -1,11 +1,10 @@
 //! Which tensor goes into which file of a sharded checkpoint, and the index that says so.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{Declared, Replacement};
+use super::Declared;
 use crate::error::{Error, Result};
 use crate::names::natural;
 
@@ -17,7 +16,7 @@ pub struct Shards {
     /// The index, as JSON, and its name.
     pub index: Option<(String, Vec<u8>)>,
     /// What the names of the files end with.
-    suffix: &'static str,
+    pub(super) suffix: &'static str,
 }
 
 const SAFETENSORS: &str = ".safetensors";
@@ -64,32 +63,6 @@ impl Shards {
         }
         Ok(Self { files, index: None, suffix: GGUF })
     }
-
-    /// Writes all files into a folder, each as `write` gives it for its path, its number and its tensors, and the index; then removes what an older save has left under the same stem.
-    pub(super) fn save(
-        &self,
-        folder: &Path,
-        stem: &str,
-        sync: bool,
-        write: impl Fn(&Path, usize, &[usize]) -> Result<Replacement>,
-    ) -> Result<Vec<PathBuf>> {
-        std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, "make the folder", source))?;
-        let mut files = Vec::with_capacity(self.files.len() + 1);
-        for (number, (name, group)) in self.files.iter().enumerate() {
-            files.push(write(&folder.join(name), number, group)?);
-        }
-        if let Some((name, index)) = &self.index {
-            let file = Replacement::create(&folder.join(name), index.len() as u64, sync)?;
-            file.write_at(0, index)?;
-            files.push(file);
-        }
-        let paths = files.iter().map(|file| file.target().to_path_buf()).collect();
-        Replacement::commit_all(files)?;
-        for path in outdated(folder, stem, self)? {
-            std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
-        }
-        Ok(paths)
-    }
 }
 
 /// The names of the files and the positions of their tensors, filled one after the other in this order; and the bytes of all tensors.
@@ -129,37 +102,4 @@ fn grouped(
         (format!("{stem}{place}{suffix}"), group)
     };
     Ok((groups.into_iter().enumerate().map(named).collect(), total))
-}
-
-/// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead. An index is
-/// the first, because without it, shards that are not complete stand for nothing.
-///
-/// # Errors
-/// A folder that cannot be listed.
-fn outdated(folder: &Path, stem: &str, now: &Shards) -> Result<Vec<PathBuf>> {
-    let kept = |name: &str| {
-        now.files.iter().any(|(file, _)| file == name) || now.index.as_ref().is_some_and(|(index, _)| index == name)
-    };
-    let mut found = Vec::new();
-    let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, "list", source))?;
-    for entry in entries {
-        let entry = entry.map_err(|source| Error::io(folder, "list", source))?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let suffix = now.suffix;
-        let ours = name == format!("{stem}{suffix}")
-            || name == format!("{stem}{suffix}.index.json")
-            || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(is_shard_number);
-        if ours && !kept(name) {
-            found.push(entry.path());
-        }
-    }
-    found.sort_by_cached_key(|path| (path.extension().is_none_or(|extension| extension != "json"), path.clone()));
-    Ok(found)
-}
-
-/// `-00001-of-00003`
-fn is_shard_number(text: &str) -> bool {
-    let number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.strip_prefix('-').and_then(|text| text.split_once("-of-")).is_some_and(|(i, count)| number(i) && number(count))
 }

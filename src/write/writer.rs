@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::source::Source;
 use crate::text;
-use crate::workers::{Interrupt, uninterrupted};
+use crate::workers::Interrupt;
 
 /// Names of missing tensors that a message has.
 const SHOWN_NAMES: usize = 5;
@@ -159,12 +159,12 @@ impl Writer {
     ///
     /// # Errors
     /// A tensor that was not written, or not all of it: then there is no file.
-    pub fn finish(self) -> Result<()> {
-        self.complete(&uninterrupted)?.commit()
+    pub fn finish(self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.complete(interrupt)?.commit()
     }
 
     /// The file, which has all of its bytes.
-    pub(super) fn complete(self, interrupt: Interrupt<'_>) -> Result<Replacement> {
+    pub(super) fn complete(mut self, interrupt: Interrupt<'_>) -> Result<Replacement> {
         let mut missing = Vec::new();
         for (place, written) in self.layout.places().iter().zip(&self.written) {
             let size = place.bytes.end - place.bytes.start;
@@ -178,6 +178,7 @@ impl Writer {
             if let Some(sums) = self.sums {
                 sums.check(&self.file, &self.layout, interrupt)?;
             }
+            self.file.flush(interrupt)?;
             return Ok(self.file);
         }
         let count = missing.len();

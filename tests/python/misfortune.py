@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).with_name("saving_program.py")
 # What a save may change something with. A name that this machine's kernel lacks is none for strace, but for the "?".
 CALLS = (
     "?open,openat,flock,?fcntl,?pwrite64,?pwritev,?pwritev2,?write,?writev,?fallocate,?ftruncate,?fchmod,?fchown,?fsync,"
-    "?fdatasync,?sync_file_range,?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?copy_file_range"
+    "?fdatasync,?sync_file_range,?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?link,?linkat,?copy_file_range"
 )
 UNFINISHED = ".max-weights-unfinished"
 NAME = "model.safetensors"

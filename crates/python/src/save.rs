@@ -199,7 +199,7 @@ impl FileWriter {
                 text::path(&self.path)
             ))
         })?;
-        Ok(detached(py, || writer.finish())?)
+        Ok(detached(py, || writer.finish(&interrupt))?)
     }
 
     /// Gives the file up: what is at its path stays as it is.
