@@ -32,11 +32,11 @@ impl Shards {
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
             let path = folder.join(name);
-            let written = index_at(&path, index, sync)?;
+            files.push(index_at(&path, index, sync)?);
             if paths.iter().any(|path| path.exists()) {
-                self.hand_over(stem, &path, index, &files, sync)?;
+                files.iter_mut().try_for_each(Replacement::sync_now)?;
+                self.hand_over(stem, &path, index, &files[..paths.len()], sync)?;
             }
-            files.push(written);
             paths.push(path);
         }
         Replacement::commit_all(files)?;
@@ -75,10 +75,13 @@ impl Shards {
                 *file = Value::String(next.clone());
             }
         }
-        index_at(path, &serde_json::to_vec_pretty(&index).map_err(unusable)?, sync)?.commit()?;
-        // From now on they are what is loaded; they are outdated when the last index is there.
-        links.0.clear();
-        Ok(())
+        let index = serde_json::to_vec_pretty(&index).map_err(unusable)?;
+        let placed = index_at(path, &index, sync)?.commit();
+        // Also where the disk does not say that it has the new name. From now on the second names are what is loaded, until the last index is there.
+        if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
+            links.0.clear();
+        }
+        placed
     }
 
     /// What a folder has of an older save with this stem and is not written now: its files would be shards of nothing, or be loaded instead. An

@@ -109,6 +109,15 @@ impl Replacement {
         Ok(())
     }
 
+    /// The same at once, and for a file of any length.
+    pub(super) fn sync_now(&mut self) -> Result<()> {
+        if self.sync && !self.flushed {
+            self.file.sync_all().map_err(|source| self.failed("write to the disk", source))?;
+            self.flushed = true;
+        }
+        Ok(())
+    }
+
     /// Takes the place of the target.
     pub fn commit(self) -> Result<()> {
         Self::commit_all(vec![self])
@@ -116,8 +125,8 @@ impl Replacement {
 
     /// Several files take their places in this order, after the bytes of all of them are there.
     pub fn commit_all(mut files: Vec<Self>) -> Result<()> {
-        for made in files.iter().filter(|made| made.sync && !made.flushed) {
-            made.file.sync_all().map_err(|source| made.failed("write to the disk", source))?;
+        for made in &mut files {
+            made.sync_now()?;
         }
         for made in &mut files {
             fs::rename(&made.unfinished, &made.target).map_err(|source| made.failed("replace", source))?;
