@@ -8,11 +8,14 @@ use super::Declared;
 use crate::error::{Error, Result};
 use crate::names::natural;
 
+/// The name of a file, and the positions of its tensors.
+type Group = (String, Vec<usize>);
+
 /// The files of a sharded checkpoint; one file without an index, where all fits into one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     /// The names of the files, and the positions of their tensors.
-    pub files: Vec<(String, Vec<usize>)>,
+    pub files: Vec<Group>,
     /// The index, as JSON, and its name.
     pub index: Option<(String, Vec<u8>)>,
     /// What the names of the files end with.
@@ -36,7 +39,7 @@ impl Shards {
         if files.len() == 1 {
             return Ok(Self { files, index: None, suffix: SAFETENSORS });
         }
-        let of_file = |(name, group): &(String, Vec<usize>)| {
+        let of_file = |(name, group): &Group| {
             group.iter().map(|number| (tensors[*number].name.clone(), name.clone())).collect::<Vec<_>>()
         };
         let weight_map: BTreeMap<String, String> = files.iter().flat_map(of_file).collect();
@@ -72,7 +75,7 @@ fn grouped(
     tensors: &[Declared],
     order: Vec<usize>,
     most: u64,
-) -> Result<(Vec<(String, Vec<usize>)>, u64)> {
+) -> Result<(Vec<Group>, u64)> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
         return Err(Error::Argument(format!(
             "name={stem:?}: it is what the names of the files begin with, such as \"model\""
