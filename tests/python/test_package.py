@@ -36,6 +36,8 @@ DOORS = {
     "safetensors.flax": {"jax", "numpy"},
     "safetensors.numpy": {"numpy"},
     "safetensors.torch": {"torch"},
+    "safetensors.torch_dtypes": {"torch"},
+    "safetensors.torch_saving": {"torch"},
     "safetensors.torch_storage": {"torch"},
 }
 FRAMEWORKS = {"numpy", "torch", "jax", "ml_dtypes", "safetensors"}

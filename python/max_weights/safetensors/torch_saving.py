@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 import torch
 
 from max_weights.safetensors.serializing import serialize, serialize_file
@@ -168,6 +167,8 @@ def _to_ndarray(tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
         NotImplementedError: a tensor on the device meta.
     """
     import ctypes
+
+    import numpy as np
 
     there = _on_cpu(tensor)
     size = there.nelement() * _SIZE[there.dtype]
