@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import sys
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from max_weights.weights import WeightsNode
 
-__all__ = ["hub_names", "write_hub_files"]
+__all__ = ["hub_names", "names_of", "write_hub_files"]
 
 StrPath = str | os.PathLike[str]
 
@@ -81,10 +82,11 @@ def hub_names(paths: StrPath | Iterable[StrPath]) -> dict[str, Any]:
         ImportError: gguf-py is missing.
     """
     with load_weights(paths) as node:
-        return _names(node)
+        return names_of(node)
 
 
-def _names(node: WeightsNode) -> dict[str, Any]:
+def names_of(node: WeightsNode) -> dict[str, Any]:
+    """What `hub_names` gives, of a tree that is open."""
     if not isinstance(node, GGUFWeights):
         raise UnsupportedError("this is no GGUF file; names in other files are Hugging Face's already")
     names = [info.name for info in node.infos()]
@@ -136,7 +138,8 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
 
     Returns:
         `files`: the names of the files that were written; `left_out`: the weights that a checkpoint does not have;
-        `not_loaded`: the weights that the model does not have, so that transformers does not load them.
+        `not_loaded`: the weights that the model does not have, so that transformers does not load them; `notes`: what
+        the configuration does not say, as sentences.
 
     Raises:
         ImportError: transformers, torch or gguf-py is missing.
@@ -149,10 +152,14 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
     if kind not in (None, *_DTYPES):
         raise ArgumentError(f"a model is in one of {', '.join(_DTYPES)}, not in {kind}")
     with load_weights(path) as node:
-        named = _names(node)
+        named = names_of(node)
         shapes = {named["names"].get(info.name): list(info.logical_shape) for info in node.infos()}
         shapes.pop(None, None)
         metadata = dict(node.metadata)
+        blocks = metadata.get(f"{metadata.get('general.architecture')}.block_count", 0)
+        if isinstance(blocks, int) and blocks > len(shapes):  # transformers would make lists of so many
+            raise ArgumentError(f"the metadata say {blocks} blocks, and the file has {len(shapes)} weights")
+        scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
         first = next((info.file for info in node.infos()), os.fspath(path))
     transformers, torch = _libraries()
     target = Path(folder)
@@ -168,6 +175,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         config = _config(transformers, source, metadata)
         # Of a set, transformers looks at the names in the first file alone.
         config.tie_word_embeddings = "output.weight" not in named["names"] or config.model_type == "falcon"
+        notes = _set_scaling(config, scaling)
         config.dtype = None if kind is None else getattr(torch, kind)
         config.save_pretrained(out)
         not_loaded = _compare(out / "config.json", shapes)
@@ -175,10 +183,11 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
             _save_tokenizer(transformers, source, out)
         _save_generation(transformers, config, out)
         target.mkdir(parents=True, exist_ok=True)
-        files = sorted((file for file in out.rglob("*") if file.is_file()), key=lambda file: file.name == "config.json")
+        files = sorted((file for file in out.iterdir() if file.is_file()), key=lambda file: file.name == "config.json")
         for file in files:
             place(target / file.name, file.read_bytes(), sync=sync)
-    return {"files": [file.name for file in files], "left_out": named["left_out"], "not_loaded": not_loaded}
+    written = [file.name for file in files]
+    return {"files": written, "left_out": named["left_out"], "not_loaded": not_loaded, "notes": notes}
 
 
 def _first_of_set(path: str) -> str:
@@ -187,7 +196,6 @@ def _first_of_set(path: str) -> str:
 
 
 def _libraries() -> tuple[Any, Any]:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when huggingface_hub is imported
     try:
         import gguf  # noqa: F401
         import torch
@@ -227,6 +235,45 @@ def _config(transformers: Any, source: Path, metadata: Mapping[str, Any]) -> Any
     if hasattr(config, "_model_name_or_path"):
         del config._model_name_or_path  # the name of the model, which is no path
     return config
+
+
+def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
+    """How positions are scaled: GGUF files have the divisors of the frequencies, and transformers the rule that they
+    follow. What follows none that is known is noted.
+    """
+    notes = []
+    for name, divisors in factors.items():
+        if (divisors == 1).all():
+            continue
+        settings = getattr(config, "rope_parameters", None) or {}
+        rule = _llama3_rule(divisors, settings.get("rope_theta")) if name == "rope_freqs.weight" else None
+        if rule is None:
+            notes.append(
+                f"'{name}' scales positions, and the configuration does not; set rope_parameters in config.json"
+            )
+        else:
+            config.rope_parameters = settings | rule
+    return notes
+
+
+def _llama3_rule(divisors: Any, theta: Any) -> dict[str, Any] | None:
+    """The settings of Llama 3.1 and later by which llama.cpp's converter computes these divisors, if it does."""
+    import numpy as np
+
+    if not isinstance(theta, int | float) or not divisors.size:
+        return None
+    factor, context, low, high = float(divisors.max()), 8192, 1.0, 4.0
+    lengths = 2 * math.pi * float(theta) ** (np.arange(divisors.size) / divisors.size)
+    smooth = np.clip((context / lengths - low) / (high - low), 0, 1)
+    if not np.allclose(1 / ((1 - smooth) / factor + smooth), divisors.reshape(-1), rtol=1e-4):
+        return None
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": context,
+    }
 
 
 def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
@@ -304,5 +351,5 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
     _main(sys.argv[1:])

@@ -26,17 +26,18 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write a small model with a tokenizer: {name: shape}."""
+    """Write a small model with a tokenizer: {name: shape} of random weights, and weights that are given."""
 
-    def make(architecture: str, shapes: dict[str, tuple[int, ...]]) -> Path:
+    def make(architecture: str, shapes: dict[str, tuple[int, ...]], split: int = 0, **arrays: np.ndarray) -> Path:
         path = tmp_path / f"{architecture}.gguf"
-        writer = gguf.GGUFWriter(path, architecture)
+        writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
         writer.add_block_count(2)
         writer.add_context_length(64)
         writer.add_embedding_length(32)
         writer.add_feed_forward_length(48)
         writer.add_head_count(4)
         writer.add_head_count_kv(2)
+        writer.add_rope_dimension_count(shapes.get("blk.0.attn_q.weight", (32,))[0] // 4)
         writer.add_rope_freq_base(10_000.0)
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_tokenizer_model("gpt2")
@@ -48,6 +49,8 @@ def write(tmp_path: Path) -> Write:
         random = np.random.default_rng(0)
         for name, shape in shapes.items():
             writer.add_tensor(name, random.standard_normal(shape, dtype=np.float32))
+        for name, array in arrays.items():
+            writer.add_tensor(name, array)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -57,8 +60,10 @@ def write(tmp_path: Path) -> Write:
     return make
 
 
-def shapes_of_blocks(*, bias: bool = False, head: bool = True, head_size: int = 8) -> dict[str, tuple[int, ...]]:
-    """Of four heads and two of keys; where they are larger, as those of Qwen 3, these have norms."""
+def shapes_of_blocks(
+    *, bias: bool = False, head: bool = True, head_size: int = 8, norms: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """Of four heads and two of keys, which may have norms, as those of Qwen 3."""
     wide, narrow = 4 * head_size, 2 * head_size
     vocabulary = len(gguf_models.TOKENS)
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, 32), "output_norm.weight": (32,)}
@@ -78,7 +83,7 @@ def shapes_of_blocks(*, bias: bool = False, head: bool = True, head_size: int = 
         }
         if bias:
             found |= {f"blk.{i}.attn_{side}.bias": (wide if side == "q" else narrow,) for side in "qkv"}
-        if head_size > 8:
+        if norms:
             found |= {f"blk.{i}.attn_{side}_norm.weight": (head_size,) for side in "qk"}
     return found
 
@@ -154,7 +159,9 @@ def test_a_small_file_with_every_simple_quantised_type_becomes_the_same_model(tm
 
 
 @pytest.mark.parametrize("head", [True, False], ids=["head", "tied"])
-@pytest.mark.parametrize(("architecture", "options"), [("qwen2", {"bias": True}), ("qwen3", {"head_size": 128})])
+@pytest.mark.parametrize(
+    ("architecture", "options"), [("qwen2", {"bias": True}), ("qwen3", {"head_size": 128, "norms": True})]
+)
 def test_other_architectures_become_the_same_model(
     tmp_path: Path, write: Write, architecture: str, options: dict[str, Any], head: bool
 ) -> None:
@@ -170,9 +177,54 @@ def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> No
     found = hub_names(path)
     assert found["left_out"] == ["rope_freqs.weight"]
     assert "rope_freqs.weight" not in found["names"]
-    assert convert(path, tmp_path / "out")["left_out"] == ["rope_freqs.weight"]
+    made = convert(path, tmp_path / "out")
+    assert made["left_out"] == ["rope_freqs.weight"]
+    assert ["rope_freqs.weight" in note and "rope_parameters" in note for note in made["notes"]] == [True]
     assert "rope_freqs.weight" not in {info.name for info in load_weights(tmp_path / "out").infos()}
     check_model(path, tmp_path / "out")
+
+
+def test_the_scaling_of_positions_of_llama_3_is_found_again(tmp_path: Path, write: Write) -> None:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rule = {
+        "rope_type": "llama3",
+        "rope_theta": 10_000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    shape = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": 131072}
+    wanted = LlamaRotaryEmbedding(LlamaConfig(**shape, rope_parameters=rule)).inv_freq
+    plain = LlamaRotaryEmbedding(
+        LlamaConfig(**shape, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    ).inv_freq
+    divisors = (plain / wanted).numpy()
+    assert len(np.unique(divisors.round(3))) > 4
+    path = write("llama", shapes_of_blocks(head_size=128, norms=False), **{"rope_freqs.weight": divisors})
+    made = convert(path, tmp_path / "out")
+    assert made["notes"] == []
+    config = json.loads((tmp_path / "out" / "config.json").read_bytes())
+    assert config["rope_parameters"] == rule
+    found = opened(tmp_path / "out").model.rotary_emb.inv_freq
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+
+
+def test_a_set_of_files_becomes_what_the_one_file_does(tmp_path: Path, write: Write) -> None:
+    shapes = shapes_of_blocks(head=False) | {"output.weight": (len(gguf_models.TOKENS), 32)}  # in the last file
+    convert(write("llama", shapes), tmp_path / "one")
+    write("llama", shapes, split=6)
+    files = sorted(tmp_path.glob("llama-*.gguf"))
+    assert len(files) == 4
+    with load_weights(files) as weights:
+        weights.save(tmp_path / "set", dtype="float32", rename="hf", max_shard_size="200MB")
+    write_hub_files(files[0], tmp_path / "set", "float32")
+    for file in (tmp_path / "one").iterdir():
+        assert (tmp_path / "set" / file.name).read_bytes() == file.read_bytes(), file.name
+    assert hub_names(files)["names"]["output.weight"] == "lm_head.weight"
+    assert not json.loads((tmp_path / "set" / "config.json").read_bytes())["tie_word_embeddings"]
 
 
 def test_the_names_are_those_of_transformers_and_heads_are_of_queries_and_keys(models: Path) -> None:
@@ -239,6 +291,8 @@ def test_what_new_names_do_not_make_a_checkpoint_of_is_refused_by_name(tmp_path:
     save_file({"a": np.zeros(2)}, tmp_path / "a.safetensors")
     with pytest.raises(UnsupportedError, match="no GGUF file"):
         hub_names(tmp_path / "a.safetensors")
+    with pytest.raises(ArgumentError, match="say 2 blocks, and the file has 1 weights"):
+        write_hub_files(write("llama", {"token_embd.weight": (4, 32)}), tmp_path / "out")
     missing = shapes_of_blocks()
     del missing["blk.1.ffn_up.weight"]
     with pytest.raises(UnsupportedError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
