@@ -577,9 +577,9 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
-                   path: str, metadata: Mapping[str, str], *, alignment: int, sync: bool, stem: str | None = None,
-                   max_shard_size: int | None = None, progress: Callable[[int, int], object] | None = None
-                   ) -> list[Path]: ...  # fmt: skip
+                   path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
+                   stem: str | None = None, max_shard_size: int | None = None,
+                   progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
                       Any]], *, sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
                       Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip

@@ -14,10 +14,9 @@ from max_weights._core import shown
 from max_weights.buffer import as_buffer
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
-from max_weights.loading import dtypes_wanted, renamed_by
+from max_weights.loading import resolved
 from max_weights.progress import progress_of
 from max_weights.renaming import left_out
-from max_weights.selection import selected
 
 if TYPE_CHECKING:
     from typing import Self
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from max_weights.loading import Rename
     from max_weights.progress import Progress
     from max_weights.selection import Select
+    from max_weights.sharding.by_name import Shard
 
 __all__ = ["SafetensorsWriter", "SaveOptions", "save_file", "save_sharded", "save_weights"]
 
@@ -153,6 +153,7 @@ class SaveOptions(TypedDict, total=False):
     dtype: Any
     rename: Rename | str | None
     select: Select | None
+    shard: Shard | None
     metadata: Mapping[str, str] | None
     max_shard_size: int | str | None
     name: str
@@ -168,6 +169,7 @@ def save_weights(
     dtype: Any = None,
     rename: Rename | str | None = None,
     select: Select | None = None,
+    shard: Shard | None = None,
     metadata: Mapping[str, str] | None = None,
     max_shard_size: int | str | None = None,
     name: str = "model",
@@ -188,6 +190,7 @@ def save_weights(
         rename: As for `load`: a function of the name, a mapping, or "hf". Under Hugging Face's names, what llama.cpp
             computes from the configuration (`rope_freqs.weight`) is left out, unless `select` says otherwise.
         select: As for `load`.
+        shard: As for `load`: (rank, number of ranks, strategies), of which rank the part of each weight is saved.
         metadata: As of `save_file`.
         max_shard_size: As of `save_sharded`; None for one file.
         name: As of `save_sharded`.
@@ -199,7 +202,7 @@ def save_weights(
         The files, an index last.
 
     Raises:
-        ValueError: two weights of one new name, a size that is none.
+        ValueError: two weights of one new name, a size that is none, a weight that cannot be split so.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
@@ -207,23 +210,25 @@ def save_weights(
     """
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
-    infos = {info.name: info for info in node.infos()}
-    if select is None:
-        computed = set(left_out(infos)) if node._scheme is not None else set()
-        names = [one for one in infos if one not in computed]
-    else:
-        names = selected(list(infos), select)
-    new_names = {name: name for name in names} if rename is None else renamed_by(names, rename)
-    infos = {name: infos[name] for name in new_names}
+    if select is None and node._scheme is not None:
+        computed = set(left_out(info.name for info in node.infos()))
+        select = None if not computed else lambda name: name not in computed
+    wanted = resolved(node, select, rename, dtype, packed=False, shard=shard)
+    for position, _ in wanted.pieces():
+        raise ArgumentError(
+            f"weight '{shown(wanted.names[position])}' is cut along several axes, and what is saved is cut along one; "
+            "load the part, and save that with save_file"
+        )
     tell, close = progress_of(progress)
     try:
         return _core.save_converted(
-            node,
-            list(infos),
-            list(new_names.values()),
-            dtypes_wanted(list(infos.values()), dtype, packed=False),
+            wanted.node,
+            wanted.names,
+            wanted.new_names,
+            wanted.dtypes,
             os.fspath(path),
             _metadata_of(metadata),
+            cuts=wanted.cuts,
             alignment=alignment,
             sync=sync,
             stem=name,

@@ -18,7 +18,7 @@ use crate::buffer::Buffer;
 use crate::convert::dtype_from_python;
 use crate::ending::detached;
 use crate::error::{Outcome, interrupt, to_python};
-use crate::load::tell;
+use crate::load::{PythonCut, tell};
 use crate::weights::WeightsNode;
 
 /// Saves tensors as a safetensors file; or, with `max_shard_size`, as several in the folder that `path` is, called after `stem`. Returns the files.
@@ -81,9 +81,10 @@ fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tens
 }
 
 /// Saves the weights of these full names under new names, each as the dtype beside it (None: as it is), as `save_tensors` saves tensors; they are
-/// read, converted and written a part at a time.
+/// read, converted and written a part at a time. `cuts` are as in `load_tensors`.
 #[pyfunction]
-#[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, alignment, sync, stem=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (node, names, new_names, dtypes, path, metadata, *, cuts=None, alignment, sync, stem=None, max_shard_size=None,
+                    progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save`, by name")]
 pub(crate) fn save_converted(
     node: &Bound<'_, WeightsNode>,
@@ -92,6 +93,7 @@ pub(crate) fn save_converted(
     dtypes: Vec<Option<Bound<'_, PyAny>>>,
     path: PathBuf,
     metadata: BTreeMap<String, String>,
+    cuts: Option<Vec<Option<PythonCut>>>,
     alignment: u64,
     sync: bool,
     stem: Option<String>,
@@ -100,7 +102,7 @@ pub(crate) fn save_converted(
 ) -> Outcome<Vec<PathBuf>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, None, None)?;
+    let asked = node.asked(&names, &dtypes, cuts, None)?;
     let mut items = Vec::with_capacity(names.len());
     for (((number, name), dtype), cut) in asked.numbers.iter().zip(new_names).zip(&asked.dtypes).zip(&asked.cuts) {
         let info = node.catalog().table().get(*number);
@@ -110,7 +112,13 @@ pub(crate) fn save_converted(
                 "tensor '{name}': elements of the type {element} cannot be written to another file"
             ))
         })?;
-        let tensor = Declared { name, stored, shape: info.shape.to_vec() };
+        let mut shape = info.shape.to_vec();
+        if let Some((axis, ranges)) = cut
+            && let Some(dim) = shape.get_mut(*axis)
+        {
+            *dim = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        }
+        let tensor = Declared { name, stored, shape };
         items.push(Item { number: *number, cut: cut.clone(), tensor });
     }
     let options = Options { alignment, sync };

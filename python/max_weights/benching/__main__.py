@@ -8,7 +8,8 @@ from json import dumps
 
 from max_weights._core import printable
 from max_weights.benching import bench
-from max_weights.errors import ArgumentError, DeviceError, WeightsError
+from max_weights.command_errors import complain
+from max_weights.errors import WeightsError
 
 
 def main() -> int:
@@ -34,35 +35,13 @@ def main() -> int:
         )
     except (WeightsError, ImportError, OSError) as error:
         line.clear()
-        message = printable(_message(error))
-        if options.json:
-            print(dumps({"schema": "max-weights.error/1", "error": {"kind": _kind(error), "message": message}}))
-        print(f"max-weights: {message}", file=sys.stderr)
-        return 2 if isinstance(error, ArgumentError) else 3
+        return complain(error, as_json=options.json)
     except KeyboardInterrupt:
         line.clear()
         return 130
     line.clear()
     print(dumps({"schema": "max-weights.bench/1", **result.as_dict()}, indent=1) if options.json else result)
     return 0
-
-
-def _message(error: Exception) -> str:
-    """The sentence of an error; those of the system as the native commands have them."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
-    return str(error)
-
-
-def _kind(error: Exception) -> str:
-    """What the command line calls such an error in JSON."""
-    match error:
-        case ArgumentError():
-            return "usage"
-        case ImportError() | DeviceError():
-            return "missing"
-        case _:
-            return "checkpoint"
 
 
 class _Line:

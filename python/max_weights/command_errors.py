@@ -1,0 +1,45 @@
+"""How commands that run in Python say what is wrong: as the native ones do (`crates/cli/src/failure.rs`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from max_weights._core import printable
+from max_weights.errors import ArgumentError, DeviceError
+
+__all__ = ["complain"]
+
+USAGE, UNREADABLE = 2, 3
+
+
+def complain(error: Exception, *, as_json: bool = False) -> int:
+    """Say in a line on standard error what ended a command, and give its exit status.
+
+    Args:
+        error: What was raised.
+        as_json: Print an object on standard output, too.
+    """
+    message = printable(_message(error))
+    if as_json:
+        print(json.dumps({"schema": "max-weights.error/1", "error": {"kind": _kind(error), "message": message}}))
+    print(f"max-weights: {message}", file=sys.stderr)
+    return USAGE if isinstance(error, ArgumentError) else UNREADABLE
+
+
+def _message(error: Exception) -> str:
+    """The sentence of an error; those of the system as the native commands have them."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    return str(error)
+
+
+def _kind(error: Exception) -> str:
+    """What the command line calls such an error in JSON."""
+    match error:
+        case ArgumentError():
+            return "usage"
+        case ImportError() | DeviceError():
+            return "missing"
+        case _:
+            return "checkpoint"

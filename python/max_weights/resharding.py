@@ -1,0 +1,373 @@
+"""A checkpoint as one folder for each rank of tensor parallelism, with the part of each weight that the rank has.
+
+    max-weights reshard PATH OUT --tp N [--dtype DTYPE] [--max-shard-size SIZE] [--no-sync] [--dry-run] [--json]
+
+runs this module. Which part a rank has, the tables of `max_weights.sharding` say, as they do for `load(shard=...)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from max_weights._core import GGUFWeights, printable, shown
+from max_weights.command_errors import complain
+from max_weights.dtype import DType
+from max_weights.errors import ArgumentError, WeightsError
+from max_weights.hub_folder import names_of, write_hub_files
+from max_weights.loading import resolved
+from max_weights.placing import place
+from max_weights.saving import save_weights
+from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank
+from max_weights.sharding.pieces import Pieces
+from max_weights.weights import load_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from max_weights.loading import Wanted
+    from max_weights.progress import Progress
+    from max_weights.weights import WeightInfo, WeightsNode
+
+__all__ = ["Part", "RankPlan", "ReshardPlan", "reshard", "reshard_plan"]
+
+SCHEMA = "max-weights.reshard/1"
+StrPath = str | os.PathLike[str]
+
+# What is copied beside the weights of each rank: all such files of a folder, or, beside a file that was named alone,
+# those that are known to belong to a model.
+_BESIDE = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
+_KNOWN = (
+    "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
+    "chat_template.*", "tekken.json",
+)  # fmt: skip
+_NOT_COPIED = (".*", "*.index.json", "*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
+# What is larger is no such file.
+_MAX_COPIED = 256 << 20
+# So many weights, and reasons, are named in an error.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """What ranks have of one weight."""
+
+    name: str
+    """Its name in the files that are written."""
+    shape: tuple[int, ...]
+    """The shape of the whole, in elements."""
+    axis: int | None
+    """The axis that it is cut along; None where each rank has the whole."""
+    sizes: tuple[int, ...]
+    """The size of that axis on each rank; nothing for a whole weight."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether ranks have elements in common, as heads of keys that are fewer than ranks."""
+        return self.axis is not None and sum(self.sizes) > self.shape[self.axis]
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What is written for one rank."""
+
+    rank: int
+    folder: Path
+    tensors: int
+    bytes: int
+    """The bytes of the tensors."""
+
+
+@dataclass(frozen=True)
+class ReshardPlan:
+    """What `reshard` writes."""
+
+    ranks: tuple[RankPlan, ...]
+    parts: tuple[Part, ...]
+    """One for each weight, in the order of the files."""
+    copied: tuple[str, ...]
+    """The files that are copied beside the weights of each rank; those of a GGUF file are made of its metadata."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as JSON has it."""
+        ranks = [vars(rank) | {"folder": os.fspath(rank.folder)} for rank in self.ranks]
+        parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
+        return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": parts, "copied": list(self.copied)}
+
+    def __str__(self) -> str:
+        """The plan as people read it: weights of one kind, whose names differ in numbers alone, in one line."""
+        lines = [
+            f"rank {one.rank}: {one.tensors} tensors, {one.bytes:,} bytes -> {printable(one.folder)}"
+            for one in self.ranks
+        ]
+        kinds: dict[tuple[str, str], int] = {}
+        for part in self.parts:
+            kind = (_how(part), _kind(part.name))
+            kinds[kind] = kinds.get(kind, 0) + 1
+        before = None
+        for (how, name), count in sorted(kinds.items()):
+            if how != before:
+                lines.append(f"{how}:")
+                before = how
+            lines.append(f"  {shown(name)}" + (f" ({count})" if count > 1 else ""))
+        if self.copied:
+            lines.append(f"beside the weights of each rank: {', '.join(map(printable, self.copied))}")
+        return "\n".join(lines)
+
+
+def _kind(name: str) -> str:
+    """A name without the numbers of layers and experts."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+
+
+def _how(part: Part) -> str:
+    if part.axis is None:
+        return "whole on each rank"
+    return f"cut along axis {part.axis}" + (", neighbouring ranks have the same part" if part.is_shared else "")
+
+
+def reshard_plan(
+    path: StrPath | Iterable[StrPath], folder: StrPath, tp: int, *, strategies: Strategies = "auto", dtype: Any = None
+) -> ReshardPlan:
+    """What `reshard` with these arguments writes. Nothing is written, and of the files the headers are read alone.
+
+    Raises:
+        ArgumentError: as of `reshard`.
+        UnsupportedError: as of `reshard`.
+    """
+    with load_weights(path) as node:
+        return _plan(node, path, Path(folder), tp, strategies, dtype)[1]
+
+
+def reshard(
+    path: StrPath | Iterable[StrPath],
+    folder: StrPath,
+    tp: int,
+    *,
+    strategies: Strategies = "auto",
+    dtype: Any = None,
+    max_shard_size: int | str = "5GB",
+    sync: bool = True,
+    progress: Progress | bool | None = None,
+) -> ReshardPlan:
+    """Write `rank-0` to `rank-(tp - 1)`, each a folder that `load_weights` opens, with what `load(shard=...)` gives.
+
+    The metadata of each file have `tensor_parallel_rank` and `tensor_parallel_size`. The configuration, which is that
+    of the whole model, and the tokenizer are copied to each. Weights of GGUF files get Hugging Face's names, which the
+    tables have; what is beside them is made of the metadata by transformers.
+
+    Args:
+        path: The checkpoint, as `load_weights` takes it.
+        folder: Where the folders of the ranks are written to; it is made if it is not there.
+        tp: How many ranks there are.
+        strategies: How weights are split, as `load(shard=(rank, tp, strategies))` takes it. "auto": as the table of the
+            model that the configuration names says.
+        dtype: As of `save`.
+        max_shard_size: As of `save_sharded`.
+        sync: As of `save_file`.
+        progress: As of `save_file`, of each rank by itself.
+
+    Raises:
+        ArgumentError: a ValueError; no number of ranks, a table that is not known or that needs a configuration,
+            weights that cannot be divided, which are named. Nothing has been written then.
+        UnsupportedError: of a GGUF file, what `hub_folder` refuses.
+        ImportError: gguf-py or transformers is missing, for a GGUF file.
+        OSError: what the system refuses. The ranks that are there are whole.
+    """
+    folder = Path(folder)
+    with load_weights(path) as node:
+        node, plan, beside = _plan(node, path, folder, tp, strategies, dtype)
+        made: list[Path] = []
+        for one in plan.ranks:
+            one.folder.mkdir(parents=True, exist_ok=True)
+            save_weights(
+                node,
+                one.folder,
+                dtype=dtype,
+                shard=(one.rank, tp, strategies),
+                metadata={"tensor_parallel_rank": str(one.rank), "tensor_parallel_size": str(tp)},
+                max_shard_size=max_shard_size,
+                sync=sync,
+                progress=progress,
+            )
+            if beside is None:  # a GGUF file
+                if not made:
+                    kind = dtype if isinstance(dtype, str | DType) else None
+                    first = next(info.file for info in node.infos())
+                    written = write_hub_files(first, one.folder, kind, sync=sync)["files"]
+                    made = [one.folder / name for name in written]
+                beside_rank = made if one.rank else []
+            else:
+                beside_rank = beside
+            for file in beside_rank:
+                content = file.read_bytes()
+                if file.name == "config.json":
+                    content = _of_dtype(content, dtype)
+                place(one.folder / file.name, content, sync=sync)
+        return plan
+
+
+def _plan(
+    node: WeightsNode, path: Any, folder: Path, tp: int, strategies: Strategies, dtype: Any
+) -> tuple[WeightsNode, ReshardPlan, list[Path] | None]:
+    """The tree that is cut, what is written, and the files that are copied; None where they are made of metadata."""
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        raise ArgumentError(f"tp is the number of ranks, at least 1, not {tp!r}")
+    old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
+    old = [name for name in old if int(name.removeprefix("rank-")) >= tp]
+    if old:
+        raise ArgumentError(
+            f"{printable(folder)} has {printable(old[0])} of a checkpoint for more ranks; remove it, or choose another "
+            "folder"
+        )
+    beside = None
+    if isinstance(node, GGUFWeights):
+        names_of(node)  # refuses what is no checkpoint under new names
+        node = node.renamed("hf")
+    else:
+        beside = _beside(node, path)
+    ranks: list[RankPlan] = []
+    of_ranks: list[Wanted] = []
+    for rank in range(tp):
+        try:
+            wanted = resolved(node, None, None, dtype, False, (rank, tp, strategies))
+        except ArgumentError as error:
+            raise _all_of(node, (rank, tp, strategies), error) from error
+        of_ranks.append(wanted)
+        size = sum(map(_bytes_of, wanted.infos, wanted.dtypes, wanted.parts))
+        ranks.append(RankPlan(rank, folder / f"rank-{rank}", len(wanted.names), size))
+    copied = () if beside is None else tuple(file.name for file in beside)
+    return node, ReshardPlan(tuple(ranks), tuple(_parts(of_ranks)), copied), beside
+
+
+def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: ArgumentError) -> ArgumentError:
+    """The error for all kinds of weights that cannot be divided, where it is about one."""
+    kinds = {_kind(info.name): info for info in reversed(list(node.infos()))}
+    found: dict[str, list[str]] = {}
+    for info in reversed(kinds.values()):
+        try:
+            parts_of_rank(node, [info], shard)
+        except ArgumentError as one:
+            if one.tensor is None:  # it is no weight that is wrong
+                return error
+            reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
+            found.setdefault(reason, []).append(f"'{shown(info.name)}'")
+    count = sum(map(len, found.values()))
+    if count < 2:
+        return error
+    reasons = [
+        f"{reason} ({', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
+        for reason, names in found.items()
+    ]
+    more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
+    return ArgumentError(
+        f"{count} kinds of weights cannot be divided among {shard[1]} ranks: {'; '.join(reasons[:_NAMED])}{more}"
+    )
+
+
+def _size(part: Cut) -> int:
+    """The size that the axis of a part has."""
+    return sum(stop - start for start, stop in part[1])
+
+
+def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | Pieces | None) -> int:
+    if isinstance(part, Pieces):
+        raise ArgumentError(
+            f"weight '{shown(info.name)}' is cut along several axes, and a part that is saved along one"
+        )
+    elements = whole = math.prod(info.logical_shape)
+    if part is not None:
+        elements = whole // max(1, info.logical_shape[part[0]]) * _size(part)
+    if dtype is None:
+        return info.bytes * elements // max(1, whole)
+    return (elements * dtype.size_in_bits + 7) // 8
+
+
+def _parts(ranks: list[Wanted]) -> Iterable[Part]:
+    for info, *parts in zip(ranks[0].infos, *(wanted.parts for wanted in ranks), strict=True):
+        cuts = [part for part in parts if part is not None and not isinstance(part, Pieces)]
+        axis = cuts[0][0] if cuts else None
+        whole = info.logical_shape
+        sizes = () if axis is None else tuple(whole[axis] if part is None else _size(part) for part in parts)
+        yield Part(info.name, tuple(whole), axis, sizes)
+
+
+def _beside(node: WeightsNode, path: Any) -> list[Path]:
+    """The files that belong to the model, in the folder of its weights."""
+    first = next(iter(node.infos()), None)
+    if first is None:
+        return []
+    alone = isinstance(path, str | os.PathLike) and Path(path).is_file() and not os.fspath(path).endswith(".index.json")
+    wanted = _KNOWN if alone else _BESIDE
+
+    def fits(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    return [
+        file
+        for file in sorted(Path(first.file).parent.iterdir())
+        if fits(file.name, wanted)
+        and not fits(file.name, _NOT_COPIED)
+        and file.is_file()
+        and file.stat().st_size <= _MAX_COPIED
+    ]
+
+
+def _of_dtype(content: bytes, dtype: Any) -> bytes:
+    """A configuration that says the dtype of weights that were converted."""
+    if not isinstance(dtype, str | DType):
+        return content
+    config = json.loads(content)
+    for settings in (config, *(config.get(key) for key in ("text_config", "llm_config"))):
+        for key in ("dtype", "torch_dtype"):
+            if isinstance(settings, dict) and key in settings:
+                settings[key] = DType(dtype).name
+    return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def main() -> int:
+    """Write what the arguments ask for, or say what it would be, and give the exit status."""
+    parser = argparse.ArgumentParser("max-weights reshard", allow_abbrev=False)
+    parser.add_argument("path")
+    parser.add_argument("out")
+    parser.add_argument("--tp", type=int, required=True, help="how many ranks there are")
+    parser.add_argument("--table", default="auto", help="how weights are split; auto: by the model's type")
+    parser.add_argument("--dtype")
+    parser.add_argument("--max-shard-size", default="5GB", type=lambda text: int(text) if text.isdecimal() else text)
+    parser.add_argument("--no-sync", dest="sync", action="store_false")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be written")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    try:
+        if given.dry_run:
+            plan = reshard_plan(given.path, given.out, given.tp, strategies=given.table, dtype=given.dtype)
+        else:
+            plan = reshard(
+                given.path,
+                given.out,
+                given.tp,
+                strategies=given.table,
+                dtype=given.dtype,
+                max_shard_size=given.max_shard_size,
+                sync=given.sync,
+                progress=sys.stderr.isatty(),
+            )
+    except (ImportError, WeightsError, ValueError, OSError) as error:
+        return complain(error, as_json=given.json)
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(plan.as_json()) if given.json else plan)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"  # read once, when huggingface_hub is imported
+    sys.exit(main())
