@@ -185,7 +185,7 @@ def reshard(
     folder = Path(folder)
     with load_weights(path) as node:
         node, plan, beside = _plan(node, path, folder, tp, strategies, dtype)
-        made: list[Path] = []
+        beside = _made_of(node, plan.ranks[0].folder, dtype, sync) if beside is None else beside
         for one in plan.ranks:
             one.folder.mkdir(parents=True, exist_ok=True)
             save_weights(
@@ -198,21 +198,23 @@ def reshard(
                 sync=sync,
                 progress=progress,
             )
-            if beside is None:  # a GGUF file
-                if not made:
-                    kind = dtype if isinstance(dtype, str | DType) else None
-                    first = next(info.file for info in node.infos())
-                    written = write_hub_files(first, one.folder, kind, sync=sync)["files"]
-                    made = [one.folder / name for name in written]
-                beside_rank = made if one.rank else []
-            else:
-                beside_rank = beside
-            for file in beside_rank:
+            for file in beside:
+                if file.parent == one.folder:
+                    continue
                 content = file.read_bytes()
                 if file.name == "config.json":
                     content = _of_dtype(content, dtype)
                 place(one.folder / file.name, content, sync=sync)
         return plan
+
+
+def _made_of(node: WeightsNode, folder: Path, dtype: Any, sync: bool) -> list[Path]:
+    """The files that are made of the metadata of a GGUF file, in the folder of the first rank: what cannot be made is
+    refused before anything is written.
+    """
+    first = next(info.file for info in node.infos())
+    kind = dtype if isinstance(dtype, str | DType) else None
+    return [folder / name for name in write_hub_files(first, folder, kind, sync=sync)["files"]]
 
 
 def _plan(
@@ -364,7 +366,10 @@ def main() -> int:
         return complain(error, as_json=given.json)
     except KeyboardInterrupt:
         return 130
-    print(json.dumps(plan.as_json()) if given.json else plan)
+    try:
+        print(json.dumps(plan.as_json()) if given.json else plan, flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -223,14 +223,25 @@ def test_the_command_prints_the_plan_writes_it_and_refuses_in_one_line(tmp_path:
     assert json.loads(missing.stdout)["schema"] == "max-weights.error/1"
 
 
-def test_a_gguf_file_that_names_do_not_make_a_checkpoint_is_refused(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ["gemma2", "olmo2"])
+def test_a_gguf_file_of_which_no_checkpoint_is_made_is_refused(tmp_path: Path, architecture: str) -> None:
     import gguf
 
-    writer = gguf.GGUFWriter(tmp_path / "gemma.gguf", "gemma2")
-    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", architecture)
+    writer.add_head_count(4)
+    for name in ("token_embd", "blk.0.attn_q", "blk.0.ffn_up"):
+        writer.add_tensor(f"{name}.weight", np.zeros((4, 32), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedError, match="'gemma2'"):
-        reshard(tmp_path / "gemma.gguf", tmp_path / "out", 2)
+    with pytest.raises(UnsupportedError, match=f"'{architecture}'"):
+        reshard(tmp_path / "model.gguf", tmp_path / "out", 2, strategies="llama")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, saved: Any) -> None:
+    command = f"{sys.executable} -m max_weights.resharding {saved('mixtral')} {tmp_path}/out --tp 2 --dry-run | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
