@@ -14,6 +14,8 @@ __all__ = ["place"]
 # lock, and removed by the next save into that folder.
 _UNFINISHED = ".max-weights-unfinished"
 _ATTEMPTS = 100
+# What file systems say that cannot sync folders, and do it without being asked.
+_NOT_FOR_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 
 def place(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) -> None:
@@ -28,6 +30,8 @@ def place(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) ->
         OSError: what the system refuses.
     """
     target = Path(path)
+    if target.exists() and not os.access(target, os.W_OK):  # whoever made it read-only did so for a reason
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
     with contextlib.ExitStack() as undo:
         number, unfinished = _create_beside(target)
         undo.callback(unfinished.unlink, missing_ok=True)
@@ -43,12 +47,22 @@ def place(path: str | os.PathLike[str], content: bytes, *, sync: bool = True) ->
             os.replace(unfinished, target)
         undo.pop_all()
     if sync:
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # file systems that cannot do it for folders do it without being asked
-                os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(target.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make names that were given in a folder last."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:  # one may write to some folders and not list them
+        return
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in _NOT_FOR_FOLDERS:
+            raise
+    finally:
+        os.close(folder)
 
 
 def _create_beside(target: Path) -> tuple[int, Path]:

@@ -315,3 +315,11 @@ def test_files_are_replaced_whole_and_keep_their_permissions(tmp_path: Path) -> 
     assert json.loads(config.read_bytes())["dtype"] == "float16"
     assert config.stat().st_mode & 0o777 == 0o640
     assert {file.name for file in (tmp_path / "out").iterdir()} == set(made["files"])
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = gguf_models.write(tmp_path / "small.gguf")
+    (tmp_path / "out" / "config.json").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_hub_files(path, tmp_path / "out")
+    assert not [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith(".")]
