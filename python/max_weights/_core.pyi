@@ -45,7 +45,8 @@ __all__ = [  # noqa: RUF022 -- several in a line
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
     "command_line", "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files",
     "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors",
-    "printable", "quantize", "release_memory", "safetensors_header", "save_converted", "save_tensors",
+    "printable", "quantize", "release_memory", "safetensors_header", "save_converted", "save_gguf_tensors",
+    "save_gguf_weights", "save_tensors",
     "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree",
     "validate_files", "versions",
 ]

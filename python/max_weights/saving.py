@@ -328,6 +328,8 @@ def _prepared(
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
     noted = _metadata_of(metadata)
     named = {name: buffer_of(name, tensor) for name, tensor in items_of(tensors)}
+    odd = [name for name in named if not name or "\0" in name]
+    _require(not odd, f"{_names(odd)} no name that is loaded again: a name has characters, and no NUL among them")
     if strided == "refuse":
         found = [name for name, buffer in named.items() if not buffer.is_contiguous]
         _require(not found, f"{_names(found)} not contiguous; make them so, or save with strided='copy'")

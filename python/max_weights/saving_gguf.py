@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from max_weights import _core
 from max_weights._core import shown
 from max_weights.errors import ArgumentError
@@ -110,6 +108,8 @@ def _encodings(table: Mapping[str, str]) -> Any:
 
 def _typed(key: str, value: Any) -> tuple[str, Any]:
     """The name of the type that GGUF has for a value, and the value."""
+    import numpy as np
+
     if isinstance(value, np.ndarray):
         kind = _KINDS.get(value.dtype.name)
         if kind is not None and value.ndim == 1:

@@ -69,13 +69,7 @@ impl Shards {
 }
 
 /// The names of the files and the positions of their tensors, filled one after the other in this order; and the bytes of all tensors.
-fn grouped(
-    stem: &str,
-    suffix: &str,
-    tensors: &[Declared],
-    order: Vec<usize>,
-    most: u64,
-) -> Result<(Vec<Group>, u64)> {
+fn grouped(stem: &str, suffix: &str, tensors: &[Declared], order: Vec<usize>, most: u64) -> Result<(Vec<Group>, u64)> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
         return Err(Error::Argument(format!(
             "name={stem:?}: it is what the names of the files begin with, such as \"model\""

@@ -80,13 +80,12 @@ impl Command {
             Self::Merge(options) => options.wants_json(),
             Self::Split(options) => options.wants_json(),
             Self::Reshard(options) => options.json,
-            Self::Meta(_) => false,
             Self::Validate(options) => options.checking.wants_json(),
             Self::Scan(options) => options.checking.wants_json(),
             Self::Explain(options) => options.json,
             Self::Bench(options) => options.json,
             Self::Versions(options) => options.json,
-            Self::Completions(_) => false,
+            Self::Meta(_) | Self::Completions(_) => false,
         }
     }
 }

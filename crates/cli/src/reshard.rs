@@ -27,6 +27,9 @@ pub(crate) struct Reshard {
     /// All floats as this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = dtype)]
     dtype: Option<max_weights::DType>,
+    /// How the weights are divided: a table of max_weights.sharding; without it, that of the model.
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
     /// Several files for each rank, each of at most so many bytes.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     max_shard_size: Option<u64>,
@@ -46,6 +49,9 @@ pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
     command.arg(format!("--tp={}", options.tp));
     if let Some(dtype) = options.dtype {
         command.arg(format!("--dtype={}", dtype.name()));
+    }
+    if let Some(table) = &options.table {
+        command.arg(format!("--table={table}"));
     }
     if let Some(most) = options.max_shard_size {
         command.arg(format!("--max-shard-size={most}"));

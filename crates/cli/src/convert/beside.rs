@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::{Checkpoint, ModelCache};
 use max_weights::write::Replacement;
-use max_weights::{DType, Error};
+use max_weights::{DType, Error, text};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -28,6 +28,8 @@ const MOST_BYTES: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     files: Vec<(PathBuf, PathBuf)>,
+    /// What is to be known about them.
+    pub(super) notes: Vec<String>,
     /// Holds those that were made for this.
     _made: Option<TempDir>,
 }
@@ -61,17 +63,25 @@ pub(super) fn files(
         from.retain(|path| wanted.dtype.is_some() && path.ends_with(CONFIG));
     }
     let files = from.into_iter().filter_map(|path| Some((path.clone(), to.join(path.file_name()?)))).collect();
-    Ok(Beside { files, _made: None })
+    Ok(Beside { files, ..Beside::default() })
 }
 
 fn made(wanted: &Wanted<'_>, gguf: &Path, to: &Path, host: &Host) -> Result<Beside, Failure> {
     if wanted.writing.dry_run {
-        return Ok(Beside { files: vec![(PathBuf::new(), to.join(CONFIG))], _made: None });
+        return Ok(Beside { files: vec![(PathBuf::new(), to.join(CONFIG))], ..Beside::default() });
     }
     let folder = tempfile::tempdir().map_err(|source| Error::io(&std::env::temp_dir(), "make a folder in", source))?;
-    let names = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
-    let files = names.into_iter().map(|name| (folder.path().join(&name), to.join(name))).collect();
-    Ok(Beside { files, _made: Some(folder) })
+    let written = hugging_face::write(gguf, folder.path(), wanted.dtype.unwrap_or(DType::Float32), host)?;
+    let files = written.files.into_iter().map(|name| (folder.path().join(&name), to.join(name))).collect();
+    let mut notes = written.notes;
+    if let [first, ..] = &*written.not_loaded {
+        let count = text::plural(written.not_loaded.len() as u64, "weight");
+        notes.push(format!(
+            "{count} that the model of the configuration does not have, such as '{}'",
+            text::shown(first)
+        ));
+    }
+    Ok(Beside { files, notes, _made: Some(folder) })
 }
 
 fn is_beside(path: &Path) -> bool {

@@ -17,15 +17,21 @@ const MODULE: &str = "max_weights.hub_folder";
 /// New names by those in the file; and of the matrices whose rows have another order there, the number of heads.
 #[derive(Debug, Deserialize)]
 pub(super) struct Names {
-    pub(super) names: HashMap<String, String>,
+    #[serde(rename = "names")]
+    pub(super) by_name: HashMap<String, String>,
     pub(super) heads: HashMap<String, u64>,
     /// Those that a checkpoint of Hugging Face does not have.
     pub(super) left_out: HashSet<String>,
 }
 
-#[derive(Deserialize)]
-struct Written {
-    files: Vec<String>,
+/// What stands beside the weights now.
+#[derive(Debug, Deserialize)]
+pub(super) struct Written {
+    pub(super) files: Vec<String>,
+    /// What is to be known about it.
+    pub(super) notes: Vec<String>,
+    /// The weights that the model of the configuration does not have.
+    pub(super) not_loaded: Vec<String>,
 }
 
 pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result<Names, Failure> {
@@ -40,10 +46,16 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
 }
 
 /// Writes config.json and the files of the tokenizer into a folder, and says which they are.
-pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Vec<String>, Failure> {
-    let arguments = ["files".as_ref(), gguf.as_os_str(), folder.as_os_str(), "--dtype".as_ref(), dtype.name().as_ref()];
-    let written: Written = serde_json::from_slice(&asked(&arguments, host)?)?;
-    Ok(written.files)
+pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Written, Failure> {
+    let arguments = [
+        "files".as_ref(),
+        gguf.as_os_str(),
+        folder.as_os_str(),
+        "--dtype".as_ref(),
+        dtype.name().as_ref(),
+        "--no-sync".as_ref(),
+    ];
+    Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
 }
 
 fn asked(arguments: &[&OsStr], host: &Host) -> Result<Vec<u8>, Failure> {

@@ -76,6 +76,9 @@ fn stored(wanted: &Wanted<'_>, info: &TensorInfo<'_>, name: &str, target: &Targe
     })
 }
 
+/// The ranges of an axis that are taken, in their order.
+type Rows = (usize, Vec<std::ops::Range<u64>>);
+
 /// New names.
 struct Names {
     exact: HashMap<String, String>,
@@ -101,7 +104,7 @@ impl Names {
     }
 
     fn of(&self, name: &str) -> String {
-        let name = self.hugging_face.as_ref().and_then(|known| known.names.get(name)).map_or(name, String::as_str);
+        let name = self.hugging_face.as_ref().and_then(|known| known.by_name.get(name)).map_or(name, String::as_str);
         if let Some(new) = self.exact.get(name) {
             return new.clone();
         }
@@ -110,7 +113,7 @@ impl Names {
     }
 
     /// The rows of a matrix in the order in which they are under its new name, where that is another one.
-    fn cut(&self, info: &TensorInfo<'_>) -> Result<Option<(usize, Vec<std::ops::Range<u64>>)>, Failure> {
+    fn cut(&self, info: &TensorInfo<'_>) -> Result<Option<Rows>, Failure> {
         let Some(heads) = self.hugging_face.as_ref().and_then(|known| known.heads.get(info.name)) else {
             return Ok(None);
         };

@@ -90,6 +90,7 @@ struct Places {
 
 /// How it is written.
 #[derive(Debug, Clone, Copy, Default, Args)]
+#[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 struct Writing {
     /// Say what would be written, and write nothing.
     #[arg(long)]

@@ -65,7 +65,8 @@ pub(super) fn print(
     };
     let files: Vec<File<'_>> = files.iter().map(of_file).collect();
     let (written, bytes) = (!wanted.writing.dry_run, files.iter().map(|file| file.bytes).sum());
-    let beside: Vec<String> = beside.paths().map(|path| path.to_string_lossy().into_owned()).collect();
+    let (notes, beside): (_, Vec<String>) =
+        (&beside.notes, beside.paths().map(|path| path.to_string_lossy().into_owned()).collect());
     if wanted.writing.json {
         let object = Object { schema: "max-weights.convert/1", written, bytes, files, beside };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
@@ -87,6 +88,7 @@ pub(super) fn print(
     for path in &beside {
         screen.line(&text::printable(path))?;
     }
+    screen.warn(notes.iter())?;
     if !written {
         screen.line(&format!("nothing was written; it would be {} of tensors", text::size(bytes)))?;
     }
@@ -94,13 +96,17 @@ pub(super) fn print(
 }
 
 fn plan(file: &File<'_>, screen: &mut Screen) -> Result<(), Failure> {
-    let names = |tensor: &Tensor<'_>| match tensor.from == tensor.name {
-        true => text::printable(tensor.name).into_owned(),
-        false => format!("{} <- {}", text::printable(tensor.name), text::printable(tensor.from)),
+    let names = |tensor: &Tensor<'_>| {
+        let name = text::printable(tensor.name);
+        if tensor.from == tensor.name {
+            name.into_owned()
+        } else {
+            format!("{name} <- {}", text::printable(tensor.from))
+        }
     };
-    let dtypes = |tensor: &Tensor<'_>| match tensor.dtype_from == tensor.dtype {
-        true => tensor.dtype.clone(),
-        false => format!("{} -> {}", tensor.dtype_from, tensor.dtype),
+    let dtypes = |tensor: &Tensor<'_>| {
+        let Tensor { dtype_from, dtype, .. } = tensor;
+        if dtype_from == dtype { dtype.clone() } else { format!("{dtype_from} -> {dtype}") }
     };
     let width = |of: &dyn Fn(&Tensor<'_>) -> String| {
         file.tensors.iter().map(|tensor| columns(&of(tensor))).max().unwrap_or(0).min(WIDEST_COLUMN)
