@@ -249,7 +249,7 @@ def _set_scaling(config: Any, factors: Mapping[str, Any]) -> list[str]:
         rule = _llama3_rule(divisors, settings.get("rope_theta")) if name == "rope_freqs.weight" else None
         if rule is None:
             notes.append(
-                f"'{name}' scales positions, and the configuration does not; set rope_parameters in config.json"
+                f"'{shown(name)}' scales positions, and the configuration does not; set rope_parameters in config.json"
             )
         else:
             config.rope_parameters = settings | rule

@@ -92,7 +92,7 @@ class TensorSpec:
 
     def __repr__(self) -> str:
         return (
-            f"TensorSpec(dtype='{self._dtype}', shape={self._shape}, data_ptr={self._data_ptr}, "
+            f"TensorSpec(dtype={self._dtype!r}, shape={self._shape}, data_ptr={self._data_ptr}, "
             f"data_len={self._data_len})"
         )
 
