@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 pub use bytes::InMemory;
 pub use file::LocalFile;
+#[cfg(target_os = "linux")]
+pub(crate) use page_cache::write_back;
 
 use crate::device::SharedPages;
 use crate::error::{Error, Result};

@@ -22,6 +22,14 @@ pub(super) fn dont_need(file: &File, offset: u64, len: u64) {
     advise(file, offset, len, libc::POSIX_FADV_DONTNEED);
 }
 
+/// Asks for what was written to be brought to the disk; nobody waits for it.
+pub(crate) fn write_back(file: &File) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open, and the call touches no memory of ours. Its failure changes nothing: whoever needs the bytes on the disk
+    // waits for them later, and is told then.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
 fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     use std::os::fd::AsRawFd;
     let (Ok(offset), Ok(len)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else { return };

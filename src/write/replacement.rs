@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::error::{Error, Result};
@@ -17,6 +17,8 @@ const UNFINISHED: &str = ".max-weights-unfinished";
 const SHOWN_NAME: usize = 180;
 /// A file of fewer bytes is on the disk before anybody would interrupt it.
 const LONG_WAIT: u64 = 16 << 20;
+/// After so many bytes, the disk is asked to take them.
+const WRITE_BACK: u64 = 16 << 20;
 /// Times that a name is looked for: one is taken where a process of the same number died.
 const ATTEMPTS: usize = 100;
 
@@ -31,6 +33,8 @@ pub struct Replacement {
     file: File,
     len: u64,
     sync: bool,
+    /// How many bytes were written since the disk was asked to take them.
+    since_write_back: Mutex<u64>,
     /// All bytes are on the disk.
     flushed: bool,
     placed: bool,
@@ -46,7 +50,16 @@ impl Replacement {
         let folder = folder_of(target);
         remove_abandoned(folder);
         let (unfinished, file) = create_beside(target, folder)?;
-        let made = Self { target: target.to_path_buf(), unfinished, file, len, sync, flushed: false, placed: false };
+        let made = Self {
+            target: target.to_path_buf(),
+            unfinished,
+            file,
+            len,
+            sync,
+            since_write_back: Mutex::default(),
+            flushed: false,
+            placed: false,
+        };
         if let Some(old) = &old {
             made.look_like(old);
         }
@@ -69,10 +82,28 @@ impl Replacement {
         &self.file
     }
 
-    /// Writes some bytes. Several threads may do so at a time.
+    /// Writes some bytes. Several threads may do so; the system takes them one after the other, and this waits without keeping a core busy.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut since = self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_at(&self.file, offset, bytes)
-            .map_err(|source| self.failed(format!("write {} bytes at {offset}", bytes.len()), source))
+            .map_err(|source| self.failed(format!("write {} bytes at {offset}", bytes.len()), source))?;
+        self.begin_write_back(&mut since, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Notes bytes that the system wrote.
+    pub(super) fn copied(&self, len: u64) {
+        self.begin_write_back(&mut self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner), len);
+    }
+
+    /// Lets the disk work while more is written, where somebody will wait for it.
+    fn begin_write_back(&self, since: &mut u64, len: u64) {
+        *since += len;
+        if self.sync && *since >= WRITE_BACK {
+            *since = 0;
+            #[cfg(target_os = "linux")]
+            crate::source::write_back(&self.file);
+        }
     }
 
     /// An error about the file, by the name that it will have.
@@ -172,7 +203,19 @@ impl Replacement {
             let action = format!("write {len} bytes where {there} are free");
             return Err(self.failed(action, as_the_system_says(io::ErrorKind::StorageFull)));
         }
-        self.file.set_len(len).map_err(|source| self.failed(format!("make it {len} bytes long"), source))
+        let failed = |source| self.failed(format!("make it {len} bytes long"), source);
+        #[cfg(target_os = "linux")]
+        if len > 0 {
+            use rustix::fs::{FallocateFlags, fallocate};
+            use rustix::io::Errno;
+            // Also faster: the blocks are in one piece, and need not be looked for while bytes come.
+            match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        self.file.set_len(len).map_err(failed)
     }
 }
 

@@ -131,7 +131,10 @@ fn write(
     let sources = sources(&layout, tensors, interrupt)?;
     let mut file = Replacement::create(path, layout.file_bytes(), options.sync)?;
     file.write_at(0, layout.start())?;
-    in_order(threads(), jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
+    // What lies in memory as it will in the file is written as fast by one thread, and others would wait for it.
+    let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
+    let threads = if sources.iter().all(is_plain) { 1 } else { threads() };
+    in_order(threads, jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
         let len = job.runs.iter().map(|run| run.len).sum();
         if let [run] = &*job.runs {
             let source = &sources[run.tensor];
@@ -219,8 +222,10 @@ fn jobs(layout: &Layout) -> Vec<Job> {
         joined = 0;
         let mut start = 0;
         while start < size {
-            let len = AT_A_TIME.min(size - start);
-            jobs.push(Job { at: place.bytes.start + start, runs: vec![Run { tensor, start, len }] });
+            // Up to a round offset of the file, where the page cache has its large pages.
+            let at = place.bytes.start + start;
+            let len = (AT_A_TIME - at % AT_A_TIME).min(size - start);
+            jobs.push(Job { at, runs: vec![Run { tensor, start, len }] });
             start += len;
         }
     }

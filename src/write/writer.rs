@@ -73,7 +73,9 @@ impl Writer {
     pub(super) fn copy(&self, name: &str, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
         // What is read back is compared with what went through this process.
         let Some(place) = self.place(name).filter(|_| self.sums.is_none()) else { return Ok(false) };
-        source.copy_to(from, len, self.file.file(), place.bytes.start + offset)
+        let done = source.copy_to(from, len, self.file.file(), place.bytes.start + offset)?;
+        self.file.copied(len);
+        Ok(done)
     }
 
     /// Notes that all bytes of a tensor were copied.
