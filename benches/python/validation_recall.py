@@ -31,8 +31,8 @@ KINDS = {
     "repositories": range(34, 37),
 }
 STATES = ("torch-modules", "torch-optimizers", "torch-schedulers", "torch-training", "torch-tensors")
-# modelaudit takes more than a second for a file: it sees each eighth.
-STEP = {"modelaudit": 8}
+# Scanners that take most of a second for a file or more see a part of them: each so manieth.
+STEP = {"modelaudit": 24, "modelscan": 6, "fickling": 6}
 GOOD = """
 import sys
 from pathlib import Path
@@ -49,18 +49,16 @@ def _bad(status: int, scanner: scanners.Scanner | None) -> bool:
     return status in scanner.found or status in scanner.failed
 
 
-def _share(paths: Sequence[Path], program: str, scanner: scanners.Scanner | None) -> tuple[float, list[str]]:
-    """How many of the paths are said to be bad, or could not be looked at; and which those are that are not."""
+def _answers(paths: Sequence[Path], program: str, scanner: scanners.Scanner | None) -> dict[Path, bool]:
+    """Of those of the paths that the scanner sees: whether they are said to be bad, or could not be looked at."""
     paths = paths[:: STEP.get(scanner.name, 1)] if scanner else paths
 
-    def status(path: Path) -> int:
+    def bad(path: Path) -> bool:
         command = [program, "scan", str(path)] if scanner is None else scanner.command(program, path)
-        return scanners.run(command, timeout=120).status
+        return _bad(scanners.run(command, timeout=120).status, scanner)
 
     with ThreadPoolExecutor(2) as workers:
-        answers = list(workers.map(status, paths))
-    quiet = [str(path) for path, answer in zip(paths, answers, strict=True) if not _bad(answer, scanner)]
-    return (len(answers) - len(quiet)) / len(answers), quiet
+        return dict(zip(paths, workers.map(bad, paths), strict=True))
 
 
 def measure(folder: Path, small: bool) -> Report:
@@ -100,12 +98,15 @@ def measure(folder: Path, small: bool) -> Report:
                 notes.append(f"Without {scanner.name}: {reason}.")
     shares: dict[str, dict[str, float]] = {label: {} for label in sets}
     missed: list[str] = []
+    every = [path for label in ("all attacks", "false alarms: all good files") for path in sets[label]]
     for name, (program, rival) in programs.items():
+        bad = _answers(every, program, rival)
         for label, paths in sets.items():
-            if paths:
-                shares[label][name], quiet = _share(paths, program, rival)
-                if name == NATIVE and label == "all attacks":
-                    missed = quiet
+            seen = [bad[path] for path in paths if path in bad]
+            if seen:
+                shares[label][name] = sum(seen) / len(seen)
+        if name == NATIVE:
+            missed = [str(path) for path in sets["all attacks"] if not bad[path]]
     ours = {label: values.get(NATIVE, 0.0) * 100 for label, values in shares.items()}
     return Report(
         "validation_recall",
@@ -117,8 +118,9 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         notes=(
             f"The share of {len(items)} attacks of 36 classes, and of {len(clean)} good files, whose exit status says "
-            "that something is bad, needs trust, or could not be looked at. Each is a process of its own; modelaudit "
-            "sees each eighth.",
+            "that something is bad, needs trust, or could not be looked at. Each is a process of its own. "
+            + "; ".join(f"{name} sees one of {step}" for name, step in STEP.items())
+            + ".",
             *([f"Missed: {', '.join(missed[:10])}."] if missed and not small else []),
             *notes,
         ),

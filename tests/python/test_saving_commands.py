@@ -56,7 +56,7 @@ def test_a_command_that_is_killed_at_any_call_leaves_the_old_file_or_the_new_one
 
 @with_strace
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("kind", ["pwrite64", "fsync", "ftruncate", "rename"])
+@pytest.mark.parametrize("kind", ["pwrite64", "fsync", "fallocate", "rename"])
 def test_what_the_system_refuses_a_command_is_an_error_and_the_old_file_is_whole(
     saver: Saver, folder: Path, name: str, kind: str
 ) -> None:

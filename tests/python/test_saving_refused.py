@@ -38,8 +38,8 @@ REFUSALS = [
 ] + [
     (("openat", "open"), "O_CREAT", error) for error in ("EACCES", "EROFS", "ENOSPC", "EDQUOT", "EMFILE")
 ] + [
-    (("ftruncate",), "", "ENOSPC"), (("ftruncate",), "", "EFBIG"), (("fsync", "fdatasync"), "", "EIO"),
-    (("fsync", "fdatasync"), "", "ENOSPC"), (("rename", "renameat", "renameat2"), "", "EXDEV"),
+    (("fallocate", "ftruncate"), "", "ENOSPC"), (("fallocate", "ftruncate"), "", "EFBIG"),
+    (("fsync", "fdatasync"), "", "EIO"), (("fsync", "fdatasync"), "", "ENOSPC"), (("rename", "renameat", "renameat2"), "", "EXDEV"),
     (("rename", "renameat", "renameat2"), "", "EIO"), (("rename", "renameat", "renameat2"), "", "EACCES"),
 ]  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_a_sharded_save_that_is_refused_before_its_renames_changes_nothing(saver
     saved(saver, "save_sharded", **options, value=1)
     old = contents(folder)
     clean = saver.save("save_sharded", None, True, **options, value=1)
-    for kind, error in ((WRITES, "ENOSPC"), (("ftruncate",), "ENOSPC"), (("fsync", "fdatasync"), "EIO")):
+    for kind, error in ((WRITES, "ENOSPC"), (("fallocate", "ftruncate"), "ENOSPC"), (("fsync", "fdatasync"), "EIO")):
         name = of_kind(clean, kind)
         count = clean.counted()[name] - (name in ("fsync", "fdatasync"))
         assert count >= 3
@@ -159,21 +159,19 @@ old = open("model.safetensors", "rb").read()
 error = refused(lambda: save_file({"a": np.ones(500_000, np.float32)}, "model.safetensors"))
 assert error.filename == "model.safetensors" and "are free" in str(error), error
 assert os.listdir() == ["model.safetensors"]
-# Others take the room meanwhile.
-def filled():
-    with SafetensorsWriter("model.safetensors", {"a": (DType.float32, (150_000,))}) as writer:
-        filler = os.open("filler", os.O_CREAT | os.O_WRONLY)
-        try:
-            while os.write(filler, bytes(4096)): pass
-        except OSError:
-            os.close(filler)
-        writer.write("a", np.ones(150_000, np.float32))
-error = refused(filled)
-assert error.filename == "model.safetensors", error
-assert sorted(os.listdir()) == ["filler", "model.safetensors"]
-assert open("model.safetensors", "rb").read() == old
+# Nobody takes the room of a file that is begun.
+with SafetensorsWriter("other.safetensors", {"a": (DType.float32, (150_000,))}) as writer:
+    filler = os.open("filler", os.O_CREAT | os.O_WRONLY)
+    try:
+        while os.write(filler, bytes(4096)): pass
+    except OSError:
+        os.close(filler)
+    writer.write("a", np.ones(150_000, np.float32))
+assert os.path.getsize("other.safetensors") > 600_000
+assert sorted(os.listdir()) == ["filler", "model.safetensors", "other.safetensors"]
 error = refused(lambda: save_file({"a": np.ones(50_000, np.float32)}, "model.safetensors"))
-os.remove("filler")
+assert open("model.safetensors", "rb").read() == old
+os.remove("filler"), os.remove("other.safetensors")
 # The first shards fit, the last does not.
 error = refused(lambda: save_sharded({str(i): np.ones(50_000, np.float32) for i in range(6)}, ".", max_shard_size=1))
 assert os.listdir() == ["model.safetensors"] and open("model.safetensors", "rb").read() == old
