@@ -39,7 +39,8 @@ REFUSALS = [
     (("openat", "open"), "O_CREAT", error) for error in ("EACCES", "EROFS", "ENOSPC", "EDQUOT", "EMFILE")
 ] + [
     (("fallocate", "ftruncate"), "", "ENOSPC"), (("fallocate", "ftruncate"), "", "EFBIG"),
-    (("fsync", "fdatasync"), "", "EIO"), (("fsync", "fdatasync"), "", "ENOSPC"), (("rename", "renameat", "renameat2"), "", "EXDEV"),
+    (("fsync", "fdatasync"), "", "EIO"), (("fsync", "fdatasync"), "", "ENOSPC"),
+    (("rename", "renameat", "renameat2"), "", "EXDEV"),
     (("rename", "renameat", "renameat2"), "", "EIO"), (("rename", "renameat", "renameat2"), "", "EACCES"),
 ]  # fmt: skip
 
