@@ -94,7 +94,6 @@ CASES: harness.Cases = {
         ("a", False, False),
         ("a, fsync", True, False),
         ("a over a file", False, True),
-        ("a over a file, fsync", True, True),
     )
 }
 
