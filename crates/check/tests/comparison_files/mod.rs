@@ -24,10 +24,9 @@ pub(crate) fn saved(entries: &[Entry<'_>], metadata: &str) -> Checkpoint {
 }
 
 fn opened(bytes: &[u8], name: &str) -> Checkpoint {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join(name);
+    // It stays: a few files of a few bytes, which may be opened again.
+    let path = tempfile::tempdir().expect("a folder").keep().join(name);
     std::fs::write(&path, bytes).expect("written");
-    std::mem::forget(folder); // a few files of a few bytes, which may be opened again
     open(&path)
 }
 
