@@ -4,6 +4,7 @@
 #   MAX_VENV  the environment of MAX itself, for `make compare-max`  (.venv-max)
 #   MODELS  where the real model files are kept            (.models)
 #   BENCH   benches to run, by file name; empty runs all   (make bench BENCH="open_list names")
+#   SAVE_GB  how much of file a the bench `saving` saves     (1.93, all of it)
 #   CONVERT_GB  size of what the bench `converting` converts  (3.85)
 #   SECONDS how long each fuzz target runs                 (make fuzz SECONDS=600)
 #   FUZZ    fuzz targets to run                            (all)
