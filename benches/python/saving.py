@@ -141,7 +141,8 @@ def measure(folder: Path, small: bool) -> Report:
         targets=(*targets, Target("a, peak memory beside the tensors", ours, MEMORY / 1e6, "at most", "MB")),
         limits=frozenset(LIMITS),
         notes=(
-            f"{path.stat().st_size / 1e9:.2f} GB of tensors lie in memory of their own. Before each run what was saved is removed, or is there and on the "
+            f"{path.stat().st_size / 1e9:.2f} GB of tensors lie in memory of their own. "
+            "Before each run what was saved is removed, or is there and on the "
             "disk where it is saved over, and nothing is left to be written. Ours runs with `sync=True` where fsync is "
             "named, which waits for the folder, too, and with `sync=False` elsewhere; the others are followed by "
             "`os.fsync` of the file. Ours and safetensors write to a file beside it and rename that; torch.save and "
