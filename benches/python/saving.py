@@ -24,7 +24,7 @@ PLAIN = "write() of the same bytes, 1 thread"
 PLAIN_ALL = "pwrite() of the same bytes, on all cores"
 LIMITS = (PLAIN, PLAIN_ALL)
 # Each of five processes has the tensors in its memory: 10 GB in all.
-ROUNDS = harness.Effort(least=5, most=9, seconds=60.0)
+ROUNDS = harness.Effort(least=5, most=9, seconds=15.0)
 MEMORY = 64e6
 WHOLE_GB = 1.93
 
