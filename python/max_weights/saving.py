@@ -73,16 +73,18 @@ def save_file(
         progress: True for a line on standard error; or a function of the bytes done and those of all.
 
     Raises:
-        ValueError: a name that a file cannot have, tied or strided tensors that are refused.
+        ValueError: a name that a file cannot have, tied or strided tensors that are refused, a path that ends in
+            `.gguf` (`save_gguf` writes such files).
         TypeError: something that is no tensor.
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
             has taken its place.
     """
+    file = safetensors_path(path)
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
     try:
         _core.save_tensors(
-            os.fspath(path), list(named), list(named.values()), noted, alignment=alignment, sync=sync, progress=tell
+            file, list(named), list(named.values()), noted, alignment=alignment, sync=sync, progress=tell
         )
     finally:
         close()
@@ -208,6 +210,7 @@ def save_weights(
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
             has taken its place.
     """
+    target = os.fspath(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
     if select is None and node._scheme is not None:
@@ -226,7 +229,7 @@ def save_weights(
             wanted.names,
             wanted.new_names,
             wanted.dtypes,
-            os.fspath(path),
+            target,
             _metadata_of(metadata),
             cuts=wanted.cuts,
             alignment=alignment,
@@ -270,7 +273,8 @@ class SafetensorsWriter:
         sync: bool = True,
     ) -> None:
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
-        self._file = _core.FileWriter(os.fspath(path), declared, _metadata_of(metadata), alignment=alignment, sync=sync)
+        file = safetensors_path(path)
+        self._file = _core.FileWriter(file, declared, _metadata_of(metadata), alignment=alignment, sync=sync)
 
     def write(self, name: str, tensor: Any) -> None:
         """Write a whole tensor.
@@ -318,6 +322,17 @@ class SafetensorsWriter:
             self.finish()
         else:
             self.discard()
+
+
+def safetensors_path(path: StrPath) -> str:
+    """The path of a safetensors file, which is not called as files of another format are."""
+    text = os.fspath(path)
+    _require(
+        not text.lower().endswith(".gguf"),
+        f"'{shown(text)}': a file of this name is a GGUF file, and this writes safetensors; call save_gguf, or name "
+        "the file .safetensors",
+    )
+    return text
 
 
 def _prepared(

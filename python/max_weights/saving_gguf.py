@@ -71,6 +71,12 @@ def save_gguf(
         UnsupportedError: an encoding that can be decoded, but not made.
         OSError: what the system refuses. Nothing has changed then.
     """
+    file = os.fspath(path)
+    if file.lower().endswith(".safetensors"):
+        raise ArgumentError(
+            f"'{shown(file)}': a file of this name is a safetensors file, and this writes GGUF; call save_file, or "
+            "name the file .gguf"
+        )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
     most = None if max_shard_size is None else bytes_of(max_shard_size)
     everywhere = QuantizationEncoding(quantize).value if isinstance(quantize, str) else None
@@ -81,7 +87,7 @@ def save_gguf(
             return _core.save_gguf_weights(
                 tensors,
                 names,
-                os.fspath(path),
+                file,
                 pairs,
                 sync=sync,
                 quantize=everywhere,
@@ -95,7 +101,7 @@ def save_gguf(
             encoding = encodings(name) if packed is None else packed.value
             found.append((name, buffer_of(name, getattr(tensor, "data", tensor) if packed else tensor), encoding))
         return _core.save_gguf_tensors(
-            os.fspath(path), found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
+            file, found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
         )
     finally:
         close()

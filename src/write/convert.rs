@@ -19,12 +19,13 @@ use crate::workers::{Interrupt, in_order, threads};
 
 /// The elements of a part: whole blocks and whole bytes of every type, and some megabytes of each.
 const ELEMENTS: usize = 1 << 20;
-/// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others.
-const SMALL: u64 = 1 << 20;
+/// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others: so few parts would leave threads
+/// without work at its end.
+const SHORT: u64 = 16 << 20;
 /// What the system copies between two questions whether to go on.
 const COPIED_AT_A_TIME: u64 = 16 << 20;
 /// So many bytes of short tensors are begun together.
-const TOGETHER: u64 = 64 << 20;
+const TOGETHER: u64 = 256 << 20;
 
 /// A tensor of a checkpoint, and what it becomes.
 #[derive(Debug, Clone)]
@@ -37,9 +38,10 @@ pub struct Item {
     pub tensor: Declared,
 }
 
-/// Memory of one thread for what stands between two steps.
+/// Memory of one thread for what is read, and for what stands between two steps.
 #[derive(Debug, Default)]
 struct Scratch {
+    read: Vec<u8>,
     first: Vec<u8>,
     second: Vec<u8>,
     between: Vec<u8>,
@@ -130,18 +132,19 @@ pub fn write_converted(
     }
     // In the order in which they lie on the disk.
     jobs.sort_by_key(|(place, ..)| *place);
+    let work = Work { writer, checkpoint, done };
     let (mut short, mut together) = (Vec::new(), 0);
     let all_of = |short: &mut Vec<(&Item, Steps)>| {
-        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), (): &mut (), go_on| {
-            write_one(writer, checkpoint, item, steps, done, go_on)
+        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), scratch: &mut Scratch, go_on| {
+            work.write(item, steps, Some(scratch), go_on)
         })
     };
     for (_, item, steps, bytes) in jobs {
-        if bytes < SMALL {
+        if bytes < SHORT {
             short.push((item, steps));
             together += bytes;
         } else {
-            write_one(writer, checkpoint, item, steps, done, interrupt)?;
+            work.write(item, steps, None, interrupt)?;
         }
         if together >= TOGETHER {
             all_of(&mut short)?;
@@ -151,90 +154,91 @@ pub fn write_converted(
     all_of(&mut short)
 }
 
-fn write_one(
-    writer: &Writer,
-    checkpoint: &Checkpoint,
-    item: &Item,
-    steps: Steps,
-    done: &AtomicU64,
-    interrupt: Interrupt<'_>,
-) -> Result<()> {
-    let Item { number, tensor, .. } = item;
-    let bytes = tensor.bytes()?;
-    let wanted = item.wanted(checkpoint, steps)?;
-    if wanted.cut.is_some() {
-        let whole = take(checkpoint, wanted, steps, interrupt)?;
-        writer.write_part(&tensor.name, 0, &whole, interrupt)?;
-        done.fetch_add(bytes, Ordering::Relaxed);
-        return Ok(());
-    }
-    let placement = wanted.placement;
-    if steps.are_none() && copied(writer, checkpoint, &tensor.name, &placement, done, interrupt)? {
-        return Ok(());
-    }
-    let info = checkpoint.catalog().table().get(*number);
-    let (elements, unit) = match info.element {
-        Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
-        Element::Plain(dtype) => {
-            let group = elements_per_group(dtype);
-            (group, group * dtype.bits() / 8)
+/// Where tensors come from, and where they go.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    writer: &'a Writer,
+    checkpoint: &'a Checkpoint,
+    done: &'a AtomicU64,
+}
+
+impl Work<'_> {
+    /// Writes one tensor: on this thread, whose memory `alone` is, or on all.
+    fn write(&self, item: &Item, steps: Steps, alone: Option<&mut Scratch>, interrupt: Interrupt<'_>) -> Result<()> {
+        let (Self { writer, checkpoint, done }, Item { number, tensor, .. }) = (*self, item);
+        let bytes = tensor.bytes()?;
+        let wanted = item.wanted(checkpoint, steps)?;
+        if wanted.cut.is_some() {
+            let whole = take(checkpoint, wanted, steps, interrupt)?;
+            writer.write_part(&tensor.name, 0, &whole, interrupt)?;
+            done.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(());
         }
-        // Refused by `steps`.
-        Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => (1, 1),
-    };
-    let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
-        let cause = format!(
-            "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
-            tensor.shape.iter().product::<u64>()
-        );
-        let fault =
-            Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("call contiguous() before saving it");
-        return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
-    };
-    let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
-    scan.each(
-        ELEMENTS / elements,
-        interrupt,
-        Scratch::default,
-        |scratch, part, from| {
+        let placement = wanted.placement;
+        if steps.are_none() && self.copy(&tensor.name, &placement, interrupt)? {
+            return Ok(());
+        }
+        let info = checkpoint.catalog().table().get(*number);
+        let (elements, unit) = match info.element {
+            Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
+            Element::Plain(dtype) => {
+                let group = elements_per_group(dtype);
+                (group, group * dtype.bits() / 8)
+            }
+            // Refused by `steps`.
+            Element::Torch(_) | Element::NoArray(..) | Element::Unknown(_) => (1, 1),
+        };
+        let Some(scan) = Scan::in_order(checkpoint, &placement, unit)? else {
+            let cause = format!(
+                "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
+                tensor.shape.iter().product::<u64>()
+            );
+            let fault =
+                Fault::new(rules::TORCH_NO_ARRAY, cause).tensor(info.name).help("call contiguous() before saving it");
+            return Err(fault.path(&checkpoint.catalog().files()[info.file as usize].path).unsupported());
+        };
+        let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
+        let converted = |scratch: &mut Scratch, part: u64, from: &[u8]| {
             let converted = steps.apply(from, scratch)?;
             writer.write(&tensor.name, part * part_bytes, converted)?;
             done.fetch_add(converted.len() as u64, Ordering::Relaxed);
             Ok(())
-        },
-        |_| {},
-    )?;
-    // One without bytes counts as written, too.
-    writer.write(&tensor.name, bytes, &[])
-}
-
-/// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
-fn copied(
-    writer: &Writer,
-    checkpoint: &Checkpoint,
-    name: &str,
-    placement: &Placement,
-    done: &AtomicU64,
-    interrupt: Interrupt<'_>,
-) -> Result<bool> {
-    let Segment { file, span, transform } = placement.segment;
-    if !placement.is_dense() || transform != Transform::default() {
-        return Ok(false);
+        };
+        if let Some(scratch) = alone {
+            let (mut read, mut part) = (std::mem::take(&mut scratch.read), 0);
+            scan.each_in_order(ELEMENTS / elements, &mut read, interrupt, |from| {
+                part += 1;
+                converted(scratch, part - 1, from)
+            })?;
+            scratch.read = read;
+        } else {
+            scan.each(ELEMENTS / elements, interrupt, Scratch::default, converted, |_| {})?;
+        }
+        // One without bytes counts as written, too.
+        writer.write(&tensor.name, bytes, &[])
     }
-    let source = checkpoint.file(file)?;
-    source.check_unchanged()?;
-    for start in (0..placement.len).step_by(COPIED_AT_A_TIME as usize) {
-        interrupt()?;
-        let len = COPIED_AT_A_TIME.min(placement.len - start);
-        if !writer.copy(name, start, source, span.start() + placement.start + start, len)? {
-            done.fetch_sub(start, Ordering::Relaxed);
+
+    /// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
+    fn copy(&self, name: &str, placement: &Placement, interrupt: Interrupt<'_>) -> Result<bool> {
+        let Segment { file, span, transform } = placement.segment;
+        if !placement.is_dense() || transform != Transform::default() {
             return Ok(false);
         }
-        done.fetch_add(len, Ordering::Relaxed);
+        let source = self.checkpoint.file(file)?;
+        source.check_unchanged()?;
+        for start in (0..placement.len).step_by(COPIED_AT_A_TIME as usize) {
+            interrupt()?;
+            let len = COPIED_AT_A_TIME.min(placement.len - start);
+            if !self.writer.copy(name, start, source, span.start() + placement.start + start, len)? {
+                self.done.fetch_sub(start, Ordering::Relaxed);
+                return Ok(false);
+            }
+            self.done.fetch_add(len, Ordering::Relaxed);
+        }
+        source.check_unchanged()?;
+        self.writer.copied(name)?;
+        Ok(true)
     }
-    source.check_unchanged()?;
-    writer.copied(name)?;
-    Ok(true)
 }
 
 impl Steps {
@@ -244,7 +248,7 @@ impl Steps {
 
     /// Converts whole units; the result lies in `scratch`, or is what it was.
     fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
-        let Scratch { first, second, between } = scratch;
+        let Scratch { first, second, between, .. } = scratch;
         let plain = match self.conversion {
             Conversion::Nothing => from,
             conversion => {

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::error::{Error, Result};
+use crate::source::Source;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
 /// The end of the names of files that are being written; they begin with a point.
@@ -91,9 +92,12 @@ impl Replacement {
         Ok(())
     }
 
-    /// Notes bytes that the system wrote.
-    pub(super) fn copied(&self, len: u64) {
-        self.begin_write_back(&mut self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner), len);
+    /// Lets the system copy bytes of a source; false where it cannot. Threads take turns, as for [`Self::write_at`].
+    pub(super) fn copy_at(&self, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
+        let mut since = self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let copied = source.copy_to(from, len, &self.file, offset)?;
+        self.begin_write_back(&mut since, len);
+        Ok(copied)
     }
 
     /// Lets the disk work while more is written, where somebody will wait for it.

@@ -73,9 +73,7 @@ impl Writer {
     pub(super) fn copy(&self, name: &str, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
         // What is read back is compared with what went through this process.
         let Some(place) = self.place(name).filter(|_| self.sums.is_none()) else { return Ok(false) };
-        let done = source.copy_to(from, len, self.file.file(), place.bytes.start + offset)?;
-        self.file.copied(len);
-        Ok(done)
+        self.file.copy_at(place.bytes.start + offset, source, from, len)
     }
 
     /// Notes that all bytes of a tensor were copied.

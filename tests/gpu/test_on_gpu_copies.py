@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gpu_support import DEVICE, DTYPES, PIECE, OnDevice, each, random, random_of
-from max_weights import Buffer, DType, release_memory
+from max_weights import Buffer, DType, release_memory, save_file
 from max_weights.devices import Accelerator, Device, accelerator_count
 from max_weights.graph import DeviceRef
 
@@ -54,6 +54,14 @@ class Copies(OnDevice):
     def test_zeros_and_scalars_are_made_there(self) -> None:
         self.assertFalse(Buffer.zeros([PIECE + 1], DType.uint8, Accelerator(0)).to("cpu").to_numpy().any())
         self.assertEqual(Buffer.scalar(3, "int64", DeviceRef.GPU()).to("cpu").item(), 3)
+
+    def test_what_is_there_is_saved(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            value, files = random(3 * PIECE + 8), [Path(folder) / name for name in ("here", "there")]
+            save_file({"whole": value, "cut": value[::-3]}, files[0])
+            there = value.to(DEVICE)
+            save_file({"whole": there, "cut": there[::-3]}, files[1])
+            self.assertEqual(files[0].read_bytes(), files[1].read_bytes())
 
     def test_a_view_of_a_file_arrives(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -31,6 +31,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "pages_are_not_pinned_where_that_would_gain_nothing": {"FAKE_CUDA_ATTRIBUTES": "100=1"},
     "threads_load_to_two_devices": {},
     "a_rank_has_its_part_on_its_device": {},
+    "what_is_there_is_saved_as_it_is_from_the_cpu": {},
     "what_two_ranks_have_is_read_once": {},
     "what_is_not_done_there_yet_is_refused": {},
     "a_forked_child_is_refused": {},

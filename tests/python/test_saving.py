@@ -300,3 +300,17 @@ def test_all_real_files_are_saved_as_they_are(tmp_path: Path, models: Path) -> N
         with load_weights(saved) as again:
             assert {info.name: (info.dtype, info.shape) for info in again.infos()} == infos
             assert again.digests() == digests
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "MODEL.GGUF"])
+def test_a_path_of_gguf_is_no_place_for_safetensors(tmp_path: Path, name: str) -> None:
+    save_file({"a": np.zeros(1)}, tmp_path / "x")
+    for save in (
+        lambda: save_file({"a": np.zeros(1)}, tmp_path / name),
+        lambda: load_weights(tmp_path / "x").save(tmp_path / name),
+        lambda: SafetensorsWriter(tmp_path / name, {"a": ("float32", (1,))}),
+    ):
+        with pytest.raises(ArgumentError, match=f"{name}': a file of this name is a GGUF file, .*; call save_gguf, or"):
+            save()
+    save_sharded({"a": np.zeros(1)}, tmp_path / name)  # a folder may be called so
+    assert list(load_weights(tmp_path / name / "model.safetensors").load()) == ["a"]

@@ -216,3 +216,8 @@ def test_weight_data_that_are_plain_are_tensors_like_others(tmp_path: Path) -> N
     save_gguf({"x": data}, tmp_path / "x.gguf")
     assert load_weights(tmp_path / "x.gguf").x.data().dtype == DType.float32
     shutil.copy(tmp_path / "x.gguf", tmp_path / "y.gguf")
+
+
+def test_a_path_of_safetensors_is_no_place_for_gguf(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"model.safetensors': a file of this name is .* call save_file"):
+        save_gguf({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
