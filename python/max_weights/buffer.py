@@ -119,8 +119,8 @@ def as_buffer(value: Any) -> Buffer:
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return from_numpy(value)
     to_buffer = getattr(type(value), "to_buffer", None)  # which does not forget that memory is a file's
-    buffer: Buffer = Buffer.from_dlpack(value) if to_buffer is None else to_buffer(value)
-    return buffer
+    found = value if to_buffer is None else to_buffer(value)
+    return found if isinstance(found, Buffer) else Buffer.from_dlpack(found)  # that of MAX's weights is one of MAX's
 
 
 def _whole_elements_apart(array: Array) -> bool:

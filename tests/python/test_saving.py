@@ -91,6 +91,25 @@ def test_modules_and_trees_are_saved_by_their_names(tmp_path: Path) -> None:
     assert safetensors.numpy.load_file(tmp_path / "nn.safetensors")["weight"].shape == (3, 4)
 
 
+def test_weights_of_max_give_tensors_of_max(tmp_path: Path) -> None:
+    class MaxWeightData:
+        """As that of MAX: `to_buffer` gives a tensor of MAX, which is none of this package."""
+
+        def __init__(self, data: torch.Tensor) -> None:
+            self.data = data
+
+        def to_buffer(self) -> torch.Tensor:
+            return self.data
+
+    class MaxModule:
+        def state_dict(self) -> dict[str, Any]:
+            return {"a": MaxWeightData(torch.arange(6.0).reshape(2, 3)), "b": torch.ones(3, dtype=torch.bfloat16)}
+
+    save_file(MaxModule(), tmp_path / "max.safetensors")
+    found = safetensors.torch.load_file(tmp_path / "max.safetensors")
+    assert same(found["a"], torch.arange(6.0).reshape(2, 3)) and same(found["b"], torch.ones(3, dtype=torch.bfloat16))
+
+
 def test_the_same_tensors_are_the_same_bytes_over_100_runs_and_any_order(tmp_path: Path) -> None:
     tensors = state_dict()
     names = list(tensors)
