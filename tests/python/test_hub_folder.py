@@ -182,6 +182,11 @@ def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> No
     assert ["rope_freqs.weight" in note and "rope_parameters" in note for note in made["notes"]] == [True]
     assert "rope_freqs.weight" not in {info.name for info in load_weights(tmp_path / "out").infos()}
     check_model(path, tmp_path / "out")
+    command = [sys.executable, "-m", "max_weights", "convert", path, tmp_path / "again", "--rename", "hf", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["written"]
+    assert "rope_freqs.weight" in done.stderr
+    assert "rope_parameters" in done.stderr
 
 
 def test_the_scaling_of_positions_of_llama_3_is_found_again(tmp_path: Path, write: Write) -> None:

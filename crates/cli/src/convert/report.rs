@@ -70,7 +70,8 @@ pub(super) fn print(
     if wanted.writing.json {
         let object = Object { schema: "max-weights.convert/1", written, bytes, files, beside };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
-        return Ok(screen.line("")?);
+        screen.line("")?;
+        return Ok(screen.warn(notes.iter())?);
     }
     for file in &files {
         if !written {
