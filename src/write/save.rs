@@ -138,7 +138,8 @@ fn write(
         let len = job.runs.iter().map(|run| run.len).sum();
         if let [run] = &*job.runs {
             let source = &sources[run.tensor];
-            file.write_at(job.at, piece(source, run.start as usize, run.len as usize, scratch, go_on)?)?;
+            let bytes = piece(source, run.start as usize, run.len as usize, scratch, go_on)?;
+            file.write_at(job.at, bytes).map_err(|error| cut_off(source, error))?;
         } else {
             scratch.resize(len as usize, 0);
             let mut rest = &mut scratch[..];
@@ -201,6 +202,17 @@ pub(super) fn piece<'a>(
 }
 
 /// All bytes of the file after its header, in jobs of about the same size.
+/// Why bytes of a tensor could not be written: where the system found no memory there, the file that it is mapped from was cut off.
+pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
+    #[cfg(unix)]
+    if let (Error::Io { source, .. }, Some(origin)) = (&error, tensor.storage().origin())
+        && rustix::io::Errno::from_io_error(source) == Some(rustix::io::Errno::FAULT)
+    {
+        return origin.truncated();
+    }
+    error
+}
+
 fn jobs(layout: &Layout) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut joined = 0;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::layout::Place;
-use super::save::{AT_A_TIME, declare, piece};
+use super::save::{AT_A_TIME, cut_off, declare, piece};
 use super::verify::Sums;
 use super::{Declared, Layout, Replacement};
 use crate::buffer::Buffer;
@@ -62,10 +62,13 @@ impl Writer {
         })?;
         let place = &self.layout.places()[number];
         self.claim(number, place, offset, bytes.len() as u64)?;
-        if let Some(sums) = &self.sums {
-            sums.add(number, offset, bytes);
+        let written = self.file.write_at(place.bytes.start + offset, bytes);
+        match (&written, &self.sums) {
+            (Err(_), _) => self.release(number, offset..offset + bytes.len() as u64),
+            (Ok(()), Some(sums)) => sums.add(number, offset, bytes),
+            (Ok(()), None) => {}
         }
-        self.file.write_at(place.bytes.start + offset, bytes)
+        written
     }
 
     /// Lets the system copy bytes of a source to those of a tensor from its byte `offset` on; false where that is not possible. They count as
@@ -114,16 +117,26 @@ impl Writer {
     /// Writes the elements of `part`, in C order, from byte `offset` of a tensor on.
     ///
     /// # Errors
-    /// As of [`Self::write`].
+    /// As of [`Self::write`]. Then none of them counts as written, so that all may be written again.
     pub fn write_part(&self, name: &str, offset: u64, part: &Buffer, interrupt: Interrupt<'_>) -> Result<()> {
-        let mut scratch = Vec::new();
-        for start in (0..part.size()).step_by(AT_A_TIME as usize) {
-            interrupt()?;
-            let len = (part.size() - start).min(AT_A_TIME as usize);
-            self.write(name, offset.saturating_add(start as u64), piece(part, start, len, &mut scratch, interrupt)?)?;
+        let (mut written, mut scratch) = (0, Vec::new());
+        let mut write_all = || {
+            for start in (0..part.size()).step_by(AT_A_TIME as usize) {
+                interrupt()?;
+                let len = (part.size() - start).min(AT_A_TIME as usize);
+                let bytes = piece(part, start, len, &mut scratch, interrupt)?;
+                let at = offset.saturating_add(start as u64);
+                self.write(name, at, bytes).map_err(|error| cut_off(part, error))?;
+                written += len as u64;
+            }
+            // Without bytes, the name has to be right, too.
+            self.write(name, offset.saturating_add(part.size() as u64), &[])
+        };
+        let done = write_all();
+        if let (Err(_), Some(number)) = (&done, self.layout.position(name)) {
+            self.release(number, offset..offset.saturating_add(written));
         }
-        // Without bytes, the name has to be right, too.
-        self.write(name, offset.saturating_add(part.size() as u64), &[])
+        done
     }
 
     /// Notes that a part is written now.
@@ -153,6 +166,20 @@ impl Writer {
             (false, false) => written.insert(after, offset..end),
         }
         Ok(())
+    }
+
+    /// Notes that bytes which were claimed are not there.
+    fn release(&self, number: usize, bytes: Range<u64>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut written = self.written[number].lock().unwrap_or_else(PoisonError::into_inner);
+        // They lie in one range: nobody else has claimed any of them.
+        let at = written.partition_point(|range| range.end <= bytes.start);
+        if let Some(Range { start, end }) = written.get(at).cloned() {
+            let rest = [start..bytes.start, bytes.end..end];
+            written.splice(at..=at, rest.into_iter().filter(|range| !range.is_empty()));
+        }
     }
 
     /// The file takes its place.

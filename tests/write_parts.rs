@@ -1,0 +1,88 @@
+//! What goes wrong while a tensor is written does not count as written, and is said of the file that it is about.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+
+use max_weights::buffer::Buffer;
+use max_weights::dtype::DType;
+use max_weights::memory::Storage;
+use max_weights::write::{Declared, Layout, Options, Stored, Writer};
+use max_weights::{Error, open, uninterrupted};
+
+/// Long enough to be written in several pieces.
+const BYTES: usize = 9 << 20;
+
+fn writer(path: &Path) -> Writer {
+    let tensor = Declared { name: "w".into(), stored: Stored::Plain(DType::UInt8), shape: vec![BYTES as u64] };
+    Writer::create(path, Layout::safetensors([tensor], None, &Options::default()).unwrap(), false).unwrap()
+}
+
+fn bytes(range: std::ops::Range<usize>) -> (Vec<u8>, Buffer) {
+    let bytes: Vec<u8> = range.map(|i| (i % 251) as u8).collect();
+    let storage = Storage::of_bytes(&bytes).unwrap();
+    let tensor = Buffer::contiguous_at(storage, 0, DType::UInt8, &[bytes.len() as i64]).unwrap();
+    (bytes, tensor)
+}
+
+#[test]
+fn what_was_interrupted_is_missing_at_the_end_and_may_be_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let ((all, whole), (_, inner)) = (bytes(0..BYTES), bytes(10..BYTES - 10));
+    let interrupted = |writer: &Writer, offset, part: &Buffer| {
+        let asked = Cell::new(0);
+        let stop = || if asked.replace(asked.get() + 1) < 2 { Ok(()) } else { Err(Error::Interrupted) };
+        let failed = writer.write_part("w", offset, part, &stop).expect_err("stopped");
+        assert!(matches!(failed, Error::Interrupted));
+    };
+    let given_up = writer(&path);
+    interrupted(&given_up, 0, &whole);
+    let said = given_up.finish(&uninterrupted).expect_err("it is not there").to_string();
+    assert!(said.contains(&format!("'w' (0 of {BYTES} bytes)")), "{said}");
+    assert!(!path.exists());
+
+    // Between bytes that were written, and stay so.
+    let writer = writer(&path);
+    writer.write("w", 0, &all[..10]).unwrap();
+    writer.write("w", BYTES as u64 - 10, &all[BYTES - 10..]).unwrap();
+    interrupted(&writer, 10, &inner);
+    for offset in [9, BYTES as u64 - 10] {
+        let said = writer.write("w", offset, &[0]).expect_err("it is there").to_string();
+        assert!(said.contains("were written before"), "{said}");
+    }
+    writer.write_part("w", 10, &inner, &uninterrupted).unwrap();
+    writer.finish(&uninterrupted).unwrap();
+    assert_eq!(open(&path).unwrap().get("w").unwrap().bytes(), Some(&*all));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_is_cut_off_while_its_tensors_are_saved_is_named_and_they_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, path) = (folder.path().join("source.safetensors"), folder.path().join("a.safetensors"));
+    let (_, whole) = bytes(0..BYTES);
+    let made = writer(&source);
+    made.write_tensor("w", &whole, &uninterrupted).unwrap();
+    made.finish(&uninterrupted).unwrap();
+    let mapped = open(&source).unwrap().get("w").unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_len(BYTES as u64 / 2).unwrap();
+
+    let told = |error: Error| {
+        assert!(matches!(error, Error::FileChanged(_)), "{error}");
+        assert!(error.to_string().contains("source.safetensors"), "{error}");
+    };
+    let writer = writer(&path);
+    told(writer.write_tensor("w", &mapped, &uninterrupted).expect_err("it is not there"));
+    let said = writer.finish(&uninterrupted).expect_err("not written").to_string();
+    assert!(said.contains(&format!("(0 of {BYTES} bytes)")), "{said}");
+    let tensors = [("w".to_owned(), mapped)];
+    let done = std::sync::atomic::AtomicU64::new(0);
+    told(
+        max_weights::write::save(&path, &tensors, None, &Options::default(), &done, &uninterrupted)
+            .expect_err("it is not there"),
+    );
+    assert!(!path.exists());
+}
