@@ -63,6 +63,8 @@ impl Sums {
             Err(fault.path(target).format())
         };
         let source: Arc<dyn Source> = Arc::new(LocalFile::open(file.unfinished())?);
+        // What is on the disk is read from there, and not from the page cache, which has what was meant.
+        source.forget(0, source.len());
         let (catalog, faults) = inspect(source.clone(), &OpenOptions::default().strict(false))?;
         let Some(catalog) = catalog else {
             let why = faults.first().map_or_else(String::new, |fault| fault.cause.clone());

@@ -202,10 +202,11 @@ impl Writer {
             }
         }
         if missing.is_empty() {
+            self.file.flush(interrupt)?;
             if let Some(sums) = self.sums {
+                self.file.sync_now()?;
                 sums.check(&self.file, &self.layout, interrupt)?;
             }
-            self.file.flush(interrupt)?;
             return Ok(self.file);
         }
         let count = missing.len();
