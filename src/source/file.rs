@@ -193,7 +193,8 @@ impl Source for LocalFile {
             let mut rest = len as usize;
             while rest > 0 {
                 match rustix::fs::copy_file_range(file, Some(&mut offset), target, Some(&mut at), rest) {
-                    Ok(0) => return Err(self.origin.truncated()),
+                    // The file was truncated; or its filesystem cannot do this and does not say so.
+                    Ok(0) => return Ok(false),
                     Ok(copied) => rest -= copied,
                     Err(rustix::io::Errno::INTR) => {}
                     Err(_) => return Ok(false),

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Declared, Stored};
+use super::replacement::COPIED_AT_A_TIME;
 use super::writer::Writer;
 use crate::buffer::{self, Buffer};
 use crate::cast::elements_per_group;
@@ -22,8 +23,6 @@ const ELEMENTS: usize = 1 << 20;
 /// A tensor that is shorter, in bytes of the file that is written, is converted by one thread, beside others: so few parts would leave threads
 /// without work at its end.
 const SHORT: u64 = 16 << 20;
-/// What the system copies between two questions whether to go on.
-const COPIED_AT_A_TIME: u64 = 16 << 20;
 /// So many bytes of short tensors are begun together.
 const TOGETHER: u64 = 256 << 20;
 
@@ -49,7 +48,7 @@ struct Scratch {
 
 /// What is done to the elements.
 #[derive(Debug, Clone, Copy)]
-struct Steps {
+pub(super) struct Steps {
     /// To plain elements, or nothing.
     conversion: Conversion,
     /// And from float32 into blocks.
@@ -60,10 +59,16 @@ impl Item {
     /// What happens to the elements on the way.
     ///
     /// # Errors
-    /// Elements of a type that cannot become the one that is declared; a shape that is another one.
-    fn steps(&self, checkpoint: &Checkpoint) -> Result<Steps> {
+    /// Elements of a type that cannot become the one that is declared; a shape that is another one; no name.
+    pub(super) fn steps(&self, checkpoint: &Checkpoint) -> Result<Steps> {
         let catalog = checkpoint.catalog();
         let info = catalog.table().get(self.number);
+        if self.tensor.name.is_empty() {
+            let name = text::shown(info.name);
+            return Err(Error::Argument(format!(
+                "tensor '{name}' would have an empty name, which is not loaded again"
+            )));
+        }
         let mut shape = info.shape.to_vec();
         if let Some((axis, ranges)) = &self.cut
             && let Some(dim) = shape.get_mut(*axis)
@@ -114,7 +119,7 @@ impl Item {
 }
 
 /// Writes tensors of a checkpoint to a file in which they are declared; `done` counts the bytes that were written. Memory is bounded by a few
-/// megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a whole, one at a time.
+/// megabytes for each thread, but for tensors that are cut, or compressed and not in order, which are in memory as a whole, one at a time but for short ones.
 ///
 /// # Errors
 /// Types that cannot be converted, which is found before anything is read; what the files and the system say.

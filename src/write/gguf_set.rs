@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::replacement::folder_of;
 use super::{Declared, Layout, MetadataValue, Replacement, Shards, Stored, Writer};
 use crate::buffer::{self, Buffer};
 use crate::dtype::DType;
@@ -31,8 +32,8 @@ pub fn save_gguf(
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
     let declared: Vec<Declared> = tensors.iter().map(|(declared, _)| declared.clone()).collect();
-    write_set(path, &declared, metadata, most, sync, |path, layout, group| {
-        let writer = Writer::create(path, layout, sync)?;
+    write_set(path, &declared, metadata, most, sync, |file, layout, group| {
+        let writer = Writer::new(file, layout)?;
         for (declared, buffer) in group.iter().map(|number| &tensors[*number]) {
             let as_declared = elements(declared, buffer, interrupt)?;
             writer.write_part(&declared.name, 0, &as_declared, interrupt)?;
@@ -60,35 +61,36 @@ fn elements(declared: &Declared, found: &Buffer, interrupt: Interrupt<'_>) -> Re
     }
 }
 
-/// Writes a file or a set, each as `write` gives it for its path, its layout and the positions of its tensors.
+/// Writes a file or a set, each by `write`, which is given the file that is begun, its layout and the positions of its tensors.
 pub(super) fn write_set(
     path: &Path,
     tensors: &[Declared],
     metadata: &[(String, MetadataValue)],
     most: Option<u64>,
     sync: bool,
-    write: impl Fn(&Path, Layout, &[usize]) -> Result<Replacement>,
+    write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
 ) -> Result<Vec<PathBuf>> {
     let metadata: Vec<(String, MetadataValue)> =
         metadata.iter().filter(|(key, _)| !key.starts_with(SPLIT)).cloned().collect();
     let Some(most) = most else {
         let all: Vec<usize> = (0..tensors.len()).collect();
-        write(path, Layout::gguf(tensors.to_vec(), &metadata)?, &all)?.commit()?;
+        let layout = Layout::gguf(tensors.to_vec(), &metadata)?;
+        write(Replacement::create(path, layout.file_bytes(), sync)?, layout, &all)?.commit()?;
         return Ok(vec![path.to_path_buf()]);
     };
     let (folder, stem) = folder_and_stem(path);
     let shards = Shards::gguf(stem, tensors, most)?;
     let count = shards.files.len();
-    shards.save(folder, stem, sync, |path, number, group| {
+    let layouts = shards.layouts(tensors, |number, group| {
         let of_file = if count == 1 { metadata.clone() } else { in_set(&metadata, number, count, tensors.len())? };
-        write(path, Layout::gguf(group.iter().map(|number| tensors[*number].clone()).collect(), &of_file)?, group)
-    })
+        Layout::gguf(group, &of_file)
+    })?;
+    shards.save(folder, stem, sync, layouts, write)
 }
 
 /// The folder of a set, and what the names of its files begin with.
 pub(super) fn folder_and_stem(path: &Path) -> (&Path, &str) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    (folder, path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default())
+    (folder_of(path), path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default())
 }
 
 /// The metadata of a file of a set: all of it is in the first.

@@ -1,33 +1,65 @@
 //! The files of a sharded checkpoint take their places in a folder, so that whoever is killed leaves the old save or the new one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Replacement, Shards};
+use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
+use super::unfinished::remove_abandoned;
+use super::{Declared, Layout, Replacement, Shards};
 use crate::error::{Error, Result};
+use crate::text;
 
 /// What the second names of shards end with.
 const NEXT: &str = ".max-weights-next.safetensors";
+/// Files that are open beside those that are written: standard input and output, sources, folders.
+#[cfg(unix)]
+const OTHER_FILES: u64 = 16;
 /// Times that a name is looked for.
 const ATTEMPTS: usize = 100;
 
 impl Shards {
-    /// Writes all files into a folder, each as `write` gives it for its path, its number and its tensors, and the index; then removes what an older
-    /// save has left under the same stem.
+    /// The layouts of all files, each as `layout` gives it for its number and its tensors: what a file cannot have is found before one is begun.
+    pub(super) fn layouts(
+        &self,
+        tensors: &[Declared],
+        layout: impl Fn(usize, Vec<Declared>) -> Result<Layout>,
+    ) -> Result<Vec<Layout>> {
+        let of_file = |(number, (_, group)): (usize, &(String, Vec<usize>))| {
+            layout(number, group.iter().map(|tensor| tensors[*tensor].clone()).collect())
+        };
+        self.files.iter().enumerate().map(of_file).collect()
+    }
+
+    /// Writes all files into a folder, each by `write`, which is given the file that is begun, its layout and its tensors, and gives it back with all
+    /// of its bytes; and the index. Then removes what an older save has left under the same stem.
     pub(super) fn save(
         &self,
         folder: &Path,
         stem: &str,
         sync: bool,
-        write: impl Fn(&Path, usize, &[usize]) -> Result<Replacement>,
+        layouts: Vec<Layout>,
+        write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
     ) -> Result<Vec<PathBuf>> {
+        #[cfg(unix)]
+        check_open_files(
+            folder,
+            self.files.len(),
+            rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+        )?;
         make_folder(folder, sync)?;
-        let mut files = Vec::with_capacity(self.files.len());
-        for (number, (name, group)) in self.files.iter().enumerate() {
-            files.push(write(&folder.join(name), number, group)?);
+        remove_abandoned(folder);
+        // What would fail at the last file fails before the first.
+        for name in self.files.iter().map(|(name, _)| name).chain(self.index.as_ref().map(|(name, _)| name)) {
+            replaceable(&folder.join(name))?;
+        }
+        has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))?;
+        let mut files = Vec::with_capacity(self.files.len() + 1);
+        for ((name, group), layout) in self.files.iter().zip(layouts) {
+            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?;
+            files.push(write(file, layout, group)?);
         }
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
@@ -44,6 +76,28 @@ impl Shards {
             std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
         }
         Ok(paths)
+    }
+
+    /// An error if some shards of a folder were opened by their names, and others, that were not, would be replaced or removed with them.
+    pub(super) fn check_opened(&self, folder: &Path, stem: &str, opened: &[PathBuf]) -> Result<()> {
+        if !folder.is_dir() {
+            return Ok(());
+        }
+        let opened: HashSet<PathBuf> = opened.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let replaced = self.files.iter().map(|(name, _)| folder.join(name));
+        let is_weights =
+            |path: &PathBuf| path.extension().is_some_and(|extension| extension != "json") && path.exists();
+        let (own, lost): (Vec<PathBuf>, Vec<PathBuf>) = self
+            .outdated(folder, stem)?
+            .into_iter()
+            .chain(replaced)
+            .filter(is_weights)
+            .partition(|path| path.canonicalize().is_ok_and(|path| opened.contains(&path)));
+        let (Some(_), Some(lost)) = (own.first(), lost.first()) else { return Ok(()) };
+        Err(Error::Argument(format!(
+            "{}: it is not among the shards that were opened, and would be lost: open the whole folder, or write to another one",
+            text::path(lost)
+        )))
     }
 
     /// Gives complete shards a second name each, and puts an index of these in place: one rename, before which everybody reads the old files, and
@@ -101,7 +155,9 @@ impl Shards {
             let entry = entry.map_err(|source| Error::io(folder, "list", source))?;
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
-            let ours = name.starts_with(&hidden) && name.ends_with(NEXT)
+            // Another stem may begin with this one and a point, and has second names of its own, as the files of another format have.
+            let next = name.strip_prefix(&hidden).and_then(|rest| rest.strip_suffix(NEXT));
+            let ours = next.is_some_and(|rest| NEXT.ends_with(suffix) && !rest.contains('.'))
                 || name == format!("{stem}{suffix}")
                 || name == format!("{stem}{suffix}.index.json")
                 || name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(suffix)).is_some_and(is_shard_number);
@@ -134,17 +190,46 @@ impl Drop for Links {
 }
 
 fn index_at(path: &Path, index: &[u8], sync: bool) -> Result<Replacement> {
-    let file = Replacement::create(path, index.len() as u64, sync)?;
+    let file = Replacement::begin(path, index.len() as u64, sync)?;
     file.write_at(0, index)?;
     Ok(file)
 }
 
-/// Makes a folder, if it is not there, and its name last.
-fn make_folder(folder: &Path, sync: bool) -> Result<()> {
-    if folder.is_dir() {
-        return Ok(());
+/// An error if the files, which are open and locked until the last is complete, are more than the process may have open.
+#[cfg(unix)]
+fn check_open_files(folder: &Path, files: usize, most: Option<u64>) -> Result<()> {
+    match most {
+        Some(most) if (files as u64).saturating_add(OTHER_FILES) > most => Err(Error::Argument(format!(
+            "{}: {files} files would be written, which are open until the last is complete, and this process may open {most}: \
+             give a larger max_shard_size, or raise the limit (ulimit -n)",
+            text::path(folder)
+        ))),
+        _ => Ok(()),
     }
+}
+
+/// Makes a folder, and those that it lies in, where they are not there; with `sync`, a loss of power does not take their names.
+fn make_folder(folder: &Path, sync: bool) -> Result<()> {
     let failed = |source| Error::io(folder, "make the folder", source);
+    let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
+    let made: Vec<&Path> = folder.ancestors().take_while(missing).collect();
     std::fs::create_dir_all(folder).map_err(failed)?;
-    if sync { super::replacement::sync_folder(super::replacement::folder_of(folder)).map_err(failed) } else { Ok(()) }
+    if sync {
+        made.into_iter().try_for_each(|folder| sync_folder(folder_of(folder))).map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_than_a_process_may_open_are_refused_before_one_is_written() {
+        let said = |files, most| check_open_files(Path::new("out"), files, most).map_err(|error| error.to_string());
+        assert_eq!(said(1008, Some(1024)), Ok(()));
+        assert_eq!(said(100_000, None), Ok(()));
+        let refused = said(1009, Some(1024)).expect_err("too many");
+        assert!(refused.contains("out: 1009 files") && refused.contains("this process may open 1024"), "{refused}");
+    }
 }

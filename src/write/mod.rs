@@ -1,9 +1,8 @@
 //! Writing: files that appear whole or not at all, with the same bytes for the same tensors.
 //!
 //! A [`Replacement`] is written beside the file that it will replace, and takes its place at the end; until then nobody sees it, and a file that is
-//! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part
-//! by part, [`save`] writes
-//! those that are in memory, [`save_gguf`] as a GGUF file, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
+//! mapped keeps its bytes. [`Layout`] says where each tensor lies; [`Writer`] takes tensors in any order and part by part, [`save`] writes those that
+//! are in memory, [`save_gguf`] as a GGUF file, and [`convert`] those of a checkpoint, converted on their way in bounded memory.
 
 mod convert;
 mod gguf;
@@ -17,6 +16,7 @@ mod replacement;
 mod safetensors;
 mod save;
 mod shards;
+mod unfinished;
 mod verify;
 mod writer;
 

@@ -1,7 +1,7 @@
 //! What a conversion writes: one safetensors file, several with an index, or a GGUF file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use super::convert::{Item, write_converted};
@@ -93,27 +93,31 @@ pub fn convert(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<PathBuf>> {
+    // Of all tensors before the first file is begun: what cannot be converted may be the last.
+    items.iter().try_for_each(|item| item.steps(checkpoint).map(drop))?;
     let work = Work { checkpoint, verify, done, interrupt };
     let declared = || items.iter().map(|item| item.tensor.clone());
     let of_group = |group: &[usize]| group.iter().map(|number| items[*number].clone()).collect::<Vec<Item>>();
     match output {
         Output::Safetensors { path, metadata, options } => {
             let layout = Layout::safetensors(declared(), metadata, options)?;
-            work.written(path, layout, options.sync, items)?.commit()?;
+            let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
+            work.written(file, layout, items)?.commit()?;
             Ok(vec![path.clone()])
         }
         Output::Sharded { folder, stem, most, metadata, options } => {
-            let shards = Shards::new(stem, &declared().collect::<Vec<_>>(), *most)?;
-            shards.save(folder, stem, options.sync, |path, _, group| {
-                let items = of_group(group);
-                let layout = Layout::safetensors(items.iter().map(|item| item.tensor.clone()), metadata, options)?;
-                work.written(path, layout, options.sync, &items)
+            let declared: Vec<Declared> = declared().collect();
+            let shards = Shards::new(stem, &declared, *most)?;
+            shards.check_opened(folder, stem, checkpoint.opened())?;
+            let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
+            shards.save(folder, stem, options.sync, layouts, |file, layout, group| {
+                work.written(file, layout, &of_group(group))
             })
         }
         Output::Gguf { path, metadata, most, sync } => {
             let declared: Vec<Declared> = declared().collect();
-            write_set(path, &declared, metadata, *most, *sync, |path, layout, group| {
-                work.written(path, layout, *sync, &of_group(group))
+            write_set(path, &declared, metadata, *most, *sync, |file, layout, group| {
+                work.written(file, layout, &of_group(group))
             })
         }
     }
@@ -121,8 +125,8 @@ pub fn convert(
 
 impl Work<'_> {
     /// A file with all of its bytes, before it takes its place.
-    fn written(&self, path: &Path, layout: Layout, sync: bool, items: &[Item]) -> Result<Replacement> {
-        let writer = Writer::create(path, layout, sync)?;
+    fn written(&self, file: Replacement, layout: Layout, items: &[Item]) -> Result<Replacement> {
+        let writer = Writer::new(file, layout)?;
         let writer = if self.verify { writer.verified() } else { writer };
         write_converted(&writer, self.checkpoint, items, self.done, self.interrupt)?;
         writer.complete(self.interrupt)

@@ -1,27 +1,22 @@
 //! A file that is written beside the one that it will replace, and takes its place whole or not at all.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
+use std::{process, thread};
 
+use super::unfinished::{create_beside, remove_abandoned};
 use crate::error::{Error, Result};
 use crate::source::Source;
 use crate::workers::{ASKED_EVERY, Interrupt};
 
-/// The end of the names of files that are being written; they begin with a point.
-const UNFINISHED: &str = ".max-weights-unfinished";
-/// Bytes of the final name in that of the unfinished file: file systems allow 255 in all.
-const SHOWN_NAME: usize = 180;
 /// A file of fewer bytes is on the disk before anybody would interrupt it.
 const LONG_WAIT: u64 = 16 << 20;
 /// After so many bytes, the disk is asked to take them.
 const WRITE_BACK: u64 = 16 << 20;
-/// Times that a name is looked for: one is taken where a process of the same number died.
-const ATTEMPTS: usize = 100;
+/// What the system copies between two questions whether to go on.
+pub(super) const COPIED_AT_A_TIME: u64 = 16 << 20;
 
 /// A file under way to `target`. Dropped before [`Self::commit`], it is removed, and whatever was at `target` is as it was.
 ///
@@ -29,7 +24,10 @@ const ATTEMPTS: usize = 100;
 /// lock, and removed by the next one that is made in that folder.
 #[derive(Debug)]
 pub struct Replacement {
+    /// As it was given, for messages.
     target: PathBuf,
+    /// The same from the root on: the process may go to another folder before the end.
+    place: PathBuf,
     unfinished: PathBuf,
     file: File,
     len: u64,
@@ -39,6 +37,8 @@ pub struct Replacement {
     /// All bytes are on the disk.
     flushed: bool,
     placed: bool,
+    /// Who writes it: a child that is forked meanwhile has no part in it.
+    process: u32,
 }
 
 impl Replacement {
@@ -47,12 +47,21 @@ impl Replacement {
     /// # Errors
     /// The target is a directory or a device, or may not be written to; the folder is not there, or may not be written to; the disk has less room.
     pub fn create(target: &Path, len: u64, sync: bool) -> Result<Self> {
+        remove_abandoned(folder_of(target));
+        Self::begin(target, len, sync)
+    }
+
+    /// The same without looking for what was abandoned, which takes longer with each file that is begun: for one of many in a folder that was looked
+    /// through.
+    pub(super) fn begin(target: &Path, len: u64, sync: bool) -> Result<Self> {
         let old = replaceable(target)?;
-        let folder = folder_of(target);
-        remove_abandoned(folder);
-        let (unfinished, file) = create_beside(target, folder)?;
+        let place = std::path::absolute(target).map_err(|source| Error::io(target, "write", source))?;
+        // Before it looks like the old one, at no time more people may read it.
+        let mode = if old.is_some() { 0o600 } else { 0o666 };
+        let (unfinished, file) = create_beside(target, folder_of(&place), mode)?;
         let made = Self {
             target: target.to_path_buf(),
+            place,
             unfinished,
             file,
             len,
@@ -60,6 +69,7 @@ impl Replacement {
             since_write_back: Mutex::default(),
             flushed: false,
             placed: false,
+            process: process::id(),
         };
         if let Some(old) = &old {
             made.look_like(old);
@@ -73,14 +83,14 @@ impl Replacement {
         &self.target
     }
 
-    /// The path that it has meanwhile.
-    pub(super) fn unfinished(&self) -> &Path {
-        &self.unfinished
-    }
-
     /// The file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The path that it has meanwhile.
+    pub(super) fn unfinished(&self) -> &Path {
+        &self.unfinished
     }
 
     /// Writes some bytes. Several threads may do so; the system takes them one after the other, and this waits without keeping a core busy.
@@ -96,7 +106,9 @@ impl Replacement {
     pub(super) fn copy_at(&self, offset: u64, source: &dyn Source, from: u64, len: u64) -> Result<bool> {
         let mut since = self.since_write_back.lock().unwrap_or_else(PoisonError::into_inner);
         let copied = source.copy_to(from, len, &self.file, offset)?;
-        self.begin_write_back(&mut since, len);
+        if copied {
+            self.begin_write_back(&mut since, len);
+        }
         Ok(copied)
     }
 
@@ -125,19 +137,21 @@ impl Replacement {
         if !self.sync || self.flushed || self.len < LONG_WAIT {
             return Ok(()); // or it is soon done, by the one who puts it into its place
         }
-        let failed = |source| Error::io(&self.target, "write to the disk", source);
         let (told, answer) = mpsc::channel();
-        let file = self.file.try_clone().map_err(failed)?;
-        let waiting = thread::Builder::new().name("max-weights-fsync".into()).spawn(move || {
-            // Whoever was interrupted does not listen any more.
-            let _ = told.send(file.sync_all());
+        let waiting = self.file.try_clone().and_then(|file| {
+            thread::Builder::new().name("max-weights-fsync".into()).spawn(move || {
+                // Whoever was interrupted does not listen any more.
+                let _ = told.send(file.sync_all());
+            })
         });
-        waiting.map_err(failed)?;
+        if waiting.is_err() {
+            return self.sync_now(); // without a thread or a descriptor for it, nobody interrupts the wait
+        }
         loop {
             match answer.recv_timeout(ASKED_EVERY) {
-                Ok(done) => break done.map_err(failed)?,
+                Ok(done) => break done.map_err(|source| self.failed("write to the disk", source))?,
                 Err(mpsc::RecvTimeoutError::Timeout) => interrupt()?,
-                Err(mpsc::RecvTimeoutError::Disconnected) => break self.file.sync_all().map_err(failed)?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.sync_now(),
             }
         }
         self.flushed = true;
@@ -164,12 +178,12 @@ impl Replacement {
             made.sync_now()?;
         }
         for made in &mut files {
-            fs::rename(&made.unfinished, &made.target).map_err(|source| made.failed("replace", source))?;
+            fs::rename(&made.unfinished, &made.place).map_err(|source| made.failed("replace", source))?;
             made.placed = true;
         }
         let mut synced = None;
         for made in files.iter().filter(|made| made.sync) {
-            let folder = folder_of(&made.target);
+            let folder = folder_of(&made.place);
             if synced != Some(folder) {
                 sync_folder(folder)
                     .map_err(|source| made.failed("write to the disk that it has taken its place", source))?;
@@ -184,14 +198,19 @@ impl Replacement {
         #[cfg(unix)]
         {
             use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
-            if let Ok(mine) = self.file.metadata() {
-                if mine.uid() != old.uid() || mine.gid() != old.gid() {
-                    // Only the superuser may give files away; everybody else owns what they write.
-                    let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+            let Ok(mine) = self.file.metadata() else { return };
+            // What runs with somebody's rights does not do so with other bytes.
+            let mut mode = old.mode() & 0o777;
+            if mine.uid() != old.uid() || mine.gid() != old.gid() {
+                // Only the superuser may give files away; everybody else owns what they write, and may give it to a group of theirs.
+                let given = fchown(&self.file, Some(old.uid()), Some(old.gid()))
+                    .or_else(|_| fchown(&self.file, None, Some(old.gid())));
+                if given.is_err() && mine.gid() != old.gid() {
+                    // What one group might do, another one may only if everybody might.
+                    mode &= 0o707 | (mode & 0o007) << 3;
                 }
-                // What runs with somebody's rights does not do so with other bytes.
-                let _ = self.file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o777));
             }
+            let _ = self.file.set_permissions(fs::Permissions::from_mode(mode));
         }
         #[cfg(not(unix))]
         let _ = old;
@@ -200,13 +219,7 @@ impl Replacement {
     /// Makes room for all bytes, so that a full disk is found before the work and not in it.
     fn reserve(&self, len: u64) -> Result<()> {
         #[cfg(target_os = "linux")]
-        if let Ok(room) = rustix::fs::fstatvfs(&self.file)
-            && room.f_bavail.saturating_mul(room.f_frsize) < len
-        {
-            let there = room.f_bavail.saturating_mul(room.f_frsize);
-            let action = format!("write {len} bytes where {there} are free");
-            return Err(self.failed(action, as_the_system_says(io::ErrorKind::StorageFull)));
-        }
+        has_room(&self.target, rustix::fs::fstatvfs(&self.file), len)?;
         let failed = |source| self.failed(format!("make it {len} bytes long"), source);
         #[cfg(target_os = "linux")]
         if len > 0 {
@@ -225,15 +238,38 @@ impl Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if !self.placed {
+        if !self.placed && self.process == process::id() {
             // Whatever cannot be removed now has no lock any more, and the next file that is made here removes it.
             let _ = fs::remove_file(&self.unfinished);
         }
     }
 }
 
+/// An error if a folder is known to have less room than that.
+pub(super) fn has_room_for(folder: &Path, len: u64) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    return has_room(folder, rustix::fs::statvfs(folder), len);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (folder, len);
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn has_room(path: &Path, room: rustix::io::Result<rustix::fs::StatVfs>, len: u64) -> Result<()> {
+    // A filesystem of no blocks does not say what it has: a RAM disk without a limit, and some that are programs.
+    let Some(room) = room.ok().filter(|room| room.f_blocks > 0) else { return Ok(()) };
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if free >= len {
+        return Ok(());
+    }
+    let action = format!("write {len} bytes where {free} are free");
+    Err(Error::io(path, action, as_the_system_says(io::ErrorKind::StorageFull)))
+}
+
 /// What is at the target, if it can be replaced.
-fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
+pub(super) fn replaceable(target: &Path) -> Result<Option<fs::Metadata>> {
     let refused = |kind, why: &str| Err(Error::io(target, format!("replace {why}"), as_the_system_says(kind)));
     match fs::metadata(target) {
         Ok(old) if old.is_dir() => refused(io::ErrorKind::IsADirectory, "a directory"),
@@ -277,74 +313,6 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file in the folder, and a lock on it.
-fn create_beside(target: &Path, folder: &Path) -> Result<(PathBuf, File)> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let failed = |source: io::Error| Error::io(target, "write", source);
-    let Some(name) = target.file_name() else { return Err(failed(io::ErrorKind::InvalidFilename.into())) };
-    for _ in 0..ATTEMPTS {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let mut unfinished = OsString::from(".");
-        unfinished.push(cut(name));
-        unfinished.push(format!(".{}-{number}{UNFINISHED}", std::process::id()));
-        let path = folder.join(unfinished);
-        match File::options().read(true).write(true).create_new(true).open(&path) {
-            Ok(file) => {
-                // Until it is locked, another process may take it for an abandoned one: then it is gone again. Where there are no locks, nobody
-                // takes it for that.
-                if file.lock().is_err() || is_there(&path, &file) {
-                    return Ok((path, file));
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "every name for the unfinished file is taken")))
-}
-
-/// The begin of a name that may be too long to have something added.
-fn cut(name: &OsStr) -> OsString {
-    match name.to_str() {
-        _ if name.len() <= SHOWN_NAME => name.to_os_string(),
-        Some(text) => {
-            text.char_indices().take_while(|(at, _)| *at < SHOWN_NAME).map(|(_, c)| c).collect::<String>().into()
-        }
-        None => "file".into(),
-    }
-}
-
-#[cfg(unix)]
-fn is_there(path: &Path, file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().map(identity).ok() == fs::symlink_metadata(path).map(identity).ok()
-}
-
-#[cfg(not(unix))]
-fn is_there(path: &Path, _: &File) -> bool {
-    path.exists()
-}
-
-/// Removes what processes that are no more have left unfinished in a folder. Nothing depends on it: an error is no error.
-fn remove_abandoned(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        if !name.starts_with(b".") || !name.ends_with(UNFINISHED.as_bytes()) {
-            continue;
-        }
-        let Ok(file) = File::options().read(true).write(true).open(entry.path()) else { continue };
-        match file.try_lock() {
-            Ok(()) if is_there(&entry.path(), &file) => {
-                let _ = fs::remove_file(entry.path());
-            }
-            Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
-        }
-    }
-}
-
 /// Makes names that were given in a folder last. File systems that cannot do it for folders do it without being asked.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
@@ -385,4 +353,30 @@ pub(super) fn write_all_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io
         bytes = &bytes[written..];
     }
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_does_not_remove_what_its_parent_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut file = Replacement::create(&folder.path().join("a"), 1, true).expect("begun");
+        file.process += 1;
+        let unfinished = file.unfinished().to_path_buf();
+        drop(file);
+        assert!(unfinished.exists());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_filesystem_that_does_not_say_how_large_it_is_may_have_room() {
+        let refused = |blocks| {
+            let mut room = rustix::fs::statvfs("/").expect("it says");
+            (room.f_blocks, room.f_bavail) = (blocks, 0);
+            has_room(Path::new("model"), Ok(room), 1).is_err()
+        };
+        assert!(refused(1) && !refused(0));
+    }
 }

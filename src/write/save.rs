@@ -45,7 +45,9 @@ pub fn save<'a>(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    write(path, tensors, metadata.into(), options, done, interrupt)?.commit()
+    let layout = laid_out(tensors, metadata, options)?;
+    let file = Replacement::create(path, layout.file_bytes(), options.sync)?;
+    write(file, &layout, tensors, done, interrupt)?.commit()
 }
 
 /// Where these tensors lie in a file.
@@ -112,29 +114,28 @@ pub fn save_sharded<'a>(
 ) -> Result<Vec<PathBuf>> {
     let metadata = metadata.into();
     let declared: Vec<Declared> = tensors.iter().map(|(name, buffer)| declare(name, buffer)).collect();
-    Shards::new(stem, &declared, most)?.save(folder, stem, options.sync, |path, _, group| {
+    let shards = Shards::new(stem, &declared, most)?;
+    let layouts = shards.layouts(&declared, |_, tensors| Layout::safetensors(tensors, metadata, options))?;
+    shards.save(folder, stem, options.sync, layouts, |file, layout, group| {
         let group: Vec<(String, Buffer)> = group.iter().map(|number| tensors[*number].clone()).collect();
-        write(path, &group, metadata, options, done, interrupt)
+        write(file, &layout, &group, done, interrupt)
     })
 }
 
 /// The file with all of its bytes, before it takes its place.
 fn write(
-    path: &Path,
+    mut file: Replacement,
+    layout: &Layout,
     tensors: &[(String, Buffer)],
-    metadata: Option<&BTreeMap<String, String>>,
-    options: &Options,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Replacement> {
-    let layout = laid_out(tensors, metadata, options)?;
-    let sources = sources(&layout, tensors, interrupt)?;
-    let mut file = Replacement::create(path, layout.file_bytes(), options.sync)?;
+    let sources = sources(layout, tensors, interrupt)?;
     file.write_at(0, layout.start())?;
     // What lies in memory as it will in the file is written as fast by one thread, and others would wait for it.
     let is_plain = |source: &Buffer| source.device() == Device::Cpu && source.bytes().is_some();
     let threads = if sources.iter().all(is_plain) { 1 } else { threads() };
-    in_order(threads, jobs(&layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
+    in_order(threads, jobs(layout), interrupt, |job, scratch: &mut Vec<u8>, go_on| {
         let len = job.runs.iter().map(|run| run.len).sum();
         if let [run] = &*job.runs {
             let source = &sources[run.tensor];
@@ -201,7 +202,6 @@ pub(super) fn piece<'a>(
     Ok(scratch)
 }
 
-/// All bytes of the file after its header, in jobs of about the same size.
 /// Why bytes of a tensor could not be written: where the system found no memory there, the file that it is mapped from was cut off.
 pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     #[cfg(unix)]
@@ -213,6 +213,7 @@ pub(super) fn cut_off(tensor: &Buffer, error: Error) -> Error {
     error
 }
 
+/// All bytes of the file after its header, in jobs of about the same size.
 fn jobs(layout: &Layout) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut joined = 0;

@@ -34,7 +34,11 @@ impl Writer {
     /// # Errors
     /// As of [`Replacement::create`].
     pub fn create(path: &Path, layout: Layout, sync: bool) -> Result<Self> {
-        let file = Replacement::create(path, layout.file_bytes(), sync)?;
+        Self::new(Replacement::create(path, layout.file_bytes(), sync)?, layout)
+    }
+
+    /// The same for a file that is begun, with the length that the layout says.
+    pub(super) fn new(file: Replacement, layout: Layout) -> Result<Self> {
         file.write_at(0, layout.start())?;
         let written = layout.places().iter().map(|_| Mutex::default()).collect();
         Ok(Self { file, layout, written, sums: None })

@@ -183,15 +183,34 @@ print("done")
 """
 
 
-def test_a_full_disk_is_an_error_with_its_number_and_nothing_has_changed(tmp_path: Path) -> None:
+PROGRAM_ON_A_DISK_WITHOUT_A_LIMIT = """
+import os, sys
+import numpy as np
+from max_weights import save_file, save_sharded
+
+os.chdir(sys.argv[1])
+assert os.statvfs(".").f_blocks == 0
+save_file({"a": np.ones(50_000, np.float32)}, "model.safetensors")
+save_sharded({str(i): np.ones(50_000, np.float32) for i in range(3)}, "shards", max_shard_size=1)
+assert os.path.getsize("model.safetensors") > 200_000 and len(os.listdir("shards")) == 4
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "program"), [("1m", PROGRAM_ON_A_SMALL_DISK), ("0", PROGRAM_ON_A_DISK_WITHOUT_A_LIMIT)]
+)
+def test_a_full_disk_is_an_error_with_its_number_and_one_that_says_no_size_has_room(
+    tmp_path: Path, size: str, program: str
+) -> None:
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("there is no unshare to mount a small disk with")
-    mounted = [unshare, "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"', str(tmp_path)]
+    mounted = [unshare, "-rm", "sh", "-c", f'mount -t tmpfs -o size={size} none "$0" && exec "$@"', str(tmp_path)]
     tried = subprocess.run([*mounted, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"no small disk can be mounted here: {tried.stderr.strip()}")
-    command = [*mounted, sys.executable, "-c", PROGRAM_ON_A_SMALL_DISK, str(tmp_path)]
+    command = [*mounted, sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
@@ -272,6 +291,12 @@ def test_the_owner_of_a_replaced_file_is_kept_where_that_is_allowed(saver: Saver
         saved(saver, "save_file", path=path, value=3, process={"user": NOBODY - 1})
         found = path.stat()
         assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY - 1, NOBODY - 1, 0o666)
+        # A group that had no rights gets none where the old group cannot be kept.
+        os.chown(path, NOBODY - 1, NOBODY)
+        path.chmod(0o660)
+        saved(saver, "save_file", path=path, value=4, process={"user": NOBODY - 1})
+        found = path.stat()
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY - 1, NOBODY - 1, 0o600)
         assert unfinished(folder) == []
 
 

@@ -1,0 +1,146 @@
+//! What stands in the way of one file of a sharded save is found before the first of them is written, and what belongs to others stays.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use max_weights::buffer::Buffer;
+use max_weights::dtype::DType;
+use max_weights::memory::Storage;
+use max_weights::write::{
+    Declared, Item, MetadataValue, Options, Output, Stored, convert, save, save_gguf, save_sharded,
+};
+use max_weights::{open, uninterrupted};
+
+/// A tensor of so many elements that are all one byte.
+fn expanded(elements: i64) -> Buffer {
+    Buffer::strided_at(Storage::of_bytes(&[7]).unwrap(), 0, DType::UInt8, &[elements], &[0]).unwrap()
+}
+
+fn declared(name: &str, shape: &[u64]) -> Declared {
+    Declared { name: name.into(), stored: Stored::Plain(DType::UInt8), shape: shape.into() }
+}
+
+/// What is said of tensors that are saved in a file each; nothing has been written then.
+fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
+    let tensors: Vec<(String, Buffer)> =
+        tensors.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect();
+    let (before, done) = (fs::read_dir(folder).unwrap().count(), AtomicU64::new(0));
+    let saved = save_sharded(folder, "model", &tensors, None, 1, &Options::default(), &done, &uninterrupted);
+    assert_eq!((done.into_inner(), fs::read_dir(folder).unwrap().count()), (0, before));
+    saved.expect_err("refused").to_string()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_has_room_for_the_first_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1 << 60))]);
+    assert!(said.contains("are free"), "{said}");
+}
+
+#[test]
+fn a_name_that_the_last_file_cannot_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = refused(folder.path(), &[("A", expanded(1)), ("__metadata__", expanded(1))]);
+    assert!(said.contains("cannot be called __metadata__"), "{said}");
+}
+
+#[test]
+fn a_directory_where_the_last_file_would_be() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("model-00002-of-00002.safetensors")).unwrap();
+    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1))]);
+    assert!(said.contains("cannot replace a directory"), "{said}");
+}
+
+#[test]
+fn a_name_that_ggml_has_no_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let floats = |name: &str| {
+        let tensor = Buffer::contiguous_at(Storage::of_bytes(&[0; 4]).unwrap(), 0, DType::Float32, &[1]).unwrap();
+        (Declared { stored: Stored::Plain(DType::Float32), ..declared(name, &[1]) }, tensor)
+    };
+    let (tensors, done) = ([floats("a"), floats(&"n".repeat(64))], AtomicU64::new(0));
+    let metadata = [("general.name".to_owned(), MetadataValue::U8(1))];
+    let path = folder.path().join("set.gguf");
+    let saved = save_gguf(&path, &tensors, &metadata, Some(1), true, &done, &uninterrupted);
+    assert!(saved.expect_err("refused").to_string().contains("ggml has room for 63"));
+    assert_eq!((done.into_inner(), fs::read_dir(folder.path()).unwrap().count()), (0, 0));
+}
+
+#[test]
+fn a_shard_that_was_not_opened_beside_one_that_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
+    let (options, done) = (Options::default(), AtomicU64::new(0));
+    let shards = save_sharded(folder.path(), "model", &tensors, None, 1, &options, &done, &uninterrupted).unwrap();
+    let one = open(&shards[0]).unwrap();
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let item = Item { number: one.catalog().find("a").unwrap(), cut: None, tensor: declared("a", &[2]) };
+    let output = |most| {
+        let (folder, stem, metadata) = (folder.path().into(), "model".into(), BTreeMap::new());
+        Output::Sharded { folder, stem, most, metadata, options }
+    };
+    let said = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(said.contains("model-00002-of-00002.safetensors: it is not among the shards that were opened"), "{said}");
+    assert_eq!(names(), before);
+    // All of it may be what it is written over.
+    let all = open(folder.path()).unwrap();
+    let items = ["a", "b"].map(|name| {
+        let number = all.catalog().find(name).unwrap();
+        Item { number, cut: None, tensor: declared(name, &[2]) }
+    });
+    convert(&all, &items, &output(100), false, &done, &uninterrupted).unwrap();
+    assert_eq!(names(), ["model.safetensors"]);
+}
+
+#[test]
+fn second_names_of_other_saves_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let own = path(".model.7-0-00001-of-00002.max-weights-next.safetensors");
+    let others = path(".model.b.7-0-00001-of-00002.max-weights-next.safetensors");
+    fs::write(&own, b"what an index may name").unwrap();
+    fs::write(&others, b"what another one may name").unwrap();
+    let done = AtomicU64::new(0);
+    let floats = Buffer::contiguous_at(Storage::of_bytes(&[0; 4]).unwrap(), 0, DType::Float32, &[1]).unwrap();
+    let tensors = [(Declared { stored: Stored::Plain(DType::Float32), ..declared("a", &[1]) }, floats.clone())];
+    save_gguf(&path("model.gguf"), &tensors, &[], Some(1), true, &done, &uninterrupted).unwrap();
+    assert!(own.exists() && others.exists());
+    let tensors = [("a".to_owned(), floats)];
+    save_sharded(folder.path(), "model", &tensors, None, 1, &Options::default(), &done, &uninterrupted).unwrap();
+    assert!(!own.exists() && others.exists());
+}
+
+#[test]
+fn a_tensor_of_another_shape_and_one_without_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("a.safetensors"), folder.path().join("out"));
+    let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
+    save(&path, &tensors, None, &Options::default(), &AtomicU64::new(0), &uninterrupted).unwrap();
+    let checkpoint = open(&path).unwrap();
+    let item = |name: &str, shape: &[u64]| {
+        let number = checkpoint.catalog().find(name).unwrap();
+        Item { number, cut: None, tensor: declared(name, shape) }
+    };
+    let mut items = [item("a", &[2]), item("b", &[1])];
+    let options = Options::default();
+    let output =
+        Output::Sharded { folder: out.clone(), stem: "model".into(), most: 1, metadata: BTreeMap::new(), options };
+    let done = AtomicU64::new(0);
+    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(said.contains("tensor 'b' has the shape [2], and [1] was declared"), "{said}");
+    items[1].tensor = declared("", &[2]);
+    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(said.contains("tensor 'b' would have an empty name"), "{said}");
+    assert_eq!((done.load(Ordering::Relaxed), out.exists()), (0, false));
+}
