@@ -1,24 +1,25 @@
-//! Other metadata in a file that is there: in place where no reader can see half of the change, or else in a copy of the file that takes its
-//! place, whose data the system copies.
+//! Other metadata in a file that is there: in place where a process that is killed cannot leave half of the change, or else in a copy of the file
+//! that takes its place, whose data the system copies.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::gguf::MetadataValue;
+use super::replacement::{COPIED_AT_A_TIME, write_all_at};
 use super::safetensors::{self, MAX_HEADER};
 use super::{Declared, Layout, Replacement, Stored};
 use crate::checkpoint::{Catalog, Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
 use crate::format::Kind;
+use crate::memory::{Fingerprint, replaced};
 use crate::source::{LocalFile, Part, Source};
+use crate::tensor::{Element, TensorInfo};
 use crate::text;
 use crate::workers::Interrupt;
 
 /// What a system changes at once or not at all: bytes of one page.
 const PAGE: usize = 4096;
-/// What is copied between two questions whether to go on.
-const AT_A_TIME: u64 = 16 << 20;
 /// The length before the header of a safetensors file.
 const LENGTH: usize = 8;
 
@@ -65,7 +66,7 @@ pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Int
         let Some(first) = old.iter().zip(&new).enumerate().find_map(differ) else { return Ok(Edited::Unchanged) };
         let last = old.iter().zip(&new).enumerate().filter_map(differ).next_back().unwrap_or(first);
         if first / PAGE == last / PAGE && has_one_name(path) {
-            overwrite(path, first as u64, &new[first..=last], sync)?;
+            overwrite(&*source, first as u64, &new[first..=last], sync)?;
             return Ok(Edited::InPlace);
         }
     }
@@ -100,12 +101,21 @@ fn of_safetensors(
     }
     let mut length = [0; LENGTH];
     source.read(&mut [Part { offset: 0, bytes: &mut length }], interrupt)?;
-    let old = read_start(source, LENGTH as u64 + u64::from_le_bytes(length), interrupt)?;
-    let tensors = safetensors::tensors_json(catalog.table().iter().filter_map(|info| {
-        let Some(Stored::Plain(dtype)) = Stored::of(info.element) else { return None };
-        let start = info.span.start() - old.len() as u64;
-        Some((start..start + info.span.len(), dtype, info.name, info.shape))
-    }))?;
+    let length = u64::from_le_bytes(length).checked_add(LENGTH as u64).filter(|length| *length <= source.len());
+    let old = read_start(source, length.ok_or_else(|| replaced(source.path()))?, interrupt)?;
+    let records = catalog.table().iter().map(|info| {
+        let dtype = match info.element {
+            Element::Plain(dtype) => dtype.safetensors_name(),
+            // Others may know it.
+            Element::Unknown(name) => name,
+            Element::Packed(_) | Element::Torch(_) | Element::NoArray(..) => {
+                return Err(refused(source.path(), &not_written(&info)));
+            }
+        };
+        let start = info.span.start().checked_sub(old.len() as u64).ok_or_else(|| replaced(source.path()))?;
+        Ok((start..start + info.span.len(), dtype, info.name, info.shape))
+    });
+    let tensors = safetensors::tensors_json(records.collect::<Result<Vec<_>>>()?.into_iter())?;
     let mut first = safetensors::metadata_json(Some(&metadata).filter(|metadata| !metadata.is_empty()))?;
     if !tensors.is_empty() && first.len() > 1 {
         first.push(b',');
@@ -157,9 +167,7 @@ fn of_gguf(
     let mut places = Vec::new();
     for info in catalog.table().iter() {
         let Some(stored) = Stored::of(info.element) else {
-            let why =
-                format!("tensor '{}' has the type {}, which is not written", text::shown(info.name), info.element);
-            return Err(refused(source.path(), &why));
+            return Err(refused(source.path(), &not_written(&info)));
         };
         let tensor = Declared { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
         places.push((info.span.start(), tensor));
@@ -174,6 +182,10 @@ fn of_gguf(
         return Err(refused(source.path(), why));
     }
     Ok((read_start(source, begin, interrupt)?, layout.start().to_vec()))
+}
+
+fn not_written(info: &TensorInfo<'_>) -> String {
+    format!("tensor '{}' has the type {}, which is not written", text::shown(info.name), info.element)
 }
 
 fn refused(path: &Path, why: &str) -> Error {
@@ -195,9 +207,13 @@ fn has_one_name(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && links(&file) == 1)
 }
 
-fn overwrite(path: &Path, at: u64, bytes: &[u8], sync: bool) -> Result<()> {
-    let file = File::options().write(true).open(path).map_err(|source| Error::io(path, "write", source))?;
-    super::replacement::write_all_at(&file, at, bytes)
+/// Overwrites bytes of the file that was opened as `source`, and of no other that has taken its path meanwhile.
+fn overwrite(source: &dyn Source, at: u64, bytes: &[u8], sync: bool) -> Result<()> {
+    let path = source.path();
+    let failed = |source| Error::io(path, "write", source);
+    let file = File::options().write(true).open(path).map_err(failed)?;
+    source.origin().check(Fingerprint::of(&file.metadata().map_err(failed)?))?;
+    write_all_at(&file, at, bytes)
         .map_err(|source| Error::io(path, format!("write {} bytes at {at}", bytes.len()), source))?;
     if sync {
         file.sync_all().map_err(|source| Error::io(path, "write to the disk", source))?;
@@ -219,10 +235,10 @@ fn rewrite(
     let mut file = Replacement::create(path, new + data, sync)?;
     file.write_at(0, start)?;
     let mut between = Vec::new();
-    for at in (0..data).step_by(AT_A_TIME as usize) {
+    for at in (0..data).step_by(COPIED_AT_A_TIME as usize) {
         interrupt()?;
-        let len = AT_A_TIME.min(data - at);
-        if !source.copy_to(old + at, len, file.file(), new + at)? {
+        let len = COPIED_AT_A_TIME.min(data - at);
+        if !file.copy_at(new + at, source, old + at, len)? {
             between.resize(len as usize, 0);
             source.read(&mut [Part { offset: old + at, bytes: &mut between }], interrupt)?;
             file.write_at(new + at, &between)?;

@@ -83,11 +83,6 @@ impl Replacement {
         &self.target
     }
 
-    /// The file.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
     /// The path that it has meanwhile.
     pub(super) fn unfinished(&self) -> &Path {
         &self.unfinished

@@ -23,7 +23,7 @@ impl Layout {
     /// written as such.
     ///
     /// # Errors
-    /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^63, a header of more than
+    /// Two tensors of one name, one called `__metadata__`, a size that does not end on a byte or beyond 2^62, a header of more than
     /// [`MAX_HEADER`] bytes.
     pub fn safetensors<'a>(
         tensors: impl IntoIterator<Item = Declared>,
@@ -113,7 +113,7 @@ fn header<'a>(
         let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
             Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
         })?;
-        placed.push((at..end, dtype, name.as_str(), shape.as_slice()));
+        placed.push((at..end, dtype.safetensors_name(), name.as_str(), shape.as_slice()));
         at = end;
     }
     if !placed.is_empty() && json.len() > 1 {
@@ -143,7 +143,7 @@ pub(super) fn metadata_json(metadata: Option<&BTreeMap<String, String>>) -> Resu
 
 /// The records of tensors, with commas between them: where each lies in the data, its dtype, name and shape.
 pub(super) fn tensors_json<'a>(
-    tensors: impl Iterator<Item = (Range<u64>, DType, &'a str, &'a [u64])>,
+    tensors: impl Iterator<Item = (Range<u64>, &'a str, &'a str, &'a [u64])>,
 ) -> Result<Vec<u8>> {
     let mut json = Vec::new();
     for (Range { start, end }, dtype, name, shape) in tensors {
@@ -151,11 +151,11 @@ pub(super) fn tensors_json<'a>(
             json.push(b',');
         }
         quoted(&mut json, name)?;
+        json.extend_from_slice(br#":{"dtype":"#);
+        quoted(&mut json, dtype)?;
         let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
-        let (dtype, dims) = (dtype.safetensors_name(), dims.join(","));
-        json.extend_from_slice(
-            format!(r#":{{"dtype":"{dtype}","shape":[{dims}],"data_offsets":[{start},{end}]}}"#).as_bytes(),
-        );
+        let dims = dims.join(",");
+        json.extend_from_slice(format!(r#","shape":[{dims}],"data_offsets":[{start},{end}]}}"#).as_bytes());
     }
     Ok(json)
 }

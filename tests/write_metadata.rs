@@ -1,0 +1,49 @@
+//! Metadata that are changed in a file leave its tensors what they are.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test fails by panicking
+
+use std::fs;
+use std::path::Path;
+
+use max_weights::write::{Change, Edited, MetadataValue, edit_metadata};
+use max_weights::{open, uninterrupted};
+
+/// A safetensors file of this header, and of bytes that count.
+fn written(path: &Path, header: &str, bytes: u8) {
+    let data: Vec<u8> = (0..bytes).collect();
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()).unwrap();
+}
+
+fn set(key: &str, value: &str) -> Vec<Change> {
+    vec![(key.to_owned(), Some(MetadataValue::String(value.into())))]
+}
+
+#[test]
+fn a_tensor_of_a_dtype_that_is_not_known_here_stays_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    let later = r#""later":{"dtype":"F9_\"E1","shape":[3],"data_offsets":[0,6]}"#;
+    let known = r#""known":{"dtype":"U8","shape":[4],"data_offsets":[6,10]}"#;
+    written(&path, &format!("{{{later},{known}}}"), 10);
+    assert_eq!(edit_metadata(&path, &set("step", "100"), false, &uninterrupted).unwrap(), Edited::Rewritten);
+    let bytes = fs::read(&path).unwrap();
+    assert!(bytes.ends_with(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+    let header = String::from_utf8_lossy(&bytes[8..bytes.len() - 10]).into_owned();
+    assert_eq!(header.trim_end(), format!(r#"{{"__metadata__":{{"step":"100"}},{later},{known}}}"#));
+    assert_eq!(open(&path).unwrap().get("known").unwrap().bytes(), Some(&[6, 7, 8, 9][..]));
+}
+
+#[test]
+fn values_of_the_same_length_are_changed_in_place_and_the_same_ones_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.safetensors");
+    written(&path, r#"{"__metadata__":{"step":"100"},"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#, 2);
+    let edit = |value| edit_metadata(&path, &set("step", value), false, &uninterrupted).unwrap();
+    let len = fs::metadata(&path).unwrap().len();
+    assert_eq!(edit("200"), Edited::InPlace);
+    assert_eq!(edit("200"), Edited::Unchanged);
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
+    let file = open(&path).unwrap();
+    assert_eq!(file.catalog().metadata().collect::<Vec<_>>(), [("step", "200")]);
+    assert_eq!(file.get("w").unwrap().bytes(), Some(&[0, 1][..]));
+}
