@@ -5,8 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use max_weights::write::{Change, Edited, MetadataValue, edit_metadata};
-use max_weights::{open, uninterrupted};
+use max_weights::dtype::DType;
+use max_weights::write::{
+    Change, Declared, Edited, Layout, MetadataValue, Stored, Writer, edit_metadata, gguf_metadata,
+};
+use max_weights::{Encoding, open, uninterrupted};
 
 /// A safetensors file of this header, and of bytes that count.
 fn written(path: &Path, header: &str, bytes: u8) {
@@ -46,4 +49,24 @@ fn values_of_the_same_length_are_changed_in_place_and_the_same_ones_not_at_all()
     let file = open(&path).unwrap();
     assert_eq!(file.catalog().metadata().collect::<Vec<_>>(), [("step", "200")]);
     assert_eq!(file.get("w").unwrap().bytes(), Some(&[0, 1][..]));
+}
+
+#[test]
+fn a_gguf_file_that_is_stored_anew_does_not_say_what_the_old_one_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.gguf");
+    let metadata = [("general.file_type".to_owned(), MetadataValue::U32(15))];
+    let tensor = Declared { name: "w".into(), stored: Stored::Plain(DType::Float32), shape: vec![1] };
+    let writer = Writer::create(&path, Layout::gguf(vec![tensor], &metadata).unwrap(), false).unwrap();
+    writer.write("w", 0, &[0; 4]).unwrap();
+    writer.finish(&uninterrupted).unwrap();
+    let file = open(&path).unwrap();
+    let said = |matrices| {
+        let found = gguf_metadata(file.catalog(), matrices, Vec::new());
+        found.into_iter().find(|(key, _)| key == "general.file_type").map(|(_, value)| value)
+    };
+    assert_eq!(said(None), Some(MetadataValue::U32(15)));
+    assert_eq!(said(Some(Stored::Plain(DType::BFloat16))), Some(MetadataValue::U32(32)));
+    assert_eq!(said(Some(Stored::Packed(Encoding::Q8_0))), Some(MetadataValue::U32(7)));
+    assert_eq!(said(Some(Stored::Plain(DType::Float64))), None);
 }

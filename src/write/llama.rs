@@ -42,11 +42,11 @@ pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -
     if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
 }
 
-/// Metadata for a GGUF file: those of a checkpoint in their order, a GGUF file's as they are and others' text; what `quantized` makes of the tensors;
-/// and what is given, which goes before all.
+/// Metadata for a GGUF file: those of a checkpoint in their order, a GGUF file's as they are and others' text; what its matrices are stored as, if that
+/// is said; and what is given, which goes before all.
 pub fn gguf_metadata(
     catalog: &Catalog,
-    encoding: Option<Encoding>,
+    matrices: Option<Stored>,
     given: Vec<(String, MetadataValue)>,
 ) -> Vec<(String, MetadataValue)> {
     let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
@@ -57,11 +57,16 @@ pub fn gguf_metadata(
             .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
             .collect(),
     };
-    let stored = encoding.and_then(file_type).map(|number| {
-        let version = (QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1));
-        [(FILE_TYPE.to_owned(), MetadataValue::U32(number)), version]
-    });
-    for (key, value) in stored.into_iter().flatten().chain(given) {
+    let mut said = Vec::new();
+    if let Some(stored) = matrices {
+        // That of the file that is read would be another one's.
+        found.retain(|(key, _)| key != FILE_TYPE);
+        said.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
+        if let Stored::Packed(_) = stored {
+            said.push((QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1)));
+        }
+    }
+    for (key, value) in said.into_iter().chain(given) {
         match found.iter_mut().find(|(known, _)| *known == key) {
             Some((_, old)) => *old = value,
             None => found.push((key, value)),
@@ -70,15 +75,18 @@ pub fn gguf_metadata(
     found
 }
 
-/// The number that `general.file_type` has for a file whose matrices are packed so.
-fn file_type(encoding: Encoding) -> Option<u32> {
-    Some(match encoding {
-        Encoding::Q4_0 => 2,
-        Encoding::Q4_1 => 3,
-        Encoding::Q8_0 => 7,
-        Encoding::Q5_0 => 8,
-        Encoding::Q5_1 => 9,
-        _ => return None,
+/// The number that `general.file_type` has for a file whose matrices are stored so.
+fn file_type(matrices: Stored) -> Option<u32> {
+    Some(match matrices {
+        Stored::Plain(DType::Float32) => 0,
+        Stored::Plain(DType::Float16) => 1,
+        Stored::Plain(DType::BFloat16) => 32,
+        Stored::Packed(Encoding::Q4_0) => 2,
+        Stored::Packed(Encoding::Q4_1) => 3,
+        Stored::Packed(Encoding::Q8_0) => 7,
+        Stored::Packed(Encoding::Q5_0) => 8,
+        Stored::Packed(Encoding::Q5_1) => 9,
+        Stored::Plain(_) | Stored::Packed(_) => return None,
     })
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn save_gguf_weights(
         let stored = become_of(&name, info.shape, found, quantize);
         items.push(Item { number: *number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
-    let metadata = write::gguf_metadata(node.catalog(), quantize, values(metadata)?);
+    let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
     let output = Output::Gguf { path, metadata, most: max_shard_size, sync };
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
     let done = AtomicU64::new(0);

@@ -40,7 +40,7 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
             "--rename hf: the names in other files than GGUF are the model's own already".into(),
         ));
     }
-    let mut arguments = vec![OsStr::new("names")];
+    let mut arguments = vec![OsStr::new("names"), OsStr::new("--")];
     arguments.extend(paths.iter().map(|path| path.as_os_str()));
     Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
 }
@@ -49,11 +49,12 @@ pub(super) fn names(paths: &[PathBuf], catalog: &Catalog, host: &Host) -> Result
 pub(super) fn write(gguf: &Path, folder: &Path, dtype: DType, host: &Host) -> Result<Written, Failure> {
     let arguments = [
         "files".as_ref(),
-        gguf.as_os_str(),
-        folder.as_os_str(),
         "--dtype".as_ref(),
         dtype.name().as_ref(),
         "--no-sync".as_ref(),
+        "--".as_ref(),
+        gguf.as_os_str(),
+        folder.as_os_str(),
     ];
     Ok(serde_json::from_slice(&asked(&arguments, host)?)?)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
 use max_weights::text;
-use max_weights::write::{self, Options, Output};
+use max_weights::write::{self, Options, Output, Stored};
 
 use super::Wanted;
 use crate::failure::Failure;
@@ -67,7 +67,8 @@ impl Target {
             Self::Gguf(path, most) => {
                 let said = meta::typed(checkpoint.catalog(), &said)?;
                 let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-                let metadata = write::gguf_metadata(checkpoint.catalog(), wanted.quantize, said);
+                let matrices = wanted.dtype.map(Stored::Plain).or(wanted.quantize.map(Stored::Packed));
+                let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
                 Output::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         })
