@@ -38,6 +38,11 @@ NAME = "model.safetensors"
 WRITES = ("pwrite64", "pwritev", "pwritev2")
 
 
+def named(call: str) -> str:
+    """The name of a file that `save_file` and this call both save to."""
+    return "model" if call == "save_gguf" else NAME
+
+
 @dataclass
 class Outcome:
     """What became of a save: the signal that ended the process, or the error of the save, and its system calls."""

@@ -19,6 +19,7 @@ from misfortune import (
     contents,
     folder,
     killed_at_each_call,
+    named,
     of_kind,
     put,
     saved,
@@ -36,7 +37,7 @@ __all__ = ["folder", "saver"]
 def test_a_save_that_is_killed_at_any_call_leaves_the_old_file_or_the_new_one(
     saver: Saver, folder: Path, call: str
 ) -> None:
-    path = folder / NAME
+    path = folder / named(call)
     saved(saver, "save_file", path=path, value=1)
     old = contents(folder)
     arguments = {"path": path, "value": 2}
@@ -167,7 +168,7 @@ def test_a_large_save_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_
 @with_strace
 @pytest.mark.parametrize("call", ["save_file", "SafetensorsWriter", "weights.save", "save_gguf"])
 def test_ctrl_c_at_any_write_ends_in_keyboard_interrupt_and_a_whole_file(saver: Saver, folder: Path, call: str) -> None:
-    path = folder / NAME
+    path = folder / named(call)
     saved(saver, "save_file", path=path, value=1, scale=30)  # several parts of each tensor
     old = contents(folder)
     arguments: dict[str, Any] = {"path": path, "value": 2, "scale": 30}

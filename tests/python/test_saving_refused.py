@@ -21,6 +21,7 @@ from misfortune import (
     Saver,
     contents,
     folder,
+    named,
     of_kind,
     put,
     saved,
@@ -53,7 +54,7 @@ INDEX = "model.safetensors.index.json"
 def test_what_the_system_refuses_is_an_oserror_and_nothing_has_changed(
     saver: Saver, folder: Path, call: str, kind: tuple[str, ...], has: str, error: str
 ) -> None:
-    path = folder / NAME
+    path = folder / named(call)
     saved(saver, "save_file", path=path, value=1)
     old = contents(folder)
     clean = saver.save(call, None, True, path=folder / "other", value=2)
@@ -219,12 +220,13 @@ def test_a_full_disk_is_an_error_with_its_number_and_one_that_says_no_size_has_r
 def test_a_limit_on_the_size_of_files_is_an_error_and_nothing_has_changed(
     saver: Saver, folder: Path, call: str
 ) -> None:
-    path = folder if call == "save_sharded" else folder / NAME
-    saved(saver, "save_file", path=folder / NAME, value=1)
+    file = folder / named(call)
+    path = folder if call == "save_sharded" else file
+    saved(saver, "save_file", path=file, value=1)
     old = contents(folder)
     outcome = saver.save(call, path=path, value=2, process={"largest_file": 200_000})
     assert outcome.signal == 0
-    assert (outcome.error.get("errno"), outcome.error.get("file")) == (errno.EFBIG, str(folder / NAME))
+    assert (outcome.error.get("errno"), outcome.error.get("file")) == (errno.EFBIG, str(file))
     assert contents(folder) == old
 
 
