@@ -132,8 +132,8 @@ fn of_safetensors(
     let len = if header.len() <= room {
         room
     } else {
-        let alignment = 1 << old.len().trailing_zeros().clamp(LENGTH.trailing_zeros(), PAGE.trailing_zeros());
-        (LENGTH + header.len()).next_multiple_of(alignment) - LENGTH
+        // The data move by whole pages, so that a filesystem can share them.
+        room + (header.len() - room).next_multiple_of(PAGE)
     };
     if len > MAX_HEADER {
         return Err(Error::Argument(format!(
