@@ -44,11 +44,10 @@ __all__ = [  # noqa: RUF022 -- several in a line
     "WeightInfos", "WeightSlice", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__",
     "_buffer_of_bytes", "_remap_buffer", "_rename_weights", "_reopen_weights", "accelerator_count", "buffers",
     "command_line", "data_of_all", "dequantize", "difference_of", "digests_of", "export_dlpack", "files",
-    "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "plan_tensors",
-    "printable", "quantize", "release_memory", "safetensors_header", "save_converted", "save_gguf_tensors",
-    "save_gguf_weights", "save_tensors",
-    "scale_blocks", "serialize_tensors", "set_threads", "shown", "statistics_of", "torch_globals", "tree",
-    "validate_files", "versions",
+    "get_threads", "hand_over", "load_tensors", "missing_accelerator", "near_names", "open_weights", "place_file",
+    "plan_tensors", "printable", "quantize", "release_memory", "safetensors_header", "save_converted",
+    "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors", "set_threads",
+    "shown", "statistics_of", "torch_globals", "tree", "validate_files", "versions",
 ]
 # fmt: on
 
@@ -577,6 +576,11 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
                  progress: Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
+def place_file(path: str | PathLike[str], content: bytes, *, sync: bool) -> None:
+    """Writes a small file that is in memory, which takes its place when it is complete; whatever happens before leaves
+    what was there. A link is replaced itself; a file that is replaced keeps its permissions.
+    """
+
 def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[str], dtypes: Sequence[DType | None],
                    path: str, metadata: Mapping[str, str], *, cuts: _Cuts = None, alignment: int, sync: bool,
                    stem: str | None = None, max_shard_size: int | None = None,

@@ -21,11 +21,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, shown
+from max_weights._core import GGUFWeights, place_file, shown
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError, WeightsError
 from max_weights.expected_config import expectation_of_config, quiet
-from max_weights.placing import place
 from max_weights.renaming import left_out, names_and_heads
 from max_weights.shape import listed
 from max_weights.weights import load_weights
@@ -185,7 +184,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: Any = None, *, sync: 
         target.mkdir(parents=True, exist_ok=True)
         files = sorted((file for file in out.iterdir() if file.is_file()), key=lambda file: file.name == "config.json")
         for file in files:
-            place(target / file.name, file.read_bytes(), sync=sync)
+            place_file(target / file.name, file.read_bytes(), sync=sync)
     written = [file.name for file in files]
     return {"files": written, "left_out": named["left_out"], "not_loaded": not_loaded, "notes": notes}
 

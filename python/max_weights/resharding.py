@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import GGUFWeights, printable, shown
+from max_weights._core import GGUFWeights, place_file, printable, shown
 from max_weights.command_errors import complain
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
 from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.loading import resolved
-from max_weights.placing import place
 from max_weights.saving import save_weights
 from max_weights.sharding.by_name import Cut, Strategies, parts_of_rank
 from max_weights.sharding.pieces import Pieces
@@ -204,7 +203,7 @@ def reshard(
                 content = file.read_bytes()
                 if file.name == "config.json":
                     content = _of_dtype(content, dtype)
-                place(one.folder / file.name, content, sync=sync)
+                place_file(one.folder / file.name, content, sync=sync)
         return plan
 
 

@@ -64,7 +64,7 @@ impl Shards {
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
             let path = folder.join(name);
-            files.push(index_at(&path, index, sync)?);
+            files.push(Replacement::of_bytes(&path, index, sync)?);
             if paths.iter().any(|path| path.exists()) {
                 files.iter_mut().try_for_each(Replacement::sync_now)?;
                 self.hand_over(stem, &path, index, &files[..paths.len()], sync)?;
@@ -130,7 +130,7 @@ impl Shards {
             }
         }
         let index = serde_json::to_vec_pretty(&index).map_err(unusable)?;
-        let placed = index_at(path, &index, sync)?.commit();
+        let placed = Replacement::of_bytes(path, &index, sync)?.commit();
         // Also where the disk does not say that it has the new name. From now on the second names are what is loaded, until the last index is there.
         if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
             links.0.clear();
@@ -187,12 +187,6 @@ impl Drop for Links {
             let _ = std::fs::remove_file(link);
         }
     }
-}
-
-fn index_at(path: &Path, index: &[u8], sync: bool) -> Result<Replacement> {
-    let file = Replacement::begin(path, index.len() as u64, sync)?;
-    file.write_at(0, index)?;
-    Ok(file)
 }
 
 /// An error if the files, which are open and locked until the last is complete, are more than the process may have open.

@@ -78,6 +78,16 @@ impl Replacement {
         Ok(made)
     }
 
+    /// A file of these bytes, all of which are there: a small one that is in memory.
+    ///
+    /// # Errors
+    /// As of [`Self::create`]; what the system refuses.
+    pub fn of_bytes(target: &Path, bytes: &[u8], sync: bool) -> Result<Self> {
+        let made = Self::create(target, bytes.len() as u64, sync)?;
+        made.write_at(0, bytes)?;
+        Ok(made)
+    }
+
     /// The path that it will have.
     pub fn target(&self) -> &Path {
         &self.target

@@ -328,3 +328,12 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> No
     with pytest.raises(IsADirectoryError):
         write_hub_files(path, tmp_path / "out")
     assert not [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith(".")]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_replaced(tmp_path: Path) -> None:
+    path = gguf_models.write(tmp_path / "small.gguf")
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "config.json")
+    with pytest.raises(OSError, match="replace a device, pipe or socket"):
+        write_hub_files(path, tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").is_fifo()

@@ -85,6 +85,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::digests_of, module)?)?;
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
+    module.add_function(function!(save::place_file, module)?)?;
     module.add_function(function!(save::save_converted, module)?)?;
     module.add_function(function!(save::save_tensors, module)?)?;
     module.add_function(function!(save_gguf::save_gguf_tensors, module)?)?;

@@ -9,7 +9,7 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::error::Error;
 use max_weights::text;
 use max_weights::workers::now_and_then;
-use max_weights::write::{self, Declared, Item, Layout, Options, Output, Stored, Writer};
+use max_weights::write::{self, Declared, Item, Layout, Options, Output, Replacement, Stored, Writer};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -74,6 +74,13 @@ pub(crate) fn serialize_tensors<'py>(
     Ok(PyBytes::new_with(py, len, |out| {
         detached(py, || write::write_to_memory(&layout, &tensors, out, &now_and_then(&interrupt))).map_err(to_python)
     })?)
+}
+
+/// Writes a small file that is in memory, which takes its place when it is complete.
+#[pyfunction]
+#[pyo3(signature = (path, content, *, sync))]
+pub(crate) fn place_file(py: Python<'_>, path: PathBuf, content: &[u8], sync: bool) -> Outcome<()> {
+    Ok(detached(py, || Replacement::of_bytes(&path, content, sync)?.commit())?)
 }
 
 fn named(names: Vec<String>, tensors: &[Bound<'_, Buffer>]) -> Vec<(String, Tensor)> {

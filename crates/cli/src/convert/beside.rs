@@ -104,9 +104,7 @@ impl Beside {
             if let (true, Some(dtype)) = (from.ends_with(CONFIG), wanted.dtype) {
                 bytes = with_dtype(bytes, dtype);
             }
-            let file = Replacement::create(to, bytes.len() as u64, !wanted.writing.no_sync)?;
-            file.write_at(0, &bytes)?;
-            file.commit()?;
+            Replacement::of_bytes(to, &bytes, !wanted.writing.no_sync)?.commit()?;
         }
         Ok(())
     }
