@@ -323,11 +323,16 @@ def _beside(node: WeightsNode, path: Any) -> list[Path]:
 
 
 def _of_dtype(content: bytes, dtype: Any) -> bytes:
-    """A configuration that says the dtype of weights that were converted."""
+    """A configuration that says the dtype of weights that were converted; what is no JSON object stays as it is."""
     if not isinstance(dtype, str | DType):
         return content
-    config = json.loads(content)
-    for settings in (config, *(config.get(key) for key in ("text_config", "llm_config"))):
+    try:
+        config = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(config, dict):
+        return content
+    for settings in (config, config.get("text_config"), config.get("llm_config")):
         for key in ("dtype", "torch_dtype"):
             if isinstance(settings, dict) and key in settings:
                 settings[key] = DType(dtype).name

@@ -118,6 +118,16 @@ def test_what_belongs_to_the_model_is_copied_and_the_dtype_is_noted(tmp_path: Pa
     check_ranks(tmp_path / "out", load_weights(saved("llama")), 2, dtype="bfloat16")
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_configuration_that_is_no_object_is_copied_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model").mkdir()
+    max_weights.save_file({"a": np.zeros((4, 4), np.float32)}, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_bytes(content)
+    reshard(tmp_path / "model", tmp_path / "out", 2, strategies={"a": None}, dtype="float16")
+    for rank in range(2):
+        assert (tmp_path / "out" / f"rank-{rank}" / "config.json").read_bytes() == content
+
+
 def test_beside_a_file_that_is_named_alone_only_known_files_are_taken(tmp_path: Path, saved: Any) -> None:
     (saved("llama") / "notes.json").write_text("{}")
     try:
