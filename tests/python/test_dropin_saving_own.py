@@ -16,7 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from max_weights.safetensors import SafetensorError, TensorSpec, safe_open, serialize, serialize_file
+from max_weights import Buffer
+from max_weights.safetensors import SafetensorError, TensorSpec, safe_open, serialize, serialize_file, serializing
 from max_weights.safetensors.numpy import load as load_arrays
 from max_weights.safetensors.numpy import save as save_arrays
 from max_weights.safetensors.torch import load, load_file, save, save_file, save_model
@@ -119,6 +120,21 @@ def test_a_tensor_that_no_reader_would_find_is_refused(tmp_path: Path) -> None:
 
 
 NAMED = {"a": torch.ones(2), "__metadata__": torch.ones(3)}
+
+
+def test_a_dict_that_changes_while_it_is_saved_is_saved_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = np.arange(6, dtype=np.int32)
+    spec = TensorSpec(dtype="int32", shape=[2, 3], data_ptr=memory.ctypes.data, data_len=24)
+    specs = {"a": spec, "b": spec}
+    expected, memory_of = serialize(specs), serializing._memory
+
+    def changing(name: str, spec: TensorSpec) -> Buffer:
+        specs.pop("a", None)  # as another thread may
+        return memory_of(name, spec)
+
+    monkeypatch.setattr(serializing, "_memory", changing)
+    assert serialize(specs) == expected
+    assert specs.keys() == {"b"}
 
 
 def test_specs_of_the_package_are_taken_beside_ours() -> None:

@@ -75,16 +75,17 @@ def serialize_file(
 
 
 def _specs(tensor_dict: Any) -> dict[str, TensorSpec]:
-    """The tensors, if that is what they are."""
+    """The tensors, if that is what they are; a dict of its own, which no other thread changes."""
     if not isinstance(tensor_dict, dict):
         raise _no("tensor_dict", tensor_dict, "dict")
     theirs = getattr(loaded_extension(), "TensorSpec", TensorSpec)  # not loaded, it cannot have made any
-    for name, spec in tensor_dict.items():
+    specs = dict(tensor_dict)
+    for name, spec in specs.items():
         if not isinstance(name, str):
             raise _no("tensor_dict", name, "str")
         if not isinstance(spec, TensorSpec | theirs):
             raise _no("tensor_dict", spec, "TensorSpec")
-    return tensor_dict
+    return specs
 
 
 def _memory_of(specs: dict[str, TensorSpec]) -> list[Buffer]:
