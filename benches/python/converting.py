@@ -34,11 +34,12 @@ MEMORY = 300e6
 
 def make(folder: Path, small: bool) -> Path:
     """Write the tensors of a as float32, in 4 shards."""
-    path = folder / ("float32-small" if small else "float32")
+    size = None if small else os.environ.get("CONVERT_GB")
+    path = folder / ("float32-small" if small else "float32" if size is None else f"float32-{size}")
     if not path.exists():
-        layers = max(1, round(files.LAYERS_A * float(os.environ.get("CONVERT_GB", WHOLE_GB)) / WHOLE_GB))
+        layers = files.LAYERS_A if size is None else max(1, round(files.LAYERS_A * float(size) / WHOLE_GB))
         entries = files.SMALL_FILES["a"]() if small else files.llama(layers=layers)
-        partial_path = path.with_suffix(".partial")
+        partial_path = path.with_name(f"{path.name}.partial")
         partial_path.mkdir()
         files.write_shards(partial_path, (replace(entry, dtype="F32") for entry in entries))
         partial_path.rename(path)
