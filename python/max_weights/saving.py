@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from max_weights.errors import ArgumentError
 from max_weights.loading import resolved
 from max_weights.progress import progress_of
 from max_weights.renaming import left_out
+from max_weights.weight_data import WeightData
 
 if TYPE_CHECKING:
     from typing import Self
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from max_weights.buffer import Buffer
     from max_weights.loading import Rename
     from max_weights.progress import Progress
+    from max_weights.quantization import QuantizationEncoding
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
 
@@ -63,9 +66,10 @@ def save_file(
             supports DLPack, on any device; or a module of torch or of this package; or a tree of weights.
         path: The file.
         metadata: Text by name. "format" is "pt" unless it says otherwise: other libraries ask for it.
-        tied: What to do with tensors that have all of their bytes in common: "copy" writes each, "alias" writes the
-            first by name and notes the others in the metadata ({other name: first name}, as `save_model` of safetensors
-            does), "refuse" raises.
+        tied: What to do with tensors that are one, of the same memory, dtype, shape and strides: "copy" writes each,
+            "alias" writes the first by name and notes the others in the metadata ({other name: first name}, as
+            `save_model` of safetensors does; one whose name is a key of the metadata already is written), "refuse"
+            raises.
         strided: What to do with tensors that are not contiguous: "copy" writes their elements in C order, "refuse"
             raises.
         alignment: The data begins at a multiple of so many bytes, and every tensor whose size is a multiple of it, too.
@@ -73,8 +77,9 @@ def save_file(
         progress: True for a line on standard error; or a function of the bytes done and those of all.
 
     Raises:
-        ValueError: a name that a file cannot have, tied or strided tensors that are refused, a path that ends in
-            `.gguf` (`save_gguf` writes such files).
+        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
+            that ends in `.gguf` (`save_gguf` writes such files).
+        UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
         TypeError: something that is no tensor.
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
             has taken its place.
@@ -128,6 +133,7 @@ def save_sharded(
 
     Raises:
         ValueError: as of `save_file`, and a size that is none.
+        UnsupportedError: as of `save_file`.
         TypeError: something that is no tensor.
         OSError: what the system refuses: no room, no permission.
     """
@@ -204,7 +210,8 @@ def save_weights(
         The files, an index last.
 
     Raises:
-        ValueError: two weights of one new name, a size that is none, a weight that cannot be split so.
+        ValueError: two weights of one new name, a name that a file cannot have, a size that is none, a weight that
+            cannot be split so.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
@@ -217,6 +224,7 @@ def save_weights(
         computed = set(left_out(info.name for info in node.infos()))
         select = None if not computed else lambda name: name not in computed
     wanted = resolved(node, select, rename, dtype, packed=False, shard=shard)
+    _check_names(wanted.new_names)
     for position, _ in wanted.pieces():
         raise ArgumentError(
             f"weight '{shown(wanted.names[position])}' is cut along several axes, and what is saved is cut along one; "
@@ -272,6 +280,7 @@ class SafetensorsWriter:
         alignment: int = 64,
         sync: bool = True,
     ) -> None:
+        _check_names(tensors)
         declared = [(name, dtype, list(shape)) for name, (dtype, shape) in tensors.items()]
         file = safetensors_path(path)
         self._file = _core.FileWriter(file, declared, _metadata_of(metadata), alignment=alignment, sync=sync)
@@ -342,9 +351,15 @@ def _prepared(
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it is "copy", "alias" or "refuse"')
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
     noted = _metadata_of(metadata)
-    named = {name: buffer_of(name, tensor) for name, tensor in items_of(tensors)}
-    odd = [name for name in named if not name or "\0" in name]
-    _require(not odd, f"{_names(odd)} no name that is loaded again: a name has characters, and no NUL among them")
+    given = dict(items_of(tensors))
+    packed = [name for name, tensor in given.items() if encoding_of(tensor) is not None]
+    _require(
+        not packed,
+        f"{_names(packed)} packed in blocks, which a safetensors file does not have: weights.save decodes them, "
+        "save_gguf keeps them; `to_buffer()` of a weight's data gives the bytes as they are",
+    )
+    named = {name: buffer_of(name, tensor) for name, tensor in given.items()}
+    _check_names(named)
     if strided == "refuse":
         found = [name for name, buffer in named.items() if not buffer.is_contiguous]
         _require(not found, f"{_names(found)} not contiguous; make them so, or save with strided='copy'")
@@ -360,29 +375,46 @@ def _prepared(
             tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'"
         )
         for name in others:
-            del named[name]
-            noted.setdefault(name, first)
+            if noted.setdefault(name, first) == first:  # where the key says something else, nothing would name it
+                del named[name]
     return named, noted
 
 
-def items_of(tensors: Any) -> Iterable[tuple[str, Any]]:
-    """The tensors of anything that has some by name."""
-    if isinstance(tensors, Mapping):
-        return tensors.items()
-    torch = sys.modules.get("torch")  # a module cannot come from a torch that was never imported
-    if torch is not None and isinstance(tensors, torch.nn.Module):
-        return dict(tensors.state_dict()).items()
-    if isinstance(tensors, _core.WeightsNode):
-        return tensors.items()
-    if hasattr(type(tensors), "state_dict"):  # a module of this package
+def _check_names(names: Iterable[str]) -> None:
+    """That these are names by which tensors are found again."""
+    odd = [name for name in names if isinstance(name, str) and (not name or "\0" in name)]
+    _require(not odd, f"{_names(odd)} no name that is loaded again: a name has characters, and no NUL among them")
+
+
+def items_of(tensors: Any) -> list[tuple[str, Any]]:
+    """The tensors of anything that has some by name; of a tree of weights, and of nodes of one, the data."""
+    if isinstance(tensors, Mapping | _core.WeightsNode):
+        return [
+            (name, tensor.data() if isinstance(tensor, _core.WeightsNode) else tensor)
+            for name, tensor in tensors.items()
+        ]
+    if hasattr(type(tensors), "state_dict"):  # a module of torch or of this package
         return items_of(tensors.state_dict())
     raise TypeError(f"tensors must be {{name: tensor}}, a module or a tree of weights, not {type(tensors).__name__}")
 
 
+def encoding_of(tensor: Any) -> QuantizationEncoding | None:
+    """How the elements of a weight are packed; None for what is plain."""
+    return tensor.quantization_encoding if isinstance(tensor, WeightData) else None
+
+
 def buffer_of(name: str, tensor: Any) -> Buffer:
-    """The memory of a tensor, with whatever layout and device it has."""
+    """The memory of a tensor, with whatever layout and device it has.
+
+    Raises:
+        TypeError: it is no tensor, or the name no text.
+        ArgumentError: a ValueError; a tensor without elements in memory, or of a dtype that there is not here.
+        UnsupportedError: the data of a weight of such a dtype, which are bytes as they stand in its file.
+    """
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors are text, not {name!r}")
+    if isinstance(tensor, WeightData) and tensor.refusal is not None:
+        raise tensor.refusal.with_traceback(None)
     torch = sys.modules.get("torch")
     try:
         return as_buffer(_plain(name, tensor) if torch is not None and isinstance(tensor, torch.Tensor) else tensor)
@@ -399,9 +431,13 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     tensor = tensor.detach()
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-        kind = "on the device meta" if tensor.is_meta else "quantised" if tensor.is_quantized else str(tensor.layout)
-        raise ArgumentError(f"tensor '{shown(name)}': it is {kind}, and has no elements to save; make it dense first")
+    for refused, what in (
+        (tensor.is_meta, "on the device meta, and has no elements; load it first"),
+        (tensor.is_quantized, "quantised; save what dequantize() gives"),
+        (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() gives"),
+        (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() gives"),
+    ):
+        _require(not refused, f"tensor '{shown(name)}': it is {what}")
     DType.from_torch(tensor.dtype)  # a ValueError for one that only torch has
     return tensor.resolve_conj().resolve_neg()
 
@@ -415,19 +451,19 @@ def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return noted
 
 
-def bytes_of(size: int | str) -> int:
-    """The number of bytes that a size such as "5GB" is."""
-    if isinstance(size, int):
-        return size
-    text = size.strip().upper().removesuffix("B")
-    number = text.rstrip("KMGTI").strip()
-    unit = _UNITS.get(text[len(number) :].strip())
+def bytes_of(size: Any) -> int:
+    """The number of bytes that a size is: 5_000_000_000, 5e9 or "5GB". ArgumentError, a ValueError: it is none."""
+    number, unit = size, 1
     try:
-        if unit is not None:
-            return int(float(number) * unit)
-    except ValueError:
-        pass
-    raise ArgumentError(f'max_shard_size={size!r}: give a number of bytes, or such as "5GB" or "500MiB"')
+        if isinstance(size, str):
+            text = size.strip().upper().removesuffix("B")
+            number = text.rstrip("KMGTI")
+            unit = _UNITS[text[len(number) :]]
+        count = float(number) * unit
+    except (KeyError, OverflowError, TypeError, ValueError):
+        count = math.nan
+    _require(0 <= count < 1 << 63, f'max_shard_size={size!r}: give a number of bytes, or such as "5GB" or "500MiB"')
+    return int(count)
 
 
 def _names(names: list[str]) -> str:
