@@ -588,9 +588,10 @@ def save_converted(node: WeightsNode, names: Sequence[str], new_names: Sequence[
 def save_gguf_tensors(path: str, tensors: Sequence[tuple[str, Buffer, str | None]], metadata: Sequence[tuple[str, str,
                       Any]], *, sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
                       Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
-def save_gguf_weights(node: WeightsNode, names: Sequence[str], path: str, metadata: Sequence[tuple[str, str, Any]], *,
-                      sync: bool, quantize: str | None = None, max_shard_size: int | None = None, progress:
-                      Callable[[int, int], object] | None = None) -> list[Path]: ...  # fmt: skip
+def save_gguf_weights(node: WeightsNode, names: Sequence[str], encodings: Sequence[str | None], path: str, metadata:
+                      Sequence[tuple[str, str, Any]], *, sync: bool, quantize: str | None = None, max_shard_size:
+                      int | None = None, progress: Callable[[int, int], object] | None = None
+                      ) -> list[Path]: ...  # fmt: skip
 
 @final
 class FileWriter:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
 from max_weights._core import shown
+from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.progress import progress_of
 from max_weights.quantization import QuantizationEncoding
-from max_weights.saving import StrPath, buffer_of, bytes_of, items_of
+from max_weights.saving import StrPath, buffer_of, bytes_of, encoding_of, items_of
 from max_weights.selection import fits
 
 if TYPE_CHECKING:
+    from max_weights.buffer import Buffer
     from max_weights.progress import Progress
 
 __all__ = ["save_gguf"]
 
+Encoding = str | QuantizationEncoding
+
+# What GGUF calls the dtypes of NumPy.
 _KINDS = {
     "uint8": "u8",
     "int8": "i8",
@@ -40,7 +46,7 @@ def save_gguf(
     path: StrPath,
     metadata: Mapping[str, Any] | None = None,
     *,
-    quantize: str | Mapping[str, str] | None = None,
+    quantize: Encoding | Mapping[str, Encoding] | None = None,
     max_shard_size: int | str | None = None,
     sync: bool = True,
     progress: Progress | bool | None = None,
@@ -56,7 +62,8 @@ def save_gguf(
         metadata: Values by key: text, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of one
             of these, and NumPy scalars and arrays, whose dtype says the type. llama.cpp needs `general.architecture`.
         quantize: An encoding that can be made (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for what llama.cpp quantises:
-            matrices, norms and vectors being float32; or {pattern: encoding} for exactly those.
+            matrices, norms and vectors being float32; or {pattern: encoding} for exactly those, of which the first
+            that fits a name counts.
         max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
             with the keys that llama.cpp's gguf-split gives it.
         sync: As of `save_file`.
@@ -68,7 +75,8 @@ def save_gguf(
     Raises:
         ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that is no
             whole blocks, a value that has no type of GGUF.
-        UnsupportedError: an encoding that can be decoded, but not made.
+        UnsupportedError: an encoding that can be decoded, but not made; elements of a type that GGUF files do not have.
+        TypeError: something that is no tensor, a key of the metadata that is no text.
         OSError: what the system refuses. Nothing has changed then.
     """
     file = os.fspath(path)
@@ -79,14 +87,19 @@ def save_gguf(
         )
     pairs = [(key, *_typed(key, value)) for key, value in (metadata or {}).items()]
     most = None if max_shard_size is None else bytes_of(max_shard_size)
-    everywhere = QuantizationEncoding(quantize).value if isinstance(quantize, str) else None
+    by_pattern = quantize if isinstance(quantize, Mapping) else {}
+    everywhere = None
+    if quantize is not None and not isinstance(quantize, Mapping):
+        everywhere = QuantizationEncoding(quantize).value
+    wanted = _encodings(by_pattern)
     tell, close = progress_of(progress)
     try:
-        if isinstance(tensors, _core.WeightsNode) and not isinstance(quantize, Mapping):
+        if isinstance(tensors, _core.WeightsNode):
             names = [info.name for info in tensors.infos()]
             return _core.save_gguf_weights(
                 tensors,
                 names,
+                [wanted(name) for name in names],
                 file,
                 pairs,
                 sync=sync,
@@ -94,12 +107,7 @@ def save_gguf(
                 max_shard_size=most,
                 progress=tell,
             )
-        encodings = _encodings(quantize if isinstance(quantize, Mapping) else {})
-        found = []
-        for name, tensor in items_of(tensors):
-            packed = getattr(tensor, "quantization_encoding", None)
-            encoding = encodings(name) if packed is None else packed.value
-            found.append((name, buffer_of(name, getattr(tensor, "data", tensor) if packed else tensor), encoding))
+        found = [(name, *_as_wanted(name, tensor, wanted)) for name, tensor in items_of(tensors)]
         return _core.save_gguf_tensors(
             file, found, pairs, sync=sync, quantize=everywhere, max_shard_size=most, progress=tell
         )
@@ -107,15 +115,34 @@ def save_gguf(
         close()
 
 
-def _encodings(table: Mapping[str, str]) -> Any:
+def _encodings(table: Mapping[str, Encoding]) -> Callable[[str], str | None]:
+    """The encoding that a table by patterns has for a name; None where it has none."""
     rows = [(fits(pattern), QuantizationEncoding(encoding).value) for pattern, encoding in table.items()]
     return lambda name: next((encoding for fit, encoding in rows if fit(name)), None)
 
 
+def _as_wanted(name: str, tensor: Any, wanted: Callable[[str], str | None]) -> tuple[Buffer, str | None]:
+    """The memory of a tensor, and the encoding in which its elements are, or will be, packed."""
+    buffer, packed = buffer_of(name, tensor), encoding_of(tensor)
+    encoding = wanted(name)
+    if packed is None or encoding is None:
+        return buffer, encoding if packed is None else packed.value
+    if encoding != packed.value:
+        buffer = tensor.astype(DType.float32).to_buffer()
+    return buffer, encoding
+
+
 def _typed(key: str, value: Any) -> tuple[str, Any]:
-    """The name of the type that GGUF has for a value, and the value."""
+    """The name of the type that GGUF has for a value, and the value.
+
+    Raises:
+        TypeError: a key that is no text.
+        ArgumentError: a ValueError; GGUF has no such type, or a number is too large for it.
+    """
     import numpy as np
 
+    if not isinstance(key, str):
+        raise TypeError(f"the keys of metadata are text, not {key!r}")
     if isinstance(value, np.ndarray):
         kind = _KINDS.get(value.dtype.name)
         if kind is not None and value.ndim == 1:
@@ -129,6 +156,12 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
     elif isinstance(value, int):
         return _integer([value]), value
     elif isinstance(value, float):
+        try:
+            struct.pack("<f", value)
+        except OverflowError:
+            raise ArgumentError(
+                f"metadata '{shown(key)}': {value!r} is too large for a float of 32 bits; give np.float64({value!r})"
+            ) from None
         return "f32", value
     elif isinstance(value, (str, bytes)):
         return "str", value
@@ -141,7 +174,8 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
     elif isinstance(value, (list, tuple)):
         return "arr:str", value
     raise ArgumentError(
-        f"metadata '{shown(key)}': a GGUF file has text, bool, numbers and arrays of one of these, not {value!r}"
+        f"metadata '{shown(key)}': a GGUF file has text, bool, numbers and arrays of one of these, "
+        f"not {shown(repr(value))}"
     )
 
 

@@ -1,6 +1,5 @@
 """GGUF files that are written: byte for byte those of gguf-py, and read back by it."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from gguf.quants import quantize
 
 from max_weights import DType, WeightData, load_weights, save_gguf
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, UnsupportedError
 
 RANDOM = np.random.default_rng(20)
 METADATA: dict[str, Any] = {
@@ -173,7 +172,7 @@ def test_a_real_file_is_written_again_as_it_was(tmp_path: Path, models: Path) ->
     assert np.array_equal(first.data, quantize(decoded, gguf.GGMLQuantizationType.Q8_0))
 
 
-def test_a_big_model_of_torch_is_written_from_its_module(tmp_path: Path) -> None:
+def test_a_module_of_torch_is_written_by_its_names(tmp_path: Path) -> None:
     module = torch.nn.Linear(64, 8)
     save_gguf(module, tmp_path / "module.gguf")
     found = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "module.gguf").tensors}
@@ -206,7 +205,7 @@ def test_what_a_file_cannot_have_is_refused_by_name_and_nothing_is_written(
 
 
 def test_an_encoding_that_is_only_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError.__mro__[1], match="Q4_K"):
+    with pytest.raises(UnsupportedError, match="Q4_K"):
         save_gguf({"a.weight": np.ones((2, 256), np.float32)}, tmp_path / "a.gguf", quantize="q4_k")
     assert not list(tmp_path.iterdir())
 
@@ -215,7 +214,6 @@ def test_weight_data_that_are_plain_are_tensors_like_others(tmp_path: Path) -> N
     data = WeightData.from_numpy(np.ones((2, 3), np.float32), "x")
     save_gguf({"x": data}, tmp_path / "x.gguf")
     assert load_weights(tmp_path / "x.gguf").x.data().dtype == DType.float32
-    shutil.copy(tmp_path / "x.gguf", tmp_path / "y.gguf")
 
 
 def test_a_path_of_safetensors_is_no_place_for_gguf(tmp_path: Path) -> None:

@@ -70,14 +70,16 @@ pub(crate) fn save_gguf_tensors(
     })?)
 }
 
-/// Saves the weights of these full names as `save_gguf_tensors` saves tensors; they are read, converted and written a part at a time. The
-/// metadata of a GGUF file are kept, but for those that are given; the text of other files is, too.
+/// Saves the weights of these full names as `save_gguf_tensors` saves tensors, each in the encoding beside it (None: as it is, or as `quantize`
+/// says); they are read, converted and written a part at a time. The metadata of a GGUF file are kept, but for those that are given; the text of
+/// other files is, too.
 #[pyfunction]
-#[pyo3(signature = (node, names, path, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
+#[pyo3(signature = (node, names, encodings, path, metadata, *, sync, quantize=None, max_shard_size=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "one for each option of `save_gguf`, by name")]
 pub(crate) fn save_gguf_weights(
     node: &Bound<'_, WeightsNode>,
     names: Vec<String>,
+    encodings: Vec<Option<String>>,
     path: PathBuf,
     metadata: Vec<PythonPair<'_>>,
     sync: bool,
@@ -90,14 +92,17 @@ pub(crate) fn save_gguf_weights(
     let quantize = quantize.map(encoding).transpose()?;
     let asked = node.asked(&names, &[], None, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for ((number, name), cut) in asked.numbers.iter().zip(names).zip(asked.cuts) {
+    for (((number, name), packed), cut) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.cuts) {
         let info = node.catalog().table().get(*number);
         let Some(found) = Stored::of(info.element) else {
             let (name, element) = (text::shown(info.name), info.element);
             let why = format!("tensor '{name}': elements of the type {element} cannot be written to another file");
             return Err(Error::Argument(why).into());
         };
-        let stored = become_of(&name, info.shape, found, quantize);
+        let stored = match packed {
+            Some(packed) => Stored::Packed(encoding(&packed)?),
+            None => become_of(&name, info.shape, found, quantize),
+        };
         items.push(Item { number: *number, cut, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
     }
     let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
