@@ -322,7 +322,8 @@ impl WeightsNode {
 
     /// Saves the weights of this tree, or of this branch of it, as a safetensors file, or as several with an index.
     ///
-    /// The options are those of `max_weights.saving.save_weights`: dtype, rename, select, metadata, max_shard_size, name, alignment, sync, progress.
+    /// The options are those of `max_weights.saving.save_weights`: dtype, rename, select, shard, metadata, max_shard_size, name, alignment, sync,
+    /// progress.
     #[pyo3(signature = (path, **options))]
     fn save<'py>(
         slf: &Bound<'py, Self>,
