@@ -309,7 +309,7 @@ def test_a_tree_is_saved_converted_renamed_and_in_part(tmp_path: Path, models: P
             assert found[name].view(DType.uint8).to_numpy().tobytes() == buffer.view(DType.uint8).to_numpy().tobytes()
 
 
-def test_all_real_files_are_saved_as_they_are(tmp_path: Path, models: Path) -> None:
+def test_what_is_saved_has_the_digests_of_its_source(tmp_path: Path, models: Path) -> None:
     for name in ("minilm.safetensors", "crepe-tiny.pth"):
         path = next(models.rglob(name), None)
         assert path is not None, name
