@@ -185,6 +185,9 @@ fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
             NAME_ROOM - 1
         ));
     }
+    if name.is_empty() || name.contains('\0') {
+        return refused("a name has characters, and no NUL among them, or nobody loads it again; rename it".into());
+    }
     if shape.len() > MAX_DIMENSIONS {
         return refused(format!("it has {} dimensions, and ggml takes {MAX_DIMENSIONS}; reshape it", shape.len()));
     }

@@ -183,6 +183,9 @@ def test_a_module_of_torch_is_written_by_its_names(tmp_path: Path) -> None:
     ("given", "metadata", "options", "said"),
     [
         ({"x" * 64: np.ones(1, np.float32)}, {}, {}, "its name has 64 bytes, and ggml has room for 63"),
+        ({"": np.ones(1, np.float32)}, {}, {}, "tensor '': a name has characters, and no NUL"),
+        ({"a\0b": np.ones(1, np.float32)}, {}, {}, "a name has characters, and no NUL"),
+        ({"rows": np.ones((34, 32), np.uint8)}, {}, {"quantize": {"rows": "q8_0"}}, "rows of 32 bytes are no whole"),
         ({"deep": np.ones((1, 1, 1, 1, 2), np.float32)}, {}, {}, "tensor 'deep': it has 5 dimensions"),
         ({"bytes": np.ones(3, np.uint8)}, {}, {}, "tensor 'bytes': a GGUF file has no uint8"),
         ({"short": np.ones((2, 30), np.float32)}, {}, {"quantize": {"short": "q8_0"}}, "tensor 'short'"),

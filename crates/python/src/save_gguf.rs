@@ -50,7 +50,16 @@ pub(crate) fn save_gguf_tensors(
         let stored = match packed.as_deref().map(encoding).transpose()? {
             Some(encoding) => {
                 if let (DType::UInt8, Some(row)) = (tensor.dtype(), shape.last_mut()) {
-                    *row = *row / encoding.bytes_per_block() as u64 * encoding.elements_per_block() as u64;
+                    let per_block = encoding.bytes_per_block() as u64;
+                    if !row.is_multiple_of(per_block) {
+                        let name = text::shown(name);
+                        return Err(Error::Argument(format!(
+                            "tensor '{name}': uint8 is taken for packed blocks, and rows of {row} bytes are no whole blocks of {encoding}, \
+                             which have {per_block} each; give floats, and they are packed"
+                        ))
+                        .into());
+                    }
+                    *row = *row / per_block * encoding.elements_per_block() as u64;
                 }
                 Stored::Packed(encoding)
             }
