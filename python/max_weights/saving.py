@@ -141,7 +141,7 @@ def save_sharded(
     tell, close = progress_of(progress)
     try:
         return _core.save_tensors(
-            os.fspath(folder),
+            os.fsdecode(folder),
             list(named),
             list(named.values()),
             noted,
@@ -217,7 +217,7 @@ def save_weights(
         OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
             has taken its place.
     """
-    target = os.fspath(path) if max_shard_size is not None else safetensors_path(path)
+    target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
     if select is None and node._scheme is not None:
@@ -335,7 +335,7 @@ class SafetensorsWriter:
 
 def safetensors_path(path: StrPath) -> str:
     """The path of a safetensors file, which is not called as files of another format are."""
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     _require(
         not text.lower().endswith(".gguf"),
         f"'{shown(text)}': a file of this name is a GGUF file, and this writes safetensors; call save_gguf, or name "
@@ -436,6 +436,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
         (tensor.is_quantized, "quantised; save what dequantize() gives"),
         (tensor.is_nested, "nested; save its parts, or what to_padded_tensor() gives"),
         (tensor.layout is not torch.strided, f"{tensor.layout}; save what to_dense() gives"),
+        (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() gives"),
     ):
         _require(not refused, f"tensor '{shown(name)}': it is {what}")
     DType.from_torch(tensor.dtype)  # a ValueError for one that only torch has

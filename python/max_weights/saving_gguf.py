@@ -79,7 +79,7 @@ def save_gguf(
         TypeError: something that is no tensor, a key of the metadata that is no text.
         OSError: what the system refuses. Nothing has changed then.
     """
-    file = os.fspath(path)
+    file = os.fsdecode(path)
     if file.lower().endswith(".safetensors"):
         raise ArgumentError(
             f"'{shown(file)}': a file of this name is a safetensors file, and this writes GGUF; call save_file, or "

@@ -1,6 +1,7 @@
 """Saving what is odd: sizes that are none, names that are keys, packed weights, tensors of every kind and library."""
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from max_weights import DType, SafetensorsWriter, WeightData, load_weights, save_file, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -172,6 +175,25 @@ def test_a_tensor_that_does_not_lie_in_memory_is_refused_with_what_to_do(
     with pytest.raises(ArgumentError, match=said.replace(".", r"\.")):
         save_file({"a": make()}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tensor_that_is_spread_over_processes_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        tensor = distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])
+        with pytest.raises(ArgumentError, match=r"'a': it is spread .* save what full_tensor\(\) gives"):
+            save_file({"a": tensor}, tmp_path / "out")
+        save_file({"a": tensor.full_tensor()}, tmp_path / "out")
+    finally:
+        torch.distributed.destroy_process_group()
+    assert load_file(tmp_path / "out")["a"].tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("save", [save_file, save_gguf, save_sharded])
+def test_a_path_of_bytes_is_a_path(tmp_path: Path, save: Callable[..., object]) -> None:
+    save({"a": np.zeros(4, np.float32)}, os.fsencode(tmp_path / "out"))
+    assert (tmp_path / "out").exists()
 
 
 def test_arrays_of_any_order_shape_and_byte_order_are_saved_by_their_values(tmp_path: Path) -> None:
