@@ -17,6 +17,7 @@ from max_weights.dtype import DType
 from max_weights.errors import ArgumentError
 from max_weights.loading import resolved
 from max_weights.progress import progress_of
+from max_weights.quantization import QuantizationEncoding
 from max_weights.renaming import left_out
 from max_weights.weight_data import WeightData
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from max_weights.buffer import Buffer
     from max_weights.loading import Rename
     from max_weights.progress import Progress
-    from max_weights.quantization import QuantizationEncoding
     from max_weights.selection import Select
     from max_weights.sharding.by_name import Shard
 
@@ -399,8 +399,9 @@ def items_of(tensors: Any) -> list[tuple[str, Any]]:
 
 
 def encoding_of(tensor: Any) -> QuantizationEncoding | None:
-    """How the elements of a weight are packed; None for what is plain."""
-    return tensor.quantization_encoding if isinstance(tensor, WeightData) else None
+    """How the elements of a weight, ours or MAX's, are packed; None for what is plain."""
+    encoding = getattr(tensor, "quantization_encoding", None)
+    return None if encoding is None else QuantizationEncoding(encoding.value)
 
 
 def buffer_of(name: str, tensor: Any) -> Buffer:

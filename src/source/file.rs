@@ -19,9 +19,6 @@ use crate::workers::{Interrupt, now_and_then};
 
 /// What is read between two questions whether to go on: a slow disk takes some 30 ms for it.
 const READ_AT_A_TIME: usize = 4 << 20;
-/// Filesystems share bytes by blocks of this size, or of a multiple of it.
-#[cfg(target_os = "linux")]
-const BLOCK: u64 = 4 << 10;
 /// Parts that are no longer than this, and no farther from each other, are read together…
 const SMALL: usize = 4 << 10;
 /// … up to so many bytes.
@@ -193,12 +190,6 @@ impl Source for LocalFile {
     #[cfg(target_os = "linux")]
     fn copy_to(&self, mut offset: u64, len: u64, target: &File, mut at: u64) -> Result<bool> {
         self.with_file(|file| {
-            // Blocks that line up are shared, or copied as they are. Others only a server copies well: here the system would do it in small pieces,
-            // in twice the time that reading and writing them takes.
-            let lines_up = offset % BLOCK == at % BLOCK;
-            if !lines_up && !matches!(page_cache::filesystem(target), Some(Filesystem::Network(_))) {
-                return Ok(false);
-            }
             let mut rest = len as usize;
             while rest > 0 {
                 match rustix::fs::copy_file_range(file, Some(&mut offset), target, Some(&mut at), rest) {

@@ -93,7 +93,7 @@ pub trait Source: Send + Sync + fmt::Debug {
     }
 
     /// Copies `len` bytes from `offset` on into a file, from its byte `at` on, inside the system: a filesystem may share them instead. False where
-    /// it cannot, or would take longer than reading and writing them, or fails; what it has written by then is to be written again, which says what is wrong.
+    /// it cannot, or fails; what it has written by then is to be written again, which says what is wrong.
     fn copy_to(&self, offset: u64, len: u64, file: &File, at: u64) -> Result<bool> {
         let _ = (offset, len, file, at);
         Ok(false)

@@ -226,7 +226,11 @@ impl Work<'_> {
     /// Lets the system copy the bytes of a tensor that stays what it is; false where it cannot.
     fn copy(&self, name: &str, placement: &Placement, interrupt: Interrupt<'_>) -> Result<bool> {
         let Segment { file, span, transform } = placement.segment;
-        if !placement.is_dense() || transform != Transform::default() {
+        // What lies at other places within its blocks, the system copies in pieces of some kilobytes, in up to twice the time that reading and
+        // writing take on all cores. A PyTorch file has no order that could be kept. Of files that are merged and split nothing needs to come
+        // into this process, and where blocks line up a filesystem may share them.
+        let is_torch = self.checkpoint.catalog().torch(file).is_some();
+        if is_torch || !placement.is_dense() || transform != Transform::default() {
             return Ok(false);
         }
         let source = self.checkpoint.file(file)?;

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import threading
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_sharded
+from max_weights import DeviceRef, DType, SafetensorsWriter, load_weights, nn, save_file, save_gguf, save_sharded
 from max_weights.errors import ArgumentError
 
 TORCH_DTYPES = [
@@ -95,8 +96,8 @@ def test_weights_of_max_give_tensors_of_max(tmp_path: Path) -> None:
     class MaxWeightData:
         """As that of MAX: `to_buffer` gives a tensor of MAX, which is none of this package."""
 
-        def __init__(self, data: torch.Tensor) -> None:
-            self.data = data
+        def __init__(self, data: torch.Tensor, encoding: Any = None) -> None:
+            self.data, self.quantization_encoding = data, encoding
 
         def to_buffer(self) -> torch.Tensor:
             return self.data
@@ -109,6 +110,12 @@ def test_weights_of_max_give_tensors_of_max(tmp_path: Path) -> None:
     found = safetensors.torch.load_file(tmp_path / "max.safetensors")
     assert same(found["a"], torch.arange(6.0).reshape(2, 3))
     assert same(found["b"], torch.ones(3, dtype=torch.bfloat16))
+    encoding = Enum("QuantizationEncoding", {"Q8_0": "Q8_0"}).Q8_0
+    packed = {"a": MaxWeightData(torch.zeros(2, 34, dtype=torch.uint8), encoding)}
+    with pytest.raises(ArgumentError, match="'a' is packed"):
+        save_file(packed, tmp_path / "max.safetensors")
+    save_gguf(packed, tmp_path / "max.gguf")
+    assert load_weights(tmp_path / "max.gguf")["a"].data().quantization_encoding.value == "Q8_0"
 
 
 def test_the_same_tensors_are_the_same_bytes_over_100_runs_and_any_order(tmp_path: Path) -> None:
