@@ -286,6 +286,7 @@ impl Job<'_> {
     }
 
     /// Makes what is wanted of all bytes of the job's extent.
+    #[cfg(target_os = "linux")]
     pub(super) fn make(self, bytes: &[u8], made: &mut Made) -> Result<()> {
         for piece in self.pieces {
             let start = (piece.offset - self.extent.offset) as usize;

@@ -33,6 +33,7 @@ pub use origin::{Fingerprint, Origin, replaced};
 pub use pages::release_memory;
 pub(crate) use pages::{block_bytes, keep_at_most, kept};
 pub use raw::{Exclusive, Recycled};
+#[cfg(target_os = "linux")]
 pub(crate) use storage::READ_AHEAD;
 pub use storage::Storage;
 

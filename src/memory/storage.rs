@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::workers::Interrupt;
 
 /// What one request to read ahead covers: the kernel cuts longer ones off at its own read-ahead, which is 128 KiB or more.
+#[cfg(unix)]
 pub(crate) const READ_AHEAD: usize = 128 << 10;
 
 /// Memory with an owner.
@@ -32,6 +33,7 @@ pub struct Storage {
 /// Who frees the memory, which says also what memory it is.
 pub(super) enum Owner {
     Mapping {
+        #[cfg_attr(not(unix), expect(dead_code, reason = "it is kept, and advice is not taken there"))]
         map: MmapMut,
         origin: Arc<Origin>,
     },
@@ -197,6 +199,8 @@ impl Storage {
                 interrupt()?;
             }
         }
+        #[cfg(not(unix))]
+        let _ = (start, len, interrupt);
         Ok(())
     }
 

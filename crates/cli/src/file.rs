@@ -30,6 +30,7 @@ pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result
 }
 
 fn replace(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut))]
     let mut builder = tempfile::Builder::new();
     // Temporary files are the user's alone; this one is as any new file is.
     #[cfg(unix)]

@@ -5,10 +5,10 @@
 //! when Python has ended: nothing here may panic then.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::device::{Device, DeviceMemory};
@@ -280,13 +280,13 @@ pub(crate) fn without_gil(work: &mut (dyn FnMut() + Send)) {
 /// Whether the calling thread has the GIL. The function that says so is in every Python, and not in the stable interface.
 #[cfg(target_os = "linux")]
 fn has_gil() -> bool {
-    static CHECK: OnceLock<usize> = OnceLock::new();
+    static CHECK: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     // SAFETY: the name ends with a zero.
     let found = CHECK
         .get_or_init(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PyGILState_Check".as_ptr()) }.expose_provenance());
     let Some(check) = NonNull::new(std::ptr::with_exposed_provenance_mut::<c_void>(*found)) else { return false };
     // SAFETY: Python's function of this name has this type, stays, and may be called by any thread.
-    unsafe { std::mem::transmute::<NonNull<c_void>, extern "C" fn() -> c_int>(check)() == 1 }
+    unsafe { std::mem::transmute::<NonNull<c_void>, extern "C" fn() -> std::ffi::c_int>(check)() == 1 }
 }
 
 #[cfg(not(target_os = "linux"))]
