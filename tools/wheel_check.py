@@ -105,10 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     if size > LARGEST:
         sys.exit(f"wheel_check: {wheel.name} has {size:,} bytes; at most {LARGEST:,} are wanted")
     print(f"{wheel.name}: {size:,} bytes")
-    found = options.python or interpreters()
-    if not found:
-        sys.exit("wheel_check: no Python from 3.11 on was found; name one: --python /path/to/python3.12")
-    for python in found:
+    for python in options.python or interpreters() or [sys.executable]:
         with tempfile.TemporaryDirectory(prefix="wheel_check_") as folder:
             print(check(wheel, python, options.models.resolve(), Path(folder)), flush=True)
     return 0
