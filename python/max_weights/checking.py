@@ -9,12 +9,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from max_weights import _core
 from max_weights._core import shown
+from max_weights.html import bad, count, details, table, view
 from max_weights.progress import progress_of
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 _SHOWN = 20
 """Findings that an error quotes."""
-_ROWS = 200
-"""Findings that a notebook shows."""
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
@@ -141,19 +139,24 @@ class Report:
         return self.render("text")
 
     def __repr__(self) -> str:
-        return f"<Report: {_count(self.files, 'file')}, {_count(self.findings, 'finding')}, {self.answer}>"
+        return f"<Report: {count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}, {self.answer}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in _row(finding)) + "</tr>"
-            for finding in self.findings[:_ROWS]
+        rows = (
+            (bad(found.severity) if found.severity == "error" else found.severity, *_row(found))
+            for found in self.findings
         )
-        head = "".join(f"<th style='text-align:left'>{title}</th>" for title in ("severity", "rule", "where", "what"))
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-        counts = f"{_count(self.files, 'file')}, {_count(self.findings, 'finding')}"
-        more = len(self.findings) - _ROWS
-        rest = f"<p>… and {more} more, in <code>findings</code></p>" if more > 0 else ""
-        return f"<details open><summary><b>{self.answer}</b>: {counts}</summary>{table}{rest}</details>"
+        findings = table(("severity", "rule", "where", "what"), rows, total=len(self.findings), code=("rule", "where"))
+        files = table(
+            ("file", "kind", "bytes", "looked at", "answer"),
+            ((file.path, file.kind, file.bytes, file.depth.replace("_", " "), file.answer) for file in self.files),
+            total=len(self.files),
+            numbers=("bytes",),
+            code=("file",),
+        )
+        about = f"{count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}"
+        title = self.answer if self.ok else bad(self.answer)
+        return view(title, about, findings, details("files", "", files, is_open=False))
 
 
 class InvalidCheckpointError(AssertionError):
@@ -227,12 +230,8 @@ def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **optio
         lines = [f"{_place(found)}: {found.message} [{found.code} {found.rule}]" for found in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
             lines.append(f"… and {len(wrong) - _SHOWN} more")
-        raise InvalidCheckpointError("\n".join([f"{_count(wrong, 'finding')}:", *lines]), report)
+        raise InvalidCheckpointError("\n".join([f"{count(len(wrong), 'finding')}:", *lines]), report)
     return report
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _words(words: str | Iterable[str]) -> list[str]:
@@ -254,5 +253,5 @@ def _place(finding: Finding) -> str:
     return f"{_core.printable(finding.path)}{member}{tensor}"
 
 
-def _row(finding: Finding) -> tuple[str, str, str, str]:
-    return finding.severity, f"{finding.code} {finding.rule}", _place(finding), finding.message
+def _row(finding: Finding) -> tuple[str, str, str]:
+    return f"{finding.code} {finding.rule}", _place(finding), finding.message

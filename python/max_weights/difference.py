@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, difference_of, open_weights
+from max_weights.html import count, details, table, view
 from max_weights.progress import progress_of
 
 if TYPE_CHECKING:
     from max_weights.progress import Progress
 
 __all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "RenamedWeight", "diff"]
-
-_SHOWN_ROWS = 200
-"""Weights that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +93,18 @@ class Difference:
         return self.different
 
     def _repr_html_(self) -> str:
-        rows = [(weight.name, "only in the first", "") for weight in self.removed]
-        rows += [(weight.name, "only in the second", "") for weight in self.added]
+        rows = [(weight.name, "only in the first", f"{weight.dtype} {list(weight.shape)}") for weight in self.removed]
+        rows += [(weight.name, "only in the second", f"{weight.dtype} {list(weight.shape)}") for weight in self.added]
         rows += [(weight.name, "renamed", weight.new_name) for weight in self.renamed]
         rows += [(weight.name, "changed", _change(weight)) for weight in self.changed]
-        shown = [
-            *rows[:_SHOWN_ROWS],
-            *([(f"… and {len(rows) - _SHOWN_ROWS} more", "", "")] if rows[_SHOWN_ROWS:] else []),
-        ]
-        cells = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shown)
-        head = "<tr><th>weight</th><th></th><th></th></tr>"
-        return f"<p>{self.same} weights are the same, {self.close} close.</p><table>{head}{''.join(cells)}</table>"
+        rows += [(name, "not compared", why) for name, why in self.not_compared.items()]
+        metadata = [(key, *values) for key, values in self.metadata.items()]
+        parts = [table(("weight", "what", "how"), rows, code=("weight",))]
+        if metadata:
+            keys = table(("key", "first", "second"), metadata, code=("key",))
+            parts.append(details("metadata", count(len(metadata), "difference"), keys))
+        title = "different" if self.different else "the same"
+        return view(title, f"{count(self.same, 'weight')} the same, {self.close:,} close", *parts)
 
 
 def diff(

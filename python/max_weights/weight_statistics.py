@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, statistics_of
+from max_weights.html import ROWS, count, sparkline, table, view
 from max_weights.progress import progress_of
 from max_weights.selection import selected
 
@@ -19,8 +19,6 @@ __all__ = ["WeightStatistics", "stats"]
 _COUNTS = ("count", "zeros", "subnormals", "nans", "infinities")
 _VALUES = ("minimum", "maximum", "mean", "std")
 _COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES, "note")
-_SHOWN_ROWS = 60
-"""Rows that a notebook shows, as many of pandas' tables: half of them from the end."""
 
 
 class WeightStatistics(dict[str, list[Any]]):
@@ -41,18 +39,16 @@ class WeightStatistics(dict[str, list[Any]]):
         return f"<WeightStatistics of {len(self['name'])} weights: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
-        def row(cells: Any, tag: str) -> str:
-            return f"<tr>{''.join(f'<{tag}>{escape(_shown(cell))}</{tag}>' for cell in cells)}</tr>"
-
-        count = len(self["name"])
-        half = _SHOWN_ROWS // 2
-        numbers = [*range(count)] if count <= _SHOWN_ROWS else [*range(half), *range(count - half, count)]
-        rows = [row((column[number] for column in self.values()), "td") for number in numbers]
-        below = ""
-        if count > _SHOWN_ROWS:
-            rows.insert(half, row(("…" for _ in self), "td"))
-            below = f"<p>{count} weights</p>"
-        return f"<table><thead>{row(self, 'th')}</thead><tbody>{''.join(rows)}</tbody></table>{below}"
+        columns = [column for column in self if column != "note" or any(self[column])]
+        drawn = [
+            [sparkline(cell or ()) for cell in self[column][:ROWS]] if column == "histogram" else self[column]
+            for column in columns
+        ]
+        total = len(self["name"])
+        cells = table(
+            columns, zip(*drawn, strict=False), total=total, numbers=(*_COUNTS, *_VALUES), code=("name", "shape")
+        )
+        return view("statistics", count(total, "weight"), cells)
 
 
 def stats(
@@ -75,7 +71,3 @@ def stats(
         for column, cell in zip(_COLUMNS, cells, strict=True):
             table[column].append(cell)
     return table
-
-
-def _shown(cell: Any) -> str:
-    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)

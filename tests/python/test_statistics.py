@@ -169,21 +169,20 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_notebook_shows_the_ends_of_a_long_table(many: WeightStatistics) -> None:
+def test_a_notebook_shows_the_beginning_of_a_long_table(many: WeightStatistics) -> None:
     text = many._repr_html_()
     page = Cells(text)
-    assert page.tags == {"table", "thead", "tbody", "tr", "th", "td", "p"}
+    assert not page.tags & {"script", "link", "img", "iframe"}
     head, *rows = page.rows
     assert head == list(many)
     assert all(len(row) == len(head) for row in rows)
     assert [row[0] for row in rows[:2]] == ["<script>alert(1)</script>", "layers.0.w"]
     assert "F6_X" in rows[0][-1]
-    assert set(rows[30]) == {"…"}
-    assert rows[31][0] == "layers.269.w"
-    assert rows[60][0].startswith("layers.298.w")
-    assert len(rows) == 61
-    assert text.endswith("<p>300 weights</p>")
-    assert len(text) < 20_000
+    assert rows[-1][0] == "layers.98.w"
+    assert len(rows) == 100
+    assert "300 weights" in text
+    assert "… and 200 more" in text
+    assert len(text) < 40_000
 
 
 def test_every_column_has_one_type(many: WeightStatistics) -> None:

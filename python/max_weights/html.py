@@ -1,0 +1,193 @@
+"""What notebooks show of objects: views that fold, in the colours of the page around them, without scripts and network.
+
+A view is one block, `<div class="max-weights">`, with its style. All text is escaped here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+from itertools import islice
+
+from max_weights._core import printable
+
+__all__ = [
+    "Html",
+    "bad",
+    "count",
+    "details",
+    "frame",
+    "paragraph",
+    "pre",
+    "properties",
+    "sparkline",
+    "table",
+    "view",
+]
+
+ROWS = 100
+"""Rows of a table that are shown."""
+_CHARACTERS = 400
+"""Characters of a cell that are shown."""
+_LINES = 40
+"""Lines of a longer text that are shown."""
+_WIDTH, _HEIGHT = 120, 22
+"""Of a sparkline, in pixels."""
+
+# Colours are those of the page, and mixtures of them, so that they fit whatever it is: light, dark, or one of the
+# themes of JupyterLab and VS Code, whose own colours are taken where they have them.
+STYLE = """
+.max-weights{color:var(--jp-content-font-color1,var(--vscode-foreground,inherit));font-size:13px;line-height:1.45;
+--mw-line:color-mix(in srgb,currentColor 18%,transparent);--mw-soft:color-mix(in srgb,currentColor 68%,transparent);
+--mw-accent:color-mix(in srgb,var(--jp-brand-color1,var(--vscode-textLink-foreground,#3b82d0)) 85%,currentColor);
+--mw-bad:color-mix(in srgb,#e5484d 80%,currentColor);--mw-mono:ui-monospace,Menlo,Consolas,monospace;
+container-type:inline-size;max-width:100%}
+.max-weights details{margin:0}
+.max-weights summary{cursor:pointer;padding:2px 0;list-style-position:inside}
+.max-weights details details,.max-weights .mw-in{margin-left:1.2em}
+.max-weights p{margin:.3em 0;max-width:75em;overflow-wrap:anywhere}
+.max-weights small{color:var(--mw-soft);font-size:1em}
+.max-weights .mw-box{overflow:auto;max-height:32em;margin:.2em 0 .5em}
+.max-weights table{border-collapse:collapse;border:0;margin:0;table-layout:auto;width:auto;font-size:inherit}
+.max-weights :is(th,td){text-align:left;vertical-align:top;padding:3px 1.1em 3px 0;border:0;max-width:32em;
+overflow-wrap:anywhere;white-space:normal;background:none;color:inherit}
+.max-weights tr{border:0;border-top:1px solid var(--mw-line);background:none!important}
+.max-weights thead tr{border-top:0}
+.max-weights th{color:var(--mw-soft);font-weight:500;white-space:nowrap}
+.max-weights .mw-n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.max-weights .mw-m,.max-weights pre{font-family:var(--mw-mono);font-size:12px}
+.max-weights pre{margin:.2em 0;overflow-x:auto;color:inherit;background:none}
+.max-weights svg{display:block;fill:var(--mw-accent)}
+.max-weights .mw-bad{color:var(--mw-bad)}
+.max-weights progress{width:min(20em,60%);accent-color:var(--mw-accent);vertical-align:middle;margin-right:.8em}
+.mw-tree{font-family:var(--mw-mono);font-size:12px;max-width:62em}
+.max-weights .mw-row{display:grid;grid-template-columns:minmax(8em,1fr) 17ch 20ch 10ch;column-gap:1ch;padding:1px 0}
+.mw-row>span{overflow-wrap:anywhere}
+.mw-row>span:nth-child(n+2){color:var(--mw-soft)}
+.mw-row>span:nth-child(4){text-align:right;font-variant-numeric:tabular-nums}
+.mw-row>span:first-child::before{content:"";display:inline-block;width:1.4em}
+summary.mw-row::-webkit-details-marker{display:none}
+summary.mw-row>span:first-child::before{content:"▸"}
+details[open]>summary.mw-row>span:first-child::before{content:"▾"}
+.mw-row:hover{background:color-mix(in srgb,currentColor 7%,transparent)}
+@container (max-width:44em){.max-weights .mw-row{grid-template-columns:1fr auto auto}
+.mw-row>span:first-child{grid-column:1/-1}.mw-row>span:nth-child(2){padding-left:1.4em}}
+"""
+
+
+class Html(str):
+    """Markup that is made here, and not escaped again."""
+
+    __slots__ = ()
+
+
+def frame(*parts: str) -> str:
+    """The block that a notebook is given: these parts, with their style."""
+    return f'<div class="max-weights"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+def view(title: object, about: object, *parts: str) -> str:
+    """A block of one part that folds."""
+    return frame(details(title, about, *parts))
+
+
+def details(title: object, about: object, *parts: str, is_open: bool = True) -> Html:
+    """A part that folds: a title, a few words beside it, and what is below."""
+    summary = f"<summary><b>{_text(title)}</b> <small>{_text(about)}</small></summary>"
+    return Html(f"<details{' open' if is_open else ''}>{summary}<div class='mw-in'>{''.join(parts)}</div></details>")
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    total: int | None = None,
+    numbers: Collection[str] = (),
+    code: Collection[str] = (),
+) -> Html:
+    """A table of the first rows.
+
+    Args:
+        columns: The heads.
+        rows: Of as many cells each; no more are taken than are shown.
+        total: How many rows there are, where `rows` does not say it.
+        numbers: The heads of columns of numbers.
+        code: The heads of columns of names and other things that a program reads.
+    """
+    if total is None:
+        rows = list(rows)
+        total = len(rows)
+    kinds = [" class='mw-n'" if head in numbers else " class='mw-m'" if head in code else "" for head in columns]
+    head = "".join(f"<th{kind}>{_text(column)}</th>" for column, kind in zip(columns, kinds, strict=True))
+    body = []
+    for row in islice(rows, ROWS):
+        cells = (f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    if not body:
+        return Html("")
+    more = paragraph(f"… and {total - ROWS:,} more") if total > ROWS else ""
+    box = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    return Html(f"<div class='mw-box'>{box}</div>{more}")
+
+
+def properties(pairs: Iterable[tuple[str, object]]) -> Html:
+    """A table of what one thing is: names, and values; those that are None are left out."""
+    rows = (f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in pairs if value is not None)
+    return Html(f"<div class='mw-box'><table><tbody>{''.join(rows)}</tbody></table></div>")
+
+
+def paragraph(text: object) -> Html:
+    """A line of text."""
+    return Html(f"<p>{_text(text, 4 * _CHARACTERS)}</p>")
+
+
+def pre(text: str) -> Html:
+    """Lines as they are, the first of many."""
+    lines = text.splitlines()
+    cut = [*lines[:_LINES], "…"] if len(lines) > _LINES else lines
+    return Html(f"<pre>{'<br>'.join(_text(line) for line in cut)}</pre>")
+
+
+def bad(text: object) -> Html:
+    """Text that says that something is wrong."""
+    return Html(f"<span class='mw-bad'>{_text(text)}</span>")
+
+
+def sparkline(counts: Sequence[int]) -> Html:
+    """A histogram as small as a word: bars whose heights are counts."""
+    if not counts:
+        return Html("")
+    most = max(*counts, 1)
+    step = _WIDTH / len(counts)
+    bars = "".join(
+        # What is there at all is seen.
+        f"M{number * step:.4g} {_HEIGHT}h{step * 0.85:.3g}v-{max(1.0, _HEIGHT * count / most):.3g}H{number * step:.4g}z"
+        for number, count in enumerate(counts)
+        if count
+    )
+    label = f"histogram of {sum(counts):,} values in {len(counts)} bins"
+    return Html(
+        f"<svg width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{label}'>"
+        f"<path d='{bars}'/></svg>"
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 weight`, `1,234 weights`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _text(value: object, most: int = _CHARACTERS) -> str:
+    """A value as the text of an element."""
+    if isinstance(value, Html):
+        return value
+    if value is None:
+        text = ""
+    elif isinstance(value, bool) or not isinstance(value, int | float | tuple):
+        text = str(value)
+    elif isinstance(value, tuple):
+        text = str(list(value))
+    else:
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    text = printable(text[: most + 1])
+    return escape(text if len(text) <= most else text[:most] + "…")
