@@ -173,6 +173,7 @@ class Buffer:
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any: ...  # fmt: skip
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def _repr_html_(self) -> str: ...
 
 @final
 class WeightInfo:
@@ -213,6 +214,7 @@ class WeightInfo:
     def __getitem__(self, index: int, /) -> Any: ...
     @overload
     def __getitem__(self, index: slice, /) -> Any: ...
+    def _repr_html_(self) -> str: ...
 
 @final
 class WeightInfos:
@@ -224,6 +226,7 @@ class WeightInfos:
     def __getitem__(self, index: int, /) -> WeightInfo: ...
     @overload
     def __getitem__(self, index: slice, /) -> WeightInfos: ...
+    def _repr_html_(self) -> str: ...
 
 @final
 class WeightSlice:
@@ -319,8 +322,9 @@ class WeightsNode:
         in file order.
         """
     def stats(
-        self, select: Select | None = None, *, progress: Callable[[int, int], object] | bool | None = None
-    ) -> WeightStatistics:
+        self, select: Select | None = None, *, bins: int = 0,
+        progress: Callable[[int, int], object] | bool | None = None,
+    ) -> WeightStatistics:  # fmt: skip
         """What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all
         cores.
         """
@@ -522,6 +526,7 @@ class Metadata:
         """The values, all decoded."""
     def items(self) -> list[tuple[str, Any]]:
         """The pairs, all decoded."""
+    def _repr_html_(self) -> str: ...
 
 def open_weights(
     paths: Sequence[str | PathLike[str]], *, backend: str = "auto", strict: bool = True,
@@ -667,8 +672,8 @@ def validate_files(
     progress: Callable[[int, int], object] | None = None,
 ) -> Report: ...  # fmt: skip
 def statistics_of(
-    node: WeightsNode, names: Sequence[str], *, progress: Callable[[int, int], object] | None = None
-) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[Any], str | None]]: ...
+    node: WeightsNode, names: Sequence[str], *, bins: int = 0, progress: Callable[[int, int], object] | None = None
+) -> list[tuple[str, str, tuple[int, ...], list[int] | None, list[Any], list[int], str | None]]: ...
 def difference_of(
     a: WeightsNode, b: WeightsNode, *, rtol: float, atol: float, exact: bool, values: bool, dtypes: bool,
     metadata: bool, progress: Callable[[int, int], object] | None = None,

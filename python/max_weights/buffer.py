@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Buffer", "DLPackArray"]
 
+_FEW = 64
+"""So many values a notebook shows whole."""
+
 
 @runtime_checkable
 class DLPackArray(Protocol):
@@ -158,14 +161,44 @@ def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) ->
 def text(buffer: Buffer) -> str:
     """What `print` shows: the values as NumPy prints them, the first and last few of many; of a GPU's none."""
     about = f"dtype={buffer.dtype}, shape={buffer.shape}, device={buffer.device}"
+    values = printed(buffer, prefix="Buffer(")
+    return f"Buffer({about})" if values is None else f"Buffer({values}, {about})"
+
+
+def printed(buffer: Buffer, **options: Any) -> str | None:
+    """The values as `numpy.array2string` with these options prints them; None where they cannot be had."""
     try:
         buffer._require_file()
         values = to_numpy(buffer)
     except (DeviceError, ImportError, UnsupportedError):
-        return f"Buffer({about})"
+        return None
     import numpy as np
 
-    return f"Buffer({np.array2string(values, prefix='Buffer(')}, {about})"
+    return np.array2string(values, **options)
+
+
+def html(buffer: Buffer) -> str:
+    """What a notebook shows: what the tensor is, and its first and last values."""
+    from max_weights.html import properties, view
+
+    facts = [
+        ("dtype", buffer.dtype.name),
+        ("shape", buffer.shape),
+        ("strides", None if buffer.is_contiguous else buffer.strides),
+        ("bytes", buffer.nbytes),
+        ("device", buffer.device),
+        ("memory", "a view of a mapped file" if buffer.is_mapped else None),
+        ("writable", None if buffer.is_writable else "no"),
+    ]
+    return view("Buffer", f"{buffer.dtype.name} {list(buffer.shape)}", properties(facts), values_html(buffer))
+
+
+def values_html(buffer: Buffer) -> str:
+    """The part of a view with values: a few of each end of each axis; nothing where they cannot be had."""
+    from max_weights.html import details, pre
+
+    values = printed(buffer, threshold=_FEW, edgeitems=3, max_line_width=100)
+    return "" if values is None else details("values", "", pre(values))
 
 
 def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
@@ -267,6 +300,7 @@ def _of_bytes(data: bytes, dtype: DType, shape: list[int]) -> Buffer:
 hand_over(
     array=array,
     assign=assign,
+    buffer_html=html,
     buffer_of_bytes=_of_bytes,
     contains=contains,
     from_numpy=from_numpy,

@@ -146,7 +146,8 @@ class Report:
             (bad(found.severity) if found.severity == "error" else found.severity, *_row(found))
             for found in self.findings
         )
-        findings = table(("severity", "rule", "where", "what"), rows, total=len(self.findings), code=("rule", "where"))
+        columns, long = ("severity", "rule", "where", "what"), ("where", "what")
+        findings = table(columns, rows, total=len(self.findings), code=("rule",), long=long)
         files = table(
             ("file", "kind", "bytes", "looked at", "answer"),
             ((file.path, file.kind, file.bytes, file.depth.replace("_", " "), file.answer) for file in self.files),
@@ -155,7 +156,7 @@ class Report:
             code=("file",),
         )
         about = f"{count(len(self.files), 'file')}, {count(len(self.findings), 'finding')}"
-        title = self.answer if self.ok else bad(self.answer)
+        title = self.answer if self.answer == "clean" else bad(self.answer)
         return view(title, about, findings, details("files", "", files, is_open=False))
 
 
@@ -190,7 +191,7 @@ def validate(
         jobs: How many files are looked at at the same time; None for as many as there are processors.
         max_memory: Bytes of memory for what is unpacked; what needs more goes to a temporary file.
         timeout: Seconds after which what is left is listed as not looked at.
-        progress: True for a line on standard error, or a function of the bytes that are done and of all.
+        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and of all.
 
     Raises:
         OSError: A path is not there.

@@ -99,7 +99,7 @@ class Difference:
         rows += [(weight.name, "changed", _change(weight)) for weight in self.changed]
         rows += [(name, "not compared", why) for name, why in self.not_compared.items()]
         metadata = [(key, *values) for key, values in self.metadata.items()]
-        parts = [table(("weight", "what", "how"), rows, code=("weight",))]
+        parts = [table(("weight", "what", "how"), rows, code=("weight",), long=("how",))]
         if metadata:
             keys = table(("key", "first", "second"), metadata, code=("key",))
             parts.append(details("metadata", count(len(metadata), "difference"), keys))
@@ -133,7 +133,7 @@ def diff(
         values: Compare values; otherwise only what the headers say.
         dtypes: Whether another dtype is a difference where the values are the same.
         metadata: Whether metadata is compared; that of two formats never is.
-        progress: True for a line on standard error, or a function of the bytes that are done and of all.
+        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and of all.
     """
     told, end = progress_of(progress)
     try:
@@ -196,8 +196,10 @@ def _change(weight: ChangedWeight) -> str:
         parts.append(" and ".join(weight.dtypes))
     if weight.shapes:
         parts.append(" and ".join(str(list(shape)) for shape in weight.shapes))
-    if weight.values and weight.values.differing:
-        parts.append(
-            f"{weight.values.differing} of {weight.values.elements} values, by {weight.values.largest} at most"
-        )
+    values = weight.values
+    if values and values.differing:
+        largest = "infinity" if values.largest is None else f"{values.largest:.4g}"
+        parts.append(f"{values.differing:,} of {values.elements:,} values, by {largest} at most")
+        if values.nan:
+            parts.append(f"{values.nan:,} NaN on one side only")
     return "; ".join(parts)

@@ -44,18 +44,20 @@ STYLE = """
 container-type:inline-size;max-width:100%}
 .max-weights details{margin:0}
 .max-weights summary{cursor:pointer;padding:2px 0;list-style-position:inside}
-.max-weights details details,.max-weights .mw-in{margin-left:1.2em}
+.max-weights :is(.mw-in,.mw-tree details>:not(summary)){margin-left:1.2em}
 .max-weights p{margin:.3em 0;max-width:75em;overflow-wrap:anywhere}
 .max-weights small{color:var(--mw-soft);font-size:1em}
 .max-weights .mw-box{overflow:auto;max-height:32em;margin:.2em 0 .5em}
 .max-weights table{border-collapse:collapse;border:0;margin:0;table-layout:auto;width:auto;font-size:inherit}
-.max-weights :is(th,td){text-align:left;vertical-align:top;padding:3px 1.1em 3px 0;border:0;max-width:32em;
-overflow-wrap:anywhere;white-space:normal;background:none;color:inherit}
+.max-weights :is(th,td){text-align:left;vertical-align:top;padding:3px 1.1em 3px 0;border:0;max-width:48em;
+overflow-wrap:break-word;white-space:normal;background:none;color:inherit}
 .max-weights tr{border:0;border-top:1px solid var(--mw-line);background:none!important}
-.max-weights thead tr{border-top:0}
+.max-weights :is(thead tr,tbody:first-child tr:first-child){border-top:0}
 .max-weights th{color:var(--mw-soft);font-weight:500;white-space:nowrap}
 .max-weights .mw-n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-.max-weights .mw-m,.max-weights pre{font-family:var(--mw-mono);font-size:12px}
+.max-weights td.mw-m{white-space:nowrap}
+.max-weights td.mw-l{min-width:14em;overflow-wrap:anywhere}
+.max-weights td.mw-m,.max-weights pre{font-family:var(--mw-mono);font-size:12px}
 .max-weights pre{margin:.2em 0;overflow-x:auto;color:inherit;background:none}
 .max-weights svg{display:block;fill:var(--mw-accent)}
 .max-weights .mw-bad{color:var(--mw-bad)}
@@ -104,6 +106,7 @@ def table(
     total: int | None = None,
     numbers: Collection[str] = (),
     code: Collection[str] = (),
+    long: Collection[str] = (),
 ) -> Html:
     """A table of the first rows.
 
@@ -112,12 +115,14 @@ def table(
         rows: Of as many cells each; no more are taken than are shown.
         total: How many rows there are, where `rows` does not say it.
         numbers: The heads of columns of numbers.
-        code: The heads of columns of names and other things that a program reads.
+        code: The heads of columns of names and other things that a program reads, which are not broken.
+        long: The heads of columns of text that may be broken anywhere.
     """
     if total is None:
         rows = list(rows)
         total = len(rows)
-    kinds = [" class='mw-n'" if head in numbers else " class='mw-m'" if head in code else "" for head in columns]
+    names = {"mw-n": numbers, "mw-m": code, "mw-l": long}
+    kinds = [next((f' class="{name}"' for name, heads in names.items() if head in heads), "") for head in columns]
     head = "".join(f"<th{kind}>{_text(column)}</th>" for column, kind in zip(columns, kinds, strict=True))
     body = []
     for row in islice(rows, ROWS):
@@ -167,8 +172,8 @@ def sparkline(counts: Sequence[int]) -> Html:
     )
     label = f"histogram of {sum(counts):,} values in {len(counts)} bins"
     return Html(
-        f"<svg width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{label}'>"
-        f"<path d='{bars}'/></svg>"
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f'<path d="{bars}"/></svg>'
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import files, plan_tensors, printable, shown
 from max_weights.dtype import DType
+from max_weights.html import count, paragraph, table, view
 from max_weights.loading import (
     Rename,
     Select,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadPlan", "PlannedRange", "plan"]
 
 _ROWS = 24
+_COLUMNS = ("offset", "bytes", "what is done", "where to", "weights")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -83,13 +85,25 @@ class LoadPlan:
         """
         return sum(self.arenas.values()) + sum(part.memory for part in self.ranges if part.to == "own memory")
 
-    def __repr__(self) -> str:
-        count, many = len(self.names), len(self.files)
-        head = (
-            f"{count} weight{'s' * (count != 1)}, {_size(self.bytes_read)} of {many} file{'s' * (many != 1)} in"
-            f" {len(self.ranges)} range{'s' * (len(self.ranges) != 1)}, {_size(self.bytes_in_memory)} of memory"
+    def _head(self) -> str:
+        return (
+            f"{count(len(self.names), 'weight')}, {_size(self.bytes_read)} of {count(len(self.files), 'file')} in"
+            f" {count(len(self.ranges), 'range')}, {_size(self.bytes_in_memory)} of memory"
         )
-        rows = [("offset", "bytes", "what is done", "where to", "weights")]
+
+    def _repr_html_(self) -> str:
+        several = len(self.files) > 1
+        rows = (
+            (*((part.file,) * several), part.offset, part.bytes, part.action, _place(part), _listed(part.names))
+            for part in self.ranges
+        )
+        columns = (*(("file",) * several), *_COLUMNS)
+        numbers, code = ("offset", "bytes"), ("file", "weights")
+        parts = [paragraph(self.how), table(columns, rows, total=len(self.ranges), numbers=numbers, code=code)]
+        return view("LoadPlan", self._head(), *parts)
+
+    def __repr__(self) -> str:
+        rows = [_COLUMNS]
         lines: list[tuple[str, ...] | str] = []
         before = None
         for part in self.ranges[:_ROWS]:
@@ -101,12 +115,12 @@ class LoadPlan:
             rows.append(row)
         lines.insert(1, rows[0])
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        text = [head, self.how]
+        text = [self._head(), self.how]
         for line in lines if self.ranges else []:
             text.append(line if isinstance(line, str) else _row(line, widths))
         more = len(self.ranges) - _ROWS
         if more > 0:
-            text.append(f"  and {more:,} more range{'s' * (more != 1)}: see .ranges")
+            text.append(f"  and {count(more, 'more range')}: see .ranges")
         return "\n".join(text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 __all__ = ["Progress", "progress_of"]
 
@@ -17,17 +18,43 @@ _SECONDS = 0.1
 
 
 def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
-    """What is called with bytes done and bytes of all, and what ends it; True is a line on standard error."""
+    """What is called with bytes done and bytes of all, and what ends it; True is a bar in a notebook, else a line on
+    standard error.
+    """
     if progress is None or progress is False:
         return None, lambda: None
     if progress is not True:
         return progress, lambda: None
-    bar = _Bar()
+    bar = _bar_of_notebook() or _Bar()
     return bar, bar.close
 
 
+def progress_html(done: int, total: int, seconds: float) -> str:
+    """The bar that a notebook shows."""
+    from max_weights.html import Html, frame, paragraph
+
+    bar = f'<progress value="{done}" max="{max(total, 1)}"></progress>' if done < total else ""
+    return frame(paragraph(Html(f"{bar}<small>{_told(done, total, seconds)}</small>")))
+
+
+def _told(done: int, total: int, seconds: float) -> str:
+    rate = done / max(seconds, 1e-3)
+    return f"{done / 1e9:.2f} of {total / 1e9:.2f} GB, {rate / 1e9:.1f} GB/s"
+
+
+def _bar_of_notebook() -> _NotebookBar | None:
+    """A bar in the output of the cell that runs, if there is one: nobody imports IPython for it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import DisplayHandle
+
+    return _NotebookBar(DisplayHandle())  # type: ignore[no-untyped-call]
+
+
 class _Bar:
-    """One line of standard error, written over and over."""
+    """What is told at most every tenth of a second, and at the end."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -39,9 +66,12 @@ class _Bar:
         if now - self._told < _SECONDS and done < total:
             return
         self._told = now
+        self._show(done, total, now - self._begun)
+
+    def _show(self, done: int, total: int, seconds: float) -> None:
+        """One line of standard error, written over and over."""
         filled = _COLUMNS * done // total if total else _COLUMNS
-        rate = done / max(now - self._begun, 1e-3)
-        text = f"[{'#' * filled:{_COLUMNS}}] {done / 1e9:.2f} of {total / 1e9:.2f} GB, {rate / 1e9:.1f} GB/s"
+        text = f"[{'#' * filled:{_COLUMNS}}] {_told(done, total, seconds)}"
         sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
         self._width = len(text)
@@ -50,3 +80,18 @@ class _Bar:
         """End the line."""
         if self._width:
             sys.stderr.write("\n")
+
+
+class _NotebookBar(_Bar):
+    """One output of a cell, shown anew."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__()
+        self._handle = handle
+        self._is_shown = False
+
+    def _show(self, done: int, total: int, seconds: float) -> None:
+        page = {"text/html": progress_html(done, total, seconds), "text/plain": _told(done, total, seconds)}
+        show = self._handle.update if self._is_shown else self._handle.display
+        show(page, raw=True)
+        self._is_shown = True

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from max_weights._core import GGUFWeights, place_file, printable, shown
 from max_weights.command_errors import complain
 from max_weights.dtype import DType
 from max_weights.errors import ArgumentError, WeightsError
+from max_weights.html import count, details, paragraph, table, view
 from max_weights.hub_folder import names_of, write_hub_files
 from max_weights.loading import resolved
 from max_weights.saving import save_weights
@@ -101,22 +103,36 @@ class ReshardPlan:
         parts = [vars(part) | {"shape": list(part.shape), "sizes": list(part.sizes)} for part in self.parts]
         return {"schema": SCHEMA, "tp": len(ranks), "ranks": ranks, "weights": parts, "copied": list(self.copied)}
 
+    def _kinds(self) -> list[tuple[tuple[str, str], int]]:
+        """How weights of one kind are cut, the names with `*` for numbers, and how many there are of it."""
+        return sorted(Counter((_how(part), _kind(part.name)) for part in self.parts).items())
+
+    def _repr_html_(self) -> str:
+        columns = ("rank", "tensors", "bytes", "folder")
+        ranks = ((one.rank, one.tensors, one.bytes, one.folder) for one in self.ranks)
+        kinds = [(name, times, how) for (how, name), times in self._kinds()]
+        parts = [
+            table(columns, ranks, total=len(self.ranks), numbers=columns[:3], code=("folder",)),
+            details(
+                "weights", "", table(("name", "weights", "part of a rank"), kinds, numbers=("weights",), code=("name",))
+            ),
+        ]
+        if self.copied:
+            parts.append(paragraph(f"beside the weights of each rank: {', '.join(self.copied)}"))
+        return view("ReshardPlan", f"{count(len(self.parts), 'weight')} for {count(len(self.ranks), 'rank')}", *parts)
+
     def __str__(self) -> str:
         """The plan as people read it: weights of one kind, whose names differ in numbers alone, in one line."""
         lines = [
             f"rank {one.rank}: {one.tensors} tensors, {one.bytes:,} bytes -> {printable(one.folder)}"
             for one in self.ranks
         ]
-        kinds: dict[tuple[str, str], int] = {}
-        for part in self.parts:
-            kind = (_how(part), _kind(part.name))
-            kinds[kind] = kinds.get(kind, 0) + 1
         before = None
-        for (how, name), count in sorted(kinds.items()):
+        for (how, name), times in self._kinds():
             if how != before:
                 lines.append(f"{how}:")
                 before = how
-            lines.append(f"  {shown(name)}" + (f" ({count})" if count > 1 else ""))
+            lines.append(f"  {shown(name)}" + (f" ({times})" if times > 1 else ""))
         if self.copied:
             lines.append(f"beside the weights of each rank: {', '.join(map(printable, self.copied))}")
         return "\n".join(lines)
@@ -261,8 +277,8 @@ def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: Argume
                 return error
             reason = re.sub(r".* cannot be sharded as .*\): ", "", str(one))
             found.setdefault(reason, []).append(f"'{shown(info.name)}'")
-    count = sum(map(len, found.values()))
-    if count < 2:
+    number = sum(map(len, found.values()))
+    if number < 2:
         return error
     reasons = [
         f"{reason} ({', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
@@ -270,7 +286,7 @@ def _all_of(node: WeightsNode, shard: tuple[int, int, Strategies], error: Argume
     ]
     more = f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
     return ArgumentError(
-        f"{count} kinds of weights cannot be divided among {shard[1]} ranks: {'; '.join(reasons[:_NAMED])}{more}"
+        f"{number} kinds of weights cannot be divided among {shard[1]} ranks: {'; '.join(reasons[:_NAMED])}{more}"
     )
 
 

@@ -74,7 +74,7 @@ def save_file(
             raises.
         alignment: The data begins at a multiple of so many bytes, and every tensor whose size is a multiple of it, too.
         sync: Wait until the bytes are on the disk, so that a loss of power leaves the old file or the new one.
-        progress: True for a line on standard error; or a function of the bytes done and those of all.
+        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and those of all.
 
     Raises:
         ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path

@@ -193,6 +193,28 @@ class WeightData:
     def _dlpack_data(self) -> DLPackArray:
         return self.to_buffer() if _is_numpy(self.data) else self.data
 
+    def _repr_html_(self) -> str:
+        from max_weights._core import Buffer
+        from max_weights.buffer import values_html
+        from max_weights.html import properties, view
+
+        data: Any = self.data
+        encoding, size = self.quantization_encoding, self.nbytes if self.shape.is_static else None
+        is_buffer = isinstance(data, Buffer)
+        facts = [
+            ("dtype", self.dtype.name),
+            ("shape", listed(self.shape)),
+            ("encoding", encoding and encoding.value),
+            ("elements", encoding and listed(self.logical_shape)),
+            ("bytes", size),
+            ("data", type(data).__name__),
+            ("device", data.device if is_buffer else None),
+            ("memory", "a view of a mapped file" if is_buffer and data.is_mapped else None),
+        ]
+        # Packed blocks are bytes, of which nobody reads anything.
+        values = values_html(self.to_buffer()) if encoding is None and (is_buffer or _is_numpy(data)) else ""
+        return view(shown(self.name), f"{self.dtype.name} {listed(self.shape)}", properties(facts), values)
+
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
         size = _readable(self.nbytes) if self.shape.is_static else "size not known"

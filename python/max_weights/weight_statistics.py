@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from max_weights._core import WeightsNode, statistics_of
+from max_weights.errors import ArgumentError
 from max_weights.html import ROWS, count, sparkline, table, view
 from max_weights.progress import progress_of
 from max_weights.selection import selected
@@ -18,7 +19,7 @@ __all__ = ["WeightStatistics", "stats"]
 
 _COUNTS = ("count", "zeros", "subnormals", "nans", "infinities")
 _VALUES = ("minimum", "maximum", "mean", "std")
-_COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES, "note")
+_COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES)
 
 
 class WeightStatistics(dict[str, list[Any]]):
@@ -29,6 +30,10 @@ class WeightStatistics(dict[str, list[Any]]):
     count as bytes, complex numbers as their magnitudes, packed blocks as what they decode to; all of these are floats
     (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known, all are None, and
     `note` says why.
+
+    `histogram`, where bins were asked for, has the counts of the finite values in bins of equal width from `minimum` to
+    `maximum`, as a list, which a notebook draws: one for each of a few neighbouring integers, and one of a constant.
+    It is exact for types of at most 16 bits, and close for wider ones, so that they need no second pass.
     """
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -39,35 +44,38 @@ class WeightStatistics(dict[str, list[Any]]):
         return f"<WeightStatistics of {len(self['name'])} weights: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
-        columns = [column for column in self if column != "note" or any(self[column])]
-        drawn = [
-            [sparkline(cell or ()) for cell in self[column][:ROWS]] if column == "histogram" else self[column]
-            for column in columns
-        ]
-        total = len(self["name"])
-        cells = table(
-            columns, zip(*drawn, strict=False), total=total, numbers=(*_COUNTS, *_VALUES), code=("name", "shape")
-        )
-        return view("statistics", count(total, "weight"), cells)
+        notes = ("note",) if any(self["note"]) else ()
+        drawn = ("histogram",) if "histogram" in self else ()
+        columns = (*_COLUMNS[:3], *drawn, *_COLUMNS[3:], *notes)
+        cells = {column: self[column] for column in columns}
+        for column in drawn:
+            cells[column] = [sparkline(counts or ()) for counts in self[column][:ROWS]]
+        rows, total = zip(*cells.values(), strict=False), len(self["name"])
+        shown = table(columns, rows, total=total, numbers=(*_COUNTS, *_VALUES), code=("name", "dtype", "shape"))
+        return view("statistics", count(total, "weight"), shown)
 
 
 def stats(
-    node: WeightsNode, select: Select | None = None, *, progress: Progress | bool | None = None
+    node: WeightsNode, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
 ) -> WeightStatistics:
     """The statistics of the weights below a node; see `WeightsNode.stats`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
+    if isinstance(bins, bool) or bins < 0:
+        raise ArgumentError(f"bins is the number of bins of each histogram, 0 for none, not {bins!r}")
     told, end = progress_of(progress)
     try:
-        rows = statistics_of(node, names, progress=told)
+        rows = statistics_of(node, names, bins=bins, progress=told)
     finally:
         end()
-    table = WeightStatistics({column: [] for column in _COLUMNS})
-    for name, dtype, shape, counts, values, note in rows:
+    columns = (*_COLUMNS, *(("histogram",) if bins else ()), "note")
+    statistics = WeightStatistics({column: [] for column in columns})
+    for name, dtype, shape, counts, values, histogram, note in rows:
         none: list[int | None] = [None] * len(_COUNTS)
         # Of one type throughout, which polars asks of a column.
         floats = (None if value is None else float(value) for value in values)
-        cells = (name, dtype, shape, *(counts or none), *floats, note)
-        for column, cell in zip(_COLUMNS, cells, strict=True):
-            table[column].append(cell)
-    return table
+        drawn = (histogram if counts else None,) if bins else ()
+        cells = (name, dtype, shape, *(counts or none), *floats, *drawn, note)
+        for column, cell in zip(columns, cells, strict=True):
+            statistics[column].append(cell)
+    return statistics

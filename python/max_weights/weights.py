@@ -262,6 +262,12 @@ def _lazy_state_dict(node: WeightsNode, *arguments: Any, **options: Any) -> dict
     return lazy_state_dict(node, *arguments, **options)
 
 
+def _html(value: Any, *made: Any) -> str:
+    from max_weights.views import html_of
+
+    return html_of(value, *made)
+
+
 def _load(node: WeightsNode, *arguments: Any, **options: Any) -> Any:
     from max_weights.loading import load
 
@@ -326,6 +332,7 @@ hand_over(
     bring=_bring,
     diff=_diff,
     digests=_digests,
+    html=_html,
     lazy_state_dict=_lazy_state_dict,
     load=_load,
     plan=_plan,

@@ -40,8 +40,17 @@ struct Node {
 }
 
 impl Node {
+    fn count(&self) -> String {
+        plural(self.weights as u64, "weight")
+    }
+
     fn summary(&self) -> String {
-        format!("{}, {}", plural(self.weights as u64, "weight"), size(self.bytes))
+        format!("{}, {}", self.count(), size(self.bytes))
+    }
+
+    /// Dtype, shape and size; of a branch how many weights it has in place of the dtype.
+    fn columns(&self) -> [String; 3] {
+        self.detail.clone().unwrap_or_else(|| [self.count(), String::new(), size(self.bytes)])
     }
 }
 
@@ -94,11 +103,15 @@ impl Tree {
         text
     }
 
-    /// As HTML with folding branches; every name is escaped.
+    /// As HTML with folding branches and columns; every name is escaped. The page that shows it brings the style of its classes.
     pub fn html(&self) -> String {
-        let mut html = String::from("<div style=\"font-family: monospace\">");
-        let mut left = self.lines.unwrap_or(usize::MAX);
+        let mut html = String::from("<div class=\"mw-tree\">");
+        let mut left = self.lines.map_or(usize::MAX, |most| most.max(2));
         html_node(&self.root, 0, &mut left, &mut html);
+        let hidden = self.lines().1;
+        if hidden > 0 {
+            html_row("div", &[&format!("… {hidden} more lines")], &mut html);
+        }
         html.push_str("</div>");
         html
     }
@@ -265,22 +278,27 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
         return;
     }
     *left -= 1;
-    let label = text::html(&text::shown(&node.label));
-    let detail = match &node.detail {
-        Some([dtype, shape, size]) => format!("{} {shape} <small>{size}</small>", text::html(dtype)),
-        None => format!("<small>{}</small>", node.summary()),
-    };
+    let (label, [dtype, shape, size]) = (text::shown(&node.label), node.columns());
     if node.children.is_empty() {
-        let _ = write!(html, "<div style=\"margin-left: 1.2em\">{label} {detail}</div>");
+        html_row("div", &[&label, &dtype, &shape, &size], html);
         return;
     }
-    let open = if depth < 2 { " open" } else { "" };
-    let _ = write!(html, "<details{open} style=\"margin-left: 1.2em\"><summary><b>{label}</b> {detail}</summary>");
+    html.push_str(if depth < 2 { "<details open>" } else { "<details>" });
+    html_row("summary", &[&label, &dtype, &shape, &size], html);
     for child in &node.children {
         html_node(child, depth + 1, left, html);
     }
-    if let Some(omitted) = &node.omitted {
-        let _ = write!(html, "<div style=\"margin-left: 1.2em\">{omitted}</div>");
+    if let (Some(omitted), 1..) = (&node.omitted, *left) {
+        *left -= 1;
+        html_row("div", &[omitted], html);
     }
     html.push_str("</details>");
+}
+
+fn html_row(tag: &str, cells: &[&str], html: &mut String) {
+    let _ = write!(html, "<{tag} class=\"mw-row\">");
+    for cell in cells {
+        let _ = write!(html, "<span>{}</span>", text::html(cell));
+    }
+    let _ = write!(html, "</{tag}>");
 }

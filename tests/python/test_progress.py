@@ -2,7 +2,11 @@
 
 import contextlib
 import io
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,3 +79,67 @@ def test_a_load_tells_its_progress_on_standard_error(models: Path) -> None:
         weights.load(progress=True)
     assert "] 0.09 of 0.09 GB" in caught.getvalue()
     assert caught.getvalue().endswith("\n")
+
+
+class Outputs:
+    """What a cell of a notebook shows, by what is asked of IPython's displays."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, dict[str, str]]] = []
+
+    def display(self, page: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(("display", page))
+
+    def update(self, page: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(("update", page))
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Outputs:
+    """A process that is the kernel of a notebook."""
+    outputs = Outputs()
+    shell = SimpleNamespace(kernel=object())
+    display: Any = SimpleNamespace(DisplayHandle=lambda: outputs)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return outputs
+
+
+def test_a_notebook_has_one_bar_that_is_shown_anew(
+    notebook: Outputs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 1.0, 1.05, 2.0, 2.01])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    told, end = progress_of(True)
+    assert told is not None
+    for done in (0, 500_000_000, 2_000_000_000, 4_000_000_000):
+        told(done, 4_000_000_000)
+    end()
+    assert [kind for kind, _ in notebook.shown] == ["display", "update", "update"]
+    begun, half, done = (page["text/html"] for _, page in notebook.shown)
+    assert '<progress value="0" max="4000000000">' in begun
+    assert '<progress value="2000000000" max="4000000000">' in half
+    assert "2.00 of 4.00 GB, 1.0 GB/s" in half
+    assert "<progress" not in done
+    assert notebook.shown[-1][1]["text/plain"] == "4.00 of 4.00 GB, 2.0 GB/s"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_shell_of_ipython_without_a_kernel_has_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shell in (None, SimpleNamespace()):
+        found = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", found)  # type: ignore[arg-type]
+        told, _ = progress_of(True)
+        assert told is not None
+        told(1, 1)
+        assert "#" * 30 in capsys.readouterr().err
+
+
+def test_nobody_imports_ipython_for_a_bar() -> None:
+    script = "import sys; from max_weights.progress import progress_of; progress_of(True)[0](1, 1)"
+    script += "; sys.exit('IPython' in sys.modules or 'max_weights.html' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0

@@ -153,6 +153,8 @@ def printed_by_weight(weights: Any, info: Any) -> Iterator[tuple[str, str]]:
     yield "node html", node._repr_html_()
     value = node.data()
     yield from (("value", repr(value)), ("value", str(value)), ("buffer", repr(value.to_buffer())))
+    yield from (("info html", info._repr_html_()), ("value html", value._repr_html_()))
+    yield "buffer html", value.to_buffer()._repr_html_()
     yield "allocated", repr(node.allocate())
     yield "recorded", repr(weights.allocated_weights[info.name])
     yield "shape", message(lambda: node.allocate(shape=[9, 9]))
@@ -174,6 +176,10 @@ def printed_by_weights(weights: Any) -> Iterator[tuple[str, str]]:
     yield "tree", tree(weights, fold=False)
     yield "metadata", repr(weights.metadata)
     yield "infos", repr(weights.infos())
+    yield "infos html", weights.infos()._repr_html_()
+    yield "statistics html", weights.stats(bins=4)._repr_html_()
+    if hasattr(weights.metadata, "_repr_html_"):
+        yield "metadata html", weights.metadata._repr_html_()
     for i, warning in enumerate(weights.warnings):
         yield f"warning {i}", warning
     for info in weights.infos():
@@ -282,8 +288,9 @@ def test_graphs_and_modules_say_what_is_safe_to_print(folder: Path, caplog: pyte
     with caplog.at_level(logging.DEBUG):
         report = model.load_state_dict({NAME + "y": np.ones(2, np.float32)}, strict=False)
     assert caplog.messages
-    for text in (*caplog.messages, repr(report)):
+    for text in (*caplog.messages, repr(report), report._repr_html_(), model._repr_html_()):
         check("report", text)
+        assert "<img" not in text or not text.startswith("<div"), text
     check("rename", message(lambda: Model().load(single(folder), rename=lambda _: NAME)))
     with Graph(HOSTILE) as graph:
         graph.add_weight(model.one)
@@ -429,13 +436,20 @@ def test_python_asks_the_core_what_can_be_printed() -> None:
     assert printable("x" * 1000) == "x" * 1000
 
 
+def shortened(view: str) -> str:
+    """A view without the style that each has."""
+    return re.sub("<style>.*?</style>", "", view, flags=re.DOTALL)
+
+
 def test_names_of_a_megabyte_do_not_bury_a_message(make_file: Callable[..., Path]) -> None:
     name = "layer." + "x" * 1_000_000
     weights = max_weights.load_weights(make_file({name: np.ones(2, np.float32), "w": ("X" * 1_000_000, [1], b"abcd")}))
     node = weights[name]
     texts = [
         repr(weights),
-        weights._repr_html_(),
+        shortened(weights._repr_html_()),
+        shortened(weights.infos()._repr_html_()),
+        shortened(node.data()._repr_html_()),
         repr(node),
         repr(node.data()),
         repr(node.allocate()),

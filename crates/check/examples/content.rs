@@ -14,7 +14,7 @@ fn main() -> max_weights::Result<()> {
         let speed = |started: Instant| bytes as f64 / 1e9 / started.elapsed().as_secs_f64();
         let started = Instant::now();
         let all: Vec<usize> = (0..checkpoint.catalog().table().len()).collect();
-        let found = stats(&checkpoint, &all, &AtomicU64::new(0), &uninterrupted)?;
+        let found = stats(&checkpoint, &all, 0, &AtomicU64::new(0), &uninterrupted)?;
         println!("{path}: statistics of {} tensors at {:.2} GB/s", found.len(), speed(started));
         let options = Options { level: Level::Content, ..Options::default() };
         let started = Instant::now();

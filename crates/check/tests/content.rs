@@ -190,7 +190,7 @@ fn the_statistics_of_all_tensors_come_as_a_table() {
     safetensors(&path, &tensors);
     let checkpoint = max_weights::open(&path).expect("opened");
     let (done, numbers) = (AtomicU64::new(0), [0, 1, 2, 3, 4]);
-    let found = content::stats(&checkpoint, &numbers, &done, &uninterrupted).expect("read");
+    let found = content::stats(&checkpoint, &numbers, 0, &done, &uninterrupted).expect("read");
     let names: Vec<&str> = found.iter().map(|found| found.name.as_str()).collect();
     assert_eq!(names, ["embed.weight", "layers.0.weight", "layers.0.bias", "norm.weight", "odd"]);
     let first = found[0].statistics.as_ref().expect("floats");
@@ -202,9 +202,9 @@ fn the_statistics_of_all_tensors_come_as_a_table() {
     assert!(found[4].statistics.is_none() && found[4].note.as_deref().expect("why").contains("F6_UNKNOWN"));
     assert_eq!(done.load(Ordering::Relaxed), 512 * 4 + 256 * 4 + 16 * 4 + 16 * 2 + 8);
     let stop = || Err(Error::Interrupted);
-    assert!(matches!(content::stats(&checkpoint, &numbers, &done, &stop), Err(Error::Interrupted)));
+    assert!(matches!(content::stats(&checkpoint, &numbers, 0, &done, &stop), Err(Error::Interrupted)));
     let done = AtomicU64::new(0);
-    let one = content::stats(&checkpoint, &[2], &done, &uninterrupted).expect("read");
+    let one = content::stats(&checkpoint, &[2], 0, &done, &uninterrupted).expect("read");
     assert_eq!((one.len(), one[0].name.as_str(), done.load(Ordering::Relaxed)), (1, "layers.0.bias", 16 * 4));
 }
 
@@ -217,7 +217,7 @@ fn the_statistics_of_a_tensor_that_is_most_of_a_file_are_those_of_all_its_bytes(
     (bytes[7], bytes[count - 1]) = (9, 1);
     safetensors(&path, &[("small", "U8", vec![2], vec![3, 4]), ("large", "U8", vec![count], bytes)]);
     let (checkpoint, done) = (max_weights::open(&path).expect("opened"), AtomicU64::new(0));
-    let found = content::stats(&checkpoint, &[1, 0], &done, &uninterrupted).expect("read");
+    let found = content::stats(&checkpoint, &[1, 0], 0, &done, &uninterrupted).expect("read");
     let of = |at: usize| found[at].statistics.as_ref().expect("numbers");
     assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("large", "small"));
     assert_eq!((of(0).count, of(0).zeros, of(1).count), (count as u64, count as u64 - 2, 2));

@@ -513,6 +513,10 @@ impl Buffer {
         handed::TEXT.get(slf.py())?.call1((slf,))
     }
 
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        handed::BUFFER_HTML.get(slf.py())?.call1((slf,))
+    }
+
     fn __dlpack_device__(&self) -> (i32, i32) {
         dlpack::device_of(&self.tensor)
     }

@@ -90,15 +90,17 @@ pub(crate) fn validate_files(
 }
 
 /// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation;
-/// why there are none of these.
-type Row<'py> = (String, String, Bound<'py, PyTuple>, Option<[u64; 5]>, [Option<Bound<'py, PyAny>>; 4], Option<String>);
+/// the counts of the histogram; why there are none of these.
+type Row<'py> =
+    (String, String, Bound<'py, PyTuple>, Option<[u64; 5]>, [Option<Bound<'py, PyAny>>; 4], Vec<u64>, Option<String>);
 
 /// What the values of the weights of these full names are like, in this order.
 #[pyfunction]
-#[pyo3(signature = (node, names, *, progress=None))]
+#[pyo3(signature = (node, names, *, bins=0, progress=None))]
 pub(crate) fn statistics_of<'py>(
     node: &Bound<'py, WeightsNode>,
     names: Vec<String>,
+    bins: usize,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome<Vec<Row<'py>>> {
     let (py, node) = (node.py(), node.get());
@@ -108,7 +110,7 @@ pub(crate) fn statistics_of<'py>(
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let found = detached(py, || {
         let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = content::stats(&checkpoint, &numbers, &done, &now_and_then(&go_on))?;
+        let found = content::stats(&checkpoint, &numbers, bins, &done, &now_and_then(&go_on))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(found)
     })?;
@@ -126,7 +128,8 @@ pub(crate) fn statistics_of<'py>(
         let counts = of.as_ref().map(|of| [of.count, of.zeros, of.subnormals, of.nans, of.infinities]);
         let of = of.unwrap_or_default();
         let values = [number(of.minimum)?, number(of.maximum)?, float(of.mean)?, float(of.deviation)?];
-        rows.push((name, found.dtype, PyTuple::new(py, found.shape)?, counts, values, found.note));
+        let bins = of.bins.iter().map(|bin| bin.count).collect();
+        rows.push((name, found.dtype, PyTuple::new(py, found.shape)?, counts, values, bins, found.note));
     }
     Ok(rows)
 }

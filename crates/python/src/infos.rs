@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyIterator, PySlice, PyTuple};
 
 use crate::convert::{element_to_python, encoding_to_python};
+use crate::handed;
 
 /// The weights at and below a node, in file order: a sequence that makes a record when it is asked for one.
 #[pyclass(frozen, sequence, module = "max_weights.weights")]
@@ -58,6 +59,10 @@ impl WeightInfos {
 
     fn __repr__(&self) -> String {
         format!("<WeightInfos of {} weights>", self.numbers.len())
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        handed::HTML.get(slf.py())?.call1((slf,))
     }
 }
 
@@ -192,6 +197,10 @@ impl WeightInfo {
             info.span.start(),
             if info.is_aligned() { "True" } else { "False" },
         ))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        handed::HTML.get(slf.py())?.call1((slf,))
     }
 }
 

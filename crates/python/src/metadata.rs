@@ -15,6 +15,9 @@ use crate::convert::dtype_to_python;
 use crate::error::to_python;
 use crate::handed;
 
+/// A notebook shows at most so many pairs.
+const HTML_ROWS: usize = 100;
+
 /// The key-value pairs of a GGUF file: a mapping in the order of the file that decodes a value when it is asked for.
 ///
 /// Arrays of numbers are NumPy arrays over the header's bytes, other arrays lists; strings that are not UTF-8 are
@@ -101,6 +104,18 @@ impl Metadata {
         let mut making = Making::new(py, table);
         let pair = |(key, value)| Ok(format!("'{}': {}", text::shown(key), making.text(&value)?));
         Ok(format!("{{{}}}", table.iter().map(pair).collect::<PyResult<Vec<String>>>()?.join(", ")))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let mut rows: Vec<(&str, String)> = Vec::new();
+        if let Some(table) = slf.get().table() {
+            let mut making = Making::new(py, table);
+            for (key, value) in table.iter().take(HTML_ROWS) {
+                rows.push((key, making.text(&value)?));
+            }
+        }
+        handed::HTML.get(py)?.call1((slf, rows))
     }
 }
 

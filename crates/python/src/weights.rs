@@ -309,9 +309,13 @@ impl WeightsNode {
 
     /// What the values of this weight, if it is one, and of all below it are like: one pass over their bytes, on all cores.
     ///
-    /// A dict of columns (`name`, `dtype`, `shape`, `count`, `zeros`, `subnormals`, `nans`, `infinities`, `minimum`, `maximum`, `mean`, `std`,
-    /// `note`), in file order, which pandas.DataFrame and polars.DataFrame take. See `max_weights.checking.WeightStatistics`.
-    #[pyo3(signature = (select=None, **options), text_signature = "($self, select=None, *, progress=None)")]
+    /// A dict of columns, in file order, which pandas.DataFrame and polars.DataFrame take: `max_weights.weight_statistics.WeightStatistics`.
+    ///
+    /// Args:
+    ///     select: Which; see `load`.
+    ///     bins: Of the histogram of each weight, which a column `histogram` has and a notebook draws; 0 for none.
+    ///     progress: A function of (bytes done, bytes of all), or True for a bar.
+    #[pyo3(signature = (select=None, **options), text_signature = "($self, select=None, *, bins=0, progress=None)")]
     fn stats<'py>(
         slf: &Bound<'py, Self>,
         select: Option<Bound<'py, PyAny>>,
@@ -584,10 +588,12 @@ impl WeightsNode {
         Ok(format!("{} of {}\n{text}", slf.get_type().name()?, node.title()))
     }
 
-    fn _repr_html_(&self) -> String {
-        match self.missing() {
-            Some(missing) => format!("<div>{}</div>", text::html(&missing.to_string())),
-            _ => self.tree(Some(TREE_LINES * 4), true).html(),
-        }
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let node = slf.get();
+        let body = match node.missing() {
+            Some(missing) => format!("<p>{}</p>", text::html(&missing.to_string())),
+            _ => node.tree(Some(TREE_LINES * 4), true).html(),
+        };
+        handed::HTML.get(slf.py())?.call1((slf, body))
     }
 }

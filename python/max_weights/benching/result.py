@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from max_weights._core import printable
 from max_weights.benching.loaders import LOADERS, OURS, OWN, PACKAGES
+from max_weights.html import paragraph, table, view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["BenchResult", "BenchRow"]
 
@@ -144,13 +148,20 @@ class BenchResult:
     def _is_told(self, row: BenchRow) -> bool:
         return row.of == "" if self.device else row.loader in (OURS, OWN)
 
-    def __str__(self) -> str:
-        heads = ["loader", *self.whats, "peak", ""]
-        rows = [heads]
+    def _cells(self) -> Iterator[list[str]]:
         for row in self.rows:
             name = f"limit: {row.loader}" if row.of == "limit" else row.loader
             times = ["" if (found := row.median(what)) is None else _time(found) for what in self.whats]
-            rows.append([name, *times, _size(row.peak) if row.peak else "", row.failed])
+            yield [name, *times, _size(row.peak) if row.peak else "", row.failed]
+
+    def _repr_html_(self) -> str:
+        numbers = (*self.whats, "peak")
+        cells = table(("loader", *numbers, ""), self._cells(), total=len(self.rows), numbers=numbers, code=("loader",))
+        return view("BenchResult", f"{self.tensors:,} tensors, {_size(self.bytes)}", cells, paragraph(self.summary))
+
+    def __str__(self) -> str:
+        heads = ["loader", *self.whats, "peak", ""]
+        rows = [heads, *self._cells()]
         widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
         lines = []
         for name, *cells, failed in rows:

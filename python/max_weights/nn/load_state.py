@@ -36,6 +36,18 @@ class LoadReport(NamedTuple):
     unexpected: tuple[str, ...]
     """Names in the state dict that the model does not have, in the order of the state dict."""
 
+    def _repr_html_(self) -> str:
+        from max_weights.html import count, details, table, view
+
+        kinds = (("missing", self.missing), ("unexpected", self.unexpected))
+        parts = [
+            details(what, count(len(names), "name"), table(("name",), ((name,) for name in names), code=("name",)))
+            for what, names in kinds
+            if names
+        ]
+        about = ", ".join(f"{len(names):,} {what}" for what, names in kinds)
+        return view("LoadReport", about, *parts)
+
 
 def load(
     root: ModuleNode,

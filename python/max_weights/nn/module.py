@@ -329,6 +329,11 @@ class Module(ModuleNode):
 
         return tree(self)
 
+    def _repr_html_(self) -> str:
+        from max_weights.nn.summary import html
+
+        return html(self)
+
     def summary(self, depth: int | None = None, file: TextIO | None = None) -> None:
         """Print a table of modules: parameters, bytes, dtypes, devices, and how much of it has values.
 

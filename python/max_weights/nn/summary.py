@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._core import shown
 from max_weights.graph.weight import Weight
+from max_weights.html import details, pre, view
+from max_weights.html import table as html_table
 from max_weights.nn.walk import SHARED, ModuleNode, Walk, contents
 from max_weights.shape import Shape, listed
 
@@ -149,6 +151,16 @@ def print_summary(root: ModuleNode, depth: int | None, file: TextIO | None) -> N
             for head, cell, width in zip(COLUMNS, row, widths, strict=True)
         ]
         print("  ".join(cells).rstrip(), file=file)
+
+
+def html(root: ModuleNode) -> str:
+    """What a notebook shows: the tree, and the table."""
+    (_, _, parameters, *_), *_ = rows = table(root)[1:]
+    parts = (
+        html_table(COLUMNS, rows, numbers=NUMBERS, code=("module", "type")),
+        details("tree", "", pre(tree(root)), is_open=False),
+    )
+    return view(type(root).__name__, f"{_modules(len(rows))}, {parameters} parameters", *parts)
 
 
 @dataclass

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::check::{Contents, Pass, Statistics, Wanted, statistics};
+use max_weights::check::{Contents, MAX_BINS, Pass, Statistics, Wanted, statistics};
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result};
 
@@ -125,20 +125,25 @@ pub struct TensorStatistics {
     pub note: Option<String>,
 }
 
-/// The statistics of all weights, in file order, in one pass over their bytes, on all cores. `done` counts bytes.
+/// The statistics of the weights of these numbers, on all cores, with histograms of so many bins, as [`Pass::bins`] has them; 0 for none. `done`
+/// counts bytes.
 ///
 /// # Errors
-/// Ctrl-C.
+/// Ctrl-C; too many bins.
 pub fn stats(
     checkpoint: &Checkpoint,
     numbers: &[usize],
+    bins: usize,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<TensorStatistics>> {
+    if bins > MAX_BINS {
+        return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {bins}")));
+    }
     let table = checkpoint.catalog().table();
     let mut alone: HashMap<usize, Outcome> = HashMap::new();
     for number in most_of_all(checkpoint, numbers) {
-        let found = match statistics(checkpoint, number, 0, done, interrupt) {
+        let found = match statistics(checkpoint, number, bins, done, interrupt) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             found => found.map(|statistics| Contents { statistics: Some(statistics), ..Contents::default() }),
         };
@@ -149,7 +154,7 @@ pub fn stats(
         is_wanted[*number] = !alone.contains_key(number);
     }
     let mut found =
-        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, 0, None, done, interrupt)?;
+        read(checkpoint, &|number| Wanted { hash: false, values: is_wanted[number] }, bins, None, done, interrupt)?;
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
         let found =

@@ -1,0 +1,160 @@
+"""Pictures of what notebooks show, wide and narrow, light and dark, as Chromium paints them: to be looked at.
+
+    python tools/notebook_pictures.py FOLDER [VIEW …]
+
+Nothing of it is kept in the repository. Chromium is `$CHROMIUM`, or found on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import max_weights
+from max_weights import nn
+from max_weights.benching.result import BenchResult, BenchRow
+from max_weights.driver import Buffer
+from max_weights.dtype import DType
+from max_weights.graph import DeviceRef
+from max_weights.progress import progress_html
+from max_weights.resharding import reshard_plan
+
+WIDTHS = {"wide": 1100, "narrow": 375}
+HEIGHT = 900
+# As JupyterLab has it: its colours, and its rules for what an output consists of, which a view has to stand up to.
+THEMES = {
+    "light": "--jp-content-font-color1:rgba(0,0,0,.87);--jp-layout-color0:#fff;--jp-layout-color2:#eee",
+    "dark": "--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
+}
+PAGE = """<!doctype html><meta charset="utf-8"><title>view</title><style>
+:root{{color-scheme:{scheme};{theme};--jp-brand-color1:#2196f3}}
+body{{margin:16px;background:var(--jp-layout-color0);color:var(--jp-content-font-color1)}}
+body{{font:14px/1.5 system-ui,sans-serif}}
+.out table{{border-collapse:collapse;border-spacing:0;border:none;font-size:12px;table-layout:fixed;margin:0 auto 1em}}
+.out :is(td,th,tr){{vertical-align:middle;padding:.5em;line-height:normal;white-space:normal;max-width:none;border:none;
+text-align:right}}
+.out tbody tr:nth-child(odd){{background:var(--jp-layout-color2)}}
+.out pre,.out code{{background-color:var(--jp-layout-color2)}}
+</style><div class="out">{body}</div>"""
+
+
+def checkpoint(path: Path, *, spoilt: bool = False) -> Path:
+    """A small model of two layers; a spoilt one has NaN, another shape, and another name."""
+    random = np.random.default_rng(21)
+    tensors: dict[str, np.ndarray[Any, Any]] = {"embed_tokens.weight": random.normal(size=(256, 32)).astype(np.float16)}
+    for layer in range(2):
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            scale = random.uniform(0.02, 0.4)
+            tensors[f"layers.{layer}.self_attn.{name}.weight"] = random.normal(0, scale, (32, 32)).astype(np.float32)
+        tensors[f"layers.{layer}.mlp.up_proj.weight"] = random.laplace(0, 0.1, (64, 32)).astype(np.float32)
+        tensors[f"layers.{layer}.norm.weight"] = np.ones(32, np.float32)
+    tensors["steps"] = np.arange(7)
+    if spoilt:
+        tensors["layers.1.mlp.up_proj.weight"][3, :5] = np.nan
+        tensors["layers.0.self_attn.q_proj.weight"] *= 1.01
+        tensors["layers.0.norm.weight"] = np.ones(16, np.float32)
+        tensors["model.steps"] = tensors.pop("steps")
+    max_weights.save_file(tensors, path, metadata={"format": "pt", "step": "200" if spoilt else "100"})
+    return path
+
+
+class Model(nn.Module):
+    """Two layers, of which the second is shared by nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(32, 64, DType.float32, DeviceRef.CPU())
+        self.down = nn.Linear(64, 32, DType.float32, DeviceRef.CPU())
+
+    def __call__(self) -> None: ...
+
+
+def bench_result() -> BenchResult:
+    """What a bench may find."""
+    rows = [
+        BenchRow("max_weights", "", {"call": [0.0004], "touched": [0.021], "cold": [0.11]}, peak=91_000_000),
+        BenchRow("safetensors", "safetensors", {"call": [0.003], "touched": [0.034], "cold": [0.16]}, peak=182_000_000),
+        BenchRow("fastsafetensors", "fastsafetensors", failed="it is not installed"),
+    ]
+    return BenchResult(["minilm.safetensors"], "safetensors", 91_000_000, 103, rows)
+
+
+def views(folder: Path) -> dict[str, Callable[[], str]]:
+    """The views, each by what makes it; those of real files where they are there."""
+    weights = max_weights.load_weights(checkpoint(folder / "model.safetensors"))
+    spoilt = checkpoint(folder / "spoilt.safetensors", spoilt=True)
+    models = Path(os.environ.get("MAX_WEIGHTS_MODELS", ".models"))
+    weight = weights.layers[0].mlp.up_proj.weight
+    model = Model()
+    found: dict[str, Any] = {
+        "tree": weights,
+        "missing": weights.layer,
+        "weight_data": weight.data(),
+        "buffer": Buffer.from_numpy(np.arange(24, dtype=np.float32).reshape(2, 3, 4)),
+        "infos": weights.infos(),
+        "info": weights.infos()[2],
+        "load_plan": weights.plan(dtype={"*mlp*": "bfloat16"}),
+        "statistics": weights.stats(),
+        "histograms": weights.stats(bins=24),
+        "difference": weights.diff(spoilt),
+        "report": max_weights.validate(spoilt, level="content"),
+        "module": model,
+        "load_report": model.load_state_dict({"up.weight": np.ones((64, 32), np.float32), "x": 1}, strict=False),
+        "bench": bench_result(),
+    }
+    if (models / "minilm.safetensors").exists():
+        real = max_weights.load_weights(models / "minilm.safetensors")
+        found |= {"real_tree": real, "real_histograms": real.stats(bins=24)}
+        found["reshard_plan"] = reshard_plan(models / "minilm.safetensors", folder / "ranks", 4, strategies={"*": None})
+    if (models / "smollm2-135m.Q4_1.gguf").exists():
+        gguf = max_weights.load_weights(models / "smollm2-135m.Q4_1.gguf")
+        found |= {"gguf_tree": gguf, "metadata": gguf.metadata, "packed": gguf.token_embd.weight.data()}
+    made: dict[str, Callable[[], str]] = {name: value._repr_html_ for name, value in found.items()}
+    return made | {"progress": lambda: progress_html(1_200_000_000, 4_000_000_000, 2.4)}
+
+
+def paint(chromium: str, page: Path, picture: Path, width: int) -> None:
+    """One page as a picture."""
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={width},{HEIGHT}",
+    ]
+    command = [chromium, *options, f"--screenshot={picture}", page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def main() -> None:
+    """Make the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("views", nargs="*")
+    given = parser.parse_args()
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        parser.error("Chromium is not installed: name it by CHROMIUM")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, view in views(Path(temporary)).items():
+            if given.views and name not in given.views:
+                continue
+            for scheme, theme in THEMES.items():
+                page = Path(temporary) / "page.html"
+                page.write_text(PAGE.format(scheme=scheme, theme=theme, body=view()))
+                for kind, width in WIDTHS.items():
+                    paint(chromium, page, given.folder.resolve() / f"{name}-{kind}-{scheme}.png", width)
+            print(name)
+
+
+if __name__ == "__main__":
+    main()
