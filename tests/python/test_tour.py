@@ -1,12 +1,6 @@
-"""The tour: the small checkpoint, and the notebook over it."""
-
-import shutil
-from pathlib import Path
-from typing import Any
+"""The small checkpoint of the tour."""
 
 import ml_dtypes
-import nbclient
-import nbformat
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -17,7 +11,6 @@ import max_weights.numpy
 from conftest import ROOT
 
 FILE = ROOT / "examples" / "tour.safetensors"
-NOTEBOOK = ROOT / "examples" / "tour.ipynb"
 
 
 def test_the_file_of_the_tour_is_what_its_script_makes() -> None:
@@ -36,24 +29,3 @@ def test_the_file_of_the_tour_is_whole_aligned_and_finite() -> None:
         assert np.isfinite(array.astype(np.float32)).all(), name
     assert ours["model.embed_tokens.weight"].dtype == ml_dtypes.bfloat16
     assert ours["model.causal_mask"].tolist() == np.tri(8, dtype=bool).tolist()
-
-
-def test_the_notebook_runs(tmp_path: Path) -> None:
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
-    shutil.copy(FILE, tmp_path)
-    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute()
-    outputs = {cell.id: "".join(map(str, cell.outputs)) for cell in notebook.cells if cell.cell_type == "code"}
-    assert "<details" in outputs["open"]
-    assert "did you mean" in outputs["near"]
-    assert "100 bytes early" in outputs["damaged"]
-    assert max_weights.__version__ in outputs["versions"]
-
-
-def test_the_notebook_is_kept_without_outputs() -> None:
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None

@@ -1,0 +1,65 @@
+"""The notebooks of `examples/`: each runs from its first cell to its last, and is kept without outputs."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+
+import max_weights
+from conftest import ROOT
+
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+# Of some cells, what has to stand in their outputs.
+SAID = {
+    "tour": {
+        "open": "<details",
+        "near": "did you mean",
+        "damaged": "100 bytes early",
+        "versions": max_weights.__version__,
+    },
+    "explore_checkpoint": {"tree": "mw-tree", "one": "values", "stats": "<svg", "check": "clean", "plan": "LoadPlan"},
+    "find_nan": {"broken": "layers.2.up.weight", "where": "layers.3.down.weight[5, 40] is inf", "dead": "[8, 9, 30]"},
+    "compare_fine_tune": {"diff": "changed", "heat": "image/png", "most": "most in layers.11.self_attn.v_proj"},
+    "gguf_to_transformers": {"names": "q_proj", "save": "model.safetensors", "generate": "Paris"},
+    "four_ranks": {"plan": "cut along axis 0", "load": "(16, 64)", "whole": "(16, 64) + (16, 64)"},
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook: Any = nbformat.read(path, as_version=4)
+    shutil.copy(ROOT / "examples" / "tour.safetensors", tmp_path)
+    monkeypatch.setenv("MAX_WEIGHTS_MODELS", str(models))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what it makes goes with the test
+    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()
+    outputs = {cell.id: json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"}
+    for cell, said in SAID[path.stem].items():
+        assert said in outputs[cell], (cell, outputs[cell][:2000])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+    notebook: Any = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
+
+
+def test_a_bar_renders_in_a_kernel(models: Path) -> None:
+    source = (
+        f"import max_weights\nlen(max_weights.load_weights({str(models / 'minilm.safetensors')!r}).load(progress=True))"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    nbclient.NotebookClient(notebook, timeout=240).execute()
+    bar, result = notebook.cells[0].outputs
+    assert bar.output_type == "display_data"
+    assert "0.09 of 0.09 GB" in bar.data["text/html"]
+    assert bar.data["text/plain"].startswith("0.09 of 0.09 GB")
+    assert result.data["text/plain"] == "104"
