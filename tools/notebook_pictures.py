@@ -36,14 +36,15 @@ THEMES = {
 }
 PAGE = """<!doctype html><meta charset="utf-8"><title>view</title><style>
 :root{{color-scheme:{scheme};{theme};--jp-brand-color1:#2196f3}}
-body{{margin:16px;background:var(--jp-layout-color0);color:var(--jp-content-font-color1)}}
+body{{margin:{margin}px;background:var(--jp-layout-color0);color:var(--jp-content-font-color1)}}
 body{{font:14px/1.5 system-ui,sans-serif}}
 .out table{{border-collapse:collapse;border-spacing:0;border:none;font-size:12px;table-layout:fixed;margin:0 auto 1em}}
 .out :is(td,th,tr){{vertical-align:middle;padding:.5em;line-height:normal;white-space:normal;max-width:none;border:none;
 text-align:right}}
 .out tbody tr:nth-child(odd){{background:var(--jp-layout-color2)}}
 .out pre,.out code{{background-color:var(--jp-layout-color2)}}
-</style><div class="out">{body}</div>"""
+</style><div class="out" style="width:{width}px">{body}</div>"""
+MARGIN = 16
 
 
 def checkpoint(path: Path, *, spoilt: bool = False) -> Path:
@@ -121,17 +122,25 @@ def views(folder: Path) -> dict[str, Callable[[], str]]:
     return made | {"progress": lambda: progress_html(1_200_000_000, 4_000_000_000, 2.4)}
 
 
-def paint(chromium: str, page: Path, picture: Path, width: int) -> None:
-    """One page as a picture."""
-    options = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--window-size={width},{HEIGHT}",
-    ]
-    command = [chromium, *options, f"--screenshot={picture}", page.as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+def page_of(scheme: str, width: int, *made: str) -> str:
+    """A page with views, in a theme. Its width is set: a window of Chromium may be wider than it should be."""
+    inner = width - 2 * MARGIN
+    return PAGE.format(scheme=scheme, theme=THEMES[scheme], margin=MARGIN, width=inner, body="".join(made))
+
+
+def chromium() -> str | None:
+    """Where Chromium is."""
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def browse(page: Path, width: int, *options: str) -> bytes:
+    """Open a page in a window of this width, and give what Chromium prints."""
+    found = chromium()
+    if found is None:
+        raise FileNotFoundError("Chromium is not installed: name it by CHROMIUM")
+    command = [found, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += [f"--window-size={width},{HEIGHT}", *options, page.as_uri()]
+    return subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
 
 
 def main() -> None:
@@ -140,19 +149,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("views", nargs="*")
     given = parser.parse_args()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        parser.error("Chromium is not installed: name it by CHROMIUM")
     given.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         for name, view in views(Path(temporary)).items():
             if given.views and name not in given.views:
                 continue
-            for scheme, theme in THEMES.items():
+            for scheme in THEMES:
                 page = Path(temporary) / "page.html"
-                page.write_text(PAGE.format(scheme=scheme, theme=theme, body=view()))
                 for kind, width in WIDTHS.items():
-                    paint(chromium, page, given.folder.resolve() / f"{name}-{kind}-{scheme}.png", width)
+                    page.write_text(page_of(scheme, width, view()))
+                    picture = given.folder.resolve() / f"{name}-{kind}-{scheme}.png"
+                    browse(page, width, f"--screenshot={picture}")
             print(name)
 
 

@@ -37,7 +37,8 @@ _WIDTH, _HEIGHT = 120, 22
 # Colours are those of the page, and mixtures of them, so that they fit whatever it is: light, dark, or one of the
 # themes of JupyterLab and VS Code, whose own colours are taken where they have them.
 STYLE = """
-.max-weights{color:var(--jp-content-font-color1,var(--vscode-foreground,inherit));font-size:13px;line-height:1.45;
+.max-weights{color:var(--jp-content-font-color1,var(--vscode-foreground,inherit));
+font:13px/1.45 var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif));
 --mw-line:color-mix(in srgb,currentColor 18%,transparent);--mw-soft:color-mix(in srgb,currentColor 68%,transparent);
 --mw-accent:color-mix(in srgb,var(--jp-brand-color1,var(--vscode-textLink-foreground,#3b82d0)) 85%,currentColor);
 --mw-bad:color-mix(in srgb,#e5484d 80%,currentColor);--mw-mono:ui-monospace,Menlo,Consolas,monospace;
@@ -47,7 +48,8 @@ container-type:inline-size;max-width:100%}
 .max-weights :is(.mw-in,.mw-tree details>:not(summary)){margin-left:1.2em}
 .max-weights p{margin:.3em 0;max-width:75em;overflow-wrap:anywhere}
 .max-weights small{color:var(--mw-soft);font-size:1em}
-.max-weights .mw-box{overflow:auto;max-height:32em;margin:.2em 0 .5em}
+.max-weights .mw-box{overflow:auto;max-height:32em;margin:.2em 0 .5em;scrollbar-width:thin;
+scrollbar-color:var(--mw-line) transparent}
 .max-weights table{border-collapse:collapse;border:0;margin:0;table-layout:auto;width:auto;font-size:inherit}
 .max-weights :is(th,td){text-align:left;vertical-align:top;padding:3px 1.1em 3px 0;border:0;max-width:48em;
 overflow-wrap:break-word;white-space:normal;background:none;color:inherit}
@@ -72,7 +74,8 @@ summary.mw-row::-webkit-details-marker{display:none}
 summary.mw-row>span:first-child::before{content:"▸"}
 details[open]>summary.mw-row>span:first-child::before{content:"▾"}
 .mw-row:hover{background:color-mix(in srgb,currentColor 7%,transparent)}
-@container (max-width:44em){.max-weights .mw-row{grid-template-columns:1fr auto auto}
+@container (max-width:44em){.max-weights td.mw-m:first-child{white-space:normal;overflow-wrap:anywhere;min-width:11em}
+.max-weights .mw-row{grid-template-columns:1fr auto auto}
 .mw-row>span:first-child{grid-column:1/-1}.mw-row>span:nth-child(2){padding-left:1.4em}}
 """
 
