@@ -19,7 +19,7 @@ from max_weights._core import (
     hand_over,
 )
 from max_weights.dtype import DType
-from max_weights.errors import DeviceError, UnsupportedError
+from max_weights.errors import DeviceError, FileChangedError, UnsupportedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,9 +195,12 @@ def html(buffer: Buffer) -> str:
 
 def values_html(buffer: Buffer) -> str:
     """The part of a view with values: a few of each end of each axis; nothing where they cannot be had."""
-    from max_weights.html import details, pre
+    from max_weights.html import bad, details, paragraph, pre
 
-    values = printed(buffer, threshold=_FEW, edgeitems=3, max_line_width=100)
+    try:
+        values = printed(buffer, threshold=_FEW, edgeitems=3, max_line_width=100)
+    except FileChangedError as error:
+        return paragraph(bad(error))  # all else of the tensor can be shown
     return "" if values is None else details("values", "", pre(values))
 
 

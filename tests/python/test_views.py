@@ -67,6 +67,14 @@ def test_of_many_values_the_ends_are_shown() -> None:
     assert "[ 0 1 2 3 4 5]" in " ".join(Page(made).text.split())
 
 
+def test_of_a_truncated_file_the_error_is_shown_beside_what_is_known(path: Path) -> None:
+    data = load_weights(path).layers[1].down.weight.data()
+    path.write_bytes(b"")
+    for view in (seen(data), seen(data.to_buffer())):
+        assert "shape[3, 4]" in view
+        assert "it was truncated" in view
+
+
 def test_what_has_no_values_shows_none(path: Path) -> None:
     with max_weights.virtual_devices():
         virtual = load_weights(path).layers[0].up.weight.data().astype("float16")
