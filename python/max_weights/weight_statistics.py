@@ -33,7 +33,7 @@ class WeightStatistics(dict[str, list[Any]]):
 
     `histogram`, where bins were asked for, has the counts of the finite values in bins of equal width from `minimum` to
     `maximum`, as a list, which a notebook draws: one for each of a few neighbouring integers, and one of a constant.
-    It is exact for types of at most 16 bits, and close for wider ones, so that they need no second pass.
+    It is exact for types of at most 16 bits, and may be an approximation for wider ones, which saves a second pass.
     """
 
     def rows(self) -> Iterator[dict[str, Any]]:

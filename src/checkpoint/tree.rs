@@ -298,7 +298,8 @@ fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
 fn html_row(tag: &str, cells: &[&str], html: &mut String) {
     let _ = write!(html, "<{tag} class=\"mw-row\">");
     for cell in cells {
-        let _ = write!(html, "<span>{}</span>", text::html(cell));
+        // The space is for pages that take the style away.
+        let _ = write!(html, "<span>{}</span> ", text::html(cell));
     }
     let _ = write!(html, "</{tag}>");
 }
