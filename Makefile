@@ -94,6 +94,11 @@ $(stamps)/release-packages: pyproject.toml Makefile | $(stamps)/venv
 	@uv pip install --quiet --group release
 	@touch $@
 
+$(stamps)/site-packages: pyproject.toml Makefile | $(stamps)/venv
+	@echo "installing the packages of the documentation site into $(VENV)"
+	@uv pip install --quiet --group site
+	@touch $@
+
 # NVIDIA's compiler and assembler, in a folder of their own: some 60 MB to fetch and 155 MB on the disk, for the check that `kernels.ptx` is what its
 # sources compile to.
 kernels := src/device/kernels
@@ -140,12 +145,12 @@ rust-tests: need-cargo need-c++ $(stamps)/models
 
 # Last in `make test`, so that pytest's closing line is the last line of its output.
 .PHONY: python-tests
-python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST)
+python-tests: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(stamps)/site-packages $(SDIST)
 	@cargo build --quiet --package fake-cuda --package fake-cufile # what the tests of GPUs run on
 	@MAX_WEIGHTS_FAKE_CUDA="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug" python -m pytest
 
 .PHONY: lint
-lint: need-cargo need-c++ $(stamps)/test-packages $(stamps)/extension $(stamps)/cuda-packages ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels, links
+lint: need-cargo need-c++ $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension $(stamps)/cuda-packages ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels, links
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { echo "cargo fmt or cargo clippy is" \
 		"missing: rustup component add rustfmt clippy"; exit 1; } >&2
 	cargo fmt --all --check
@@ -213,9 +218,12 @@ compare-max: need-cargo $(stamps)/extension $(stamps)/models $(MAX_VENV)/.instal
 	@python tools/compare_max/compare.py --max $(MAX_VENV)/bin/python
 
 .PHONY: docs
-docs: need-cargo $(stamps)/venv ## the core crate's documentation, and every link in the Markdown pages
+docs: need-cargo site ## the core crate's documentation, and the documentation site
 	cargo doc --no-deps --package max-weights
-	python tools/check_links.py
+
+.PHONY: site
+site: $(stamps)/site-packages $(stamps)/extension ## the documentation site, in site/: strictly, so that a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 mkdocs build
 
 .PHONY: quick
 quick: need-cargo $(stamps)/test-packages ## the extension for work: built in seconds after a change, nearly as fast as a release
@@ -254,7 +262,7 @@ targets: need-cargo $(stamps)/release-packages ## whether the code compiles for 
 
 .PHONY: clean
 clean: ## remove what was built; the environment and the models stay
-	rm -rf target fuzz/target benches/network_disk/target dist bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target benches/network_disk/target dist site bench-results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(stamps)/extension python/max_weights/_core*.so
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

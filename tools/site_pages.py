@@ -1,0 +1,94 @@
+"""The hook of mkdocs.yml: pages that lie outside docs/, links to files of the repository, and the project's addresses.
+
+The pages are written to be read where they lie: a link to a file that is no page of the site becomes one to the
+repository, and one that leads nowhere is a warning, which ends a strict build.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+# Pages outside docs/, by what the site calls them.
+OUTSIDE = {
+    "project/readme.md": "README.md",
+    "project/changelog.md": "CHANGELOG.md",
+    "project/contributing.md": "CONTRIBUTING.md",
+    "project/examples.md": "examples/README.md",
+    "project/fuzzing.md": "fuzz/README.md",
+}
+
+log = logging.getLogger("mkdocs.hooks.site_pages")
+_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=[)\s])")
+
+
+def urls() -> dict[str, str]:
+    """The addresses of the project, as the package's metadata have them."""
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {name.lower(): url for name, url in metadata.get("urls", {}).items()}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Take the site's address from the package's metadata."""
+    config.site_url = urls().get("documentation", "")
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie outside docs/."""
+    for name, path in OUTSIDE.items():
+        # The README says what the other pages say, so that nobody need find it by searching.
+        head = "---\nsearch: {exclude: true}\n---\n\n" if path == "README.md" else ""
+        files.append(File.generated(config, name, content=head + (ROOT / path).read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
+    """Turn links that leave the site into links to the repository."""
+    name = page.file.src_uri
+    return with_links(markdown, name, {file.src_uri for file in files})
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Remove what no reader fetches: source maps, and the stemmers of other languages."""
+    assets = Path(config.site_dir) / "assets"
+    for path in assets.rglob("*.map"):
+        path.unlink()
+    shutil.rmtree(assets / "javascripts" / "lunr", ignore_errors=True)
+
+
+def with_links(markdown: str, name: str, pages: set[str]) -> str:
+    """The text of the page `name`, with each link to a file led to the page that it is, or to the repository."""
+    home = posixpath.dirname(OUTSIDE.get(name, f"docs/{name}"))
+    names = {path: page for page, path in OUTSIDE.items()}
+
+    def led(match: re.Match[str]) -> str:
+        link, anchor = match[1], match[2] or ""
+        if re.match(r"[a-z][a-z0-9+.-]*:", link):
+            return match[0]
+        path = posixpath.normpath(posixpath.join(home, link))
+        page = names.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
+        if page in pages:
+            return posixpath.relpath(page, posixpath.dirname(name)) + anchor
+        if not (ROOT / path).exists():
+            log.warning("%s: the link to %s leads to no file of the repository", name, link)
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"{urls().get('source', 'https://github.com/OWNER/max-weights')}/{kind}/main/{path}{anchor}"
+
+    # Code is left as it is.
+    parts = []
+    end = 0
+    for code in _CODE.finditer(markdown):
+        parts += [_LINK.sub(led, markdown[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, _LINK.sub(led, markdown[end:])])
