@@ -247,6 +247,7 @@ class AlgebraicDim(Dim):
 
 
 DimLike: TypeAlias = int | str | Dim | SupportsIndex
+"""What stands for a dimension: a size, the name of a symbol, or a `Dim`."""
 
 # A product of atoms in the order of their text, repeated for powers; empty for the constant. An atom is a symbol, or a
 # floor division as its two sides.

@@ -11,6 +11,7 @@ from max_weights.dim import Dim, DimLike, StaticDim, SymbolicDim, to_dim
 __all__ = ["Shape", "ShapeLike", "matches"]
 
 ShapeLike: TypeAlias = Iterable[DimLike]
+"""What stands for a shape: its dimensions, slowest first."""
 
 
 class _IsStatic:

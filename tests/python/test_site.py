@@ -1,15 +1,38 @@
 """The documentation site: built strictly, small, and without anything of another machine."""
 
+import importlib
+import inspect
+import pkgutil
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+import max_weights
 from conftest import ROOT
 
 MEGABYTES = 10
+# What people import from, below `max_weights`; names of other modules are for the package alone.
+# fmt: off
+PUBLIC = [
+    "", "benching", "buffer", "checking", "devices", "difference", "dim", "driver", "driver.tensor", "dropin",
+    "dtype", "engine", "errors", "graph", "graph.buffer_utils", "graph.dim", "graph.ops", "graph.quantization",
+    "graph.shape", "graph.type", "graph.value", "graph.weight", "graph.weights", "graph.weights.format",
+    "graph.weights.load", "graph.weights.weights", "hub_folder", "integrations.distributed",
+    "integrations.lightning", "jax", "lazy", "nn", "nn.layer", "nn.layer.layer", "nn.sequential", "numpy",
+    "pipelines.nn", "pipelines.nn.layer", "planning", "quantization", "resharding", "safetensors",
+    "safetensors.flax", "safetensors.jax", "safetensors.numpy", "safetensors.torch", "saving", "saving_gguf",
+    "shape", "sharding", "sharding.functions", "sharding.tables", "streaming", "torch", "versions",
+    "weight_data", "weight_statistics", "weights",
+]
+INTERNAL = {
+    "absent", "allocation", "autoload", "command_errors", "expected_config", "html", "loading", "placing", "progress",
+    "pytest_plugin", "renaming", "run", "selection",
+}
+# fmt: on
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +79,31 @@ def test_links_lead_to_pages_and_else_to_the_repository(caplog: pytest.LogCaptur
     assert caplog.messages == []
     led("gone.md")
     assert caplog.messages == ["security.md: the link to gone.md leads to no file of the repository"]
+
+
+@pytest.fixture(scope="module")
+def inventory(site: Path) -> set[str]:
+    """The names that the reference has a heading for, as other sites link to them."""
+    compressed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    return {line.split(" ")[0] for line in zlib.decompress(compressed).decode().splitlines()}
+
+
+def test_a_module_is_public_or_internal() -> None:
+    there = {module.name for module in pkgutil.iter_modules(max_weights.__path__) if not module.name.startswith("_")}
+    assert there - {name.split(".")[0] for name in PUBLIC} - INTERNAL == set()
+
+
+@pytest.mark.parametrize("below", PUBLIC)
+def test_every_public_name_is_in_the_reference(below: str, inventory: set[str]) -> None:
+    name = f"max_weights.{below}".removesuffix(".")
+    module = importlib.import_module(name)
+    names = [one for one in module.__all__ if not one.startswith("_") and not inspect.ismodule(getattr(module, one))]
+    assert [one for one in names if f"{name}.{one}" not in inventory] == []
+
+
+def test_the_reference_has_the_whole_texts_of_compiled_names(site: Path) -> None:
+    page = (site / "reference" / "tensors.html").read_text()
+    assert "Give the largest finite value instead of infinity or NaN" in page  # an argument of Buffer.astype
+    page = (site / "reference" / "weights.html").read_text()
+    assert "max_weights.weights.WeightsNode.load" in page  # overloads alone
+    assert "max_host_bytes" in page  # an option by a TypedDict

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from max_weights.safetensors.prefetch import PrefetchLoader
 
     SafetensorError: type[Exception]
+    """The error class of the installed safetensors package, and without it one of that name."""
     __version__: str
 
 __all__ = [

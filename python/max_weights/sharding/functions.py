@@ -32,10 +32,15 @@ __all__ = [
 ]
 
 row_sharding_strategy = ROWWISE
+"""The rule of `ShardingStrategy.rowwise`."""
 col_sharding_strategy = COLUMNWISE
+"""The rule of `ShardingStrategy.columnwise`."""
 replicate_sharding_strategy = REPLICATE
+"""The rule of `ShardingStrategy.replicate`."""
 tensor_parallel_sharding_strategy = TENSOR_PARALLEL
+"""The rule of `ShardingStrategy.tensor_parallel`."""
 expert_parallel_sharding_strategy = EXPERT_PARALLEL
+"""The rule of `ShardingStrategy.expert_parallel`."""
 
 
 def axiswise_sharding_strategy(weight: Any, i: int, num_devices: int, axis: int) -> Any:

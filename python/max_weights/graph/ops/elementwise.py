@@ -67,6 +67,7 @@ def floordiv(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
 
 
 floor_div = floordiv
+"""The same as `floordiv`."""
 
 
 def mod(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
@@ -89,6 +90,7 @@ def neg(x: TensorValueLike) -> TensorValue:
 
 
 negate = neg
+"""The same as `neg`."""
 
 
 def abs(x: TensorValueLike) -> TensorValue:

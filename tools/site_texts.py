@@ -1,0 +1,63 @@
+"""The extension of griffe that gives the API reference what the stub of the compiled module leaves out.
+
+Of each text the stub has the first paragraph alone, for editors; `help()` and the reference have all of it. Griffe
+passes over functions that a stub defines by overloads alone. Options that a `TypedDict` types are shown one by one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+import griffe
+
+PACKAGE, COMPILED = "max_weights", "_core"
+
+
+class CompiledTexts(griffe.Extension):
+    """Completes the compiled module by what is known of it at run time, and signatures by their options."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Show `**options: Unpack[TypedDict]` as the options that it stands for."""
+        unpack(func)
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Do so once the package is loaded."""
+        if pkg.path == PACKAGE:
+            complete(pkg[COMPILED], importlib.import_module(f"{PACKAGE}.{COMPILED}"))
+
+
+def unpack(function: griffe.Function) -> None:
+    """Put the options of a `TypedDict` in the place of the parameter that takes them all."""
+    for parameter in list(function.parameters):
+        annotation = parameter.annotation
+        if not isinstance(annotation, griffe.ExprSubscript) or annotation.canonical_path != "typing.Unpack":
+            continue
+        options = function.modules_collection[str(getattr(annotation.slice, "canonical_path", ""))]
+        del function.parameters[parameter.name]
+        shown = {name: one for kind in (*reversed(options.mro()), options) for name, one in kind.attributes.items()}
+        for name, one in shown.items():
+            keyword = griffe.ParameterKind.keyword_only
+            function.parameters.add(griffe.Parameter(name, annotation=one.annotation, kind=keyword, default="..."))
+
+
+def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
+    """Give the members of `owner`, and theirs, the texts that the members of `value` have."""
+    for name, overloads in owner.overloads.items():
+        if name not in owner.members:
+            first = overloads[0]
+            made = griffe.Function(name, parameters=first.parameters, returns=first.returns, lineno=first.lineno)
+            made.overloads = overloads
+            for overload in overloads:
+                unpack(overload)
+            owner.set_member(name, made)
+    for name, member in owner.members.items():
+        found = inspect.getattr_static(value, name, None)
+        if isinstance(member, griffe.Alias) or found is None:
+            continue
+        if isinstance(member, griffe.Class):
+            complete(member, found)
+        if isinstance(member, griffe.Class | griffe.Function) or inspect.isgetsetdescriptor(found):
+            text = inspect.getdoc(getattr(found, "__func__", found))
+            member.docstring = griffe.Docstring(text, parent=member) if text else None
