@@ -1,4 +1,4 @@
-"""The hook of mkdocs.yml: pages that lie outside docs/, links to files of the repository, and the project's addresses.
+"""The hook of mkdocs.yml: pages that lie outside docs/, and links to files of the repository.
 
 The pages are written to be read where they lie: a link to a file that is no page of the site becomes one to the
 repository, and one that leads nowhere is a warning, which ends a strict build.
@@ -36,12 +36,6 @@ def urls() -> dict[str, str]:
     """The addresses of the project, as the package's metadata have them."""
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {name.lower(): url for name, url in metadata.get("urls", {}).items()}
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take the site's address from the package's metadata."""
-    config.site_url = urls().get("documentation", "")
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -38,8 +38,16 @@ def unpack(function: griffe.Function) -> None:
         del function.parameters[parameter.name]
         shown = {name: one for kind in (*reversed(options.mro()), options) for name, one in kind.attributes.items()}
         for name, one in shown.items():
+            annotation, default = one.annotation, "..."
+            if isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Required":
+                annotation, default = annotation.slice, None
             keyword = griffe.ParameterKind.keyword_only
-            function.parameters.add(griffe.Parameter(name, annotation=one.annotation, kind=keyword, default="..."))
+            function.parameters.add(griffe.Parameter(name, annotation=annotation, kind=keyword, default=default))
+
+
+def line(member: griffe.Object | griffe.Alias) -> int:
+    """Where a member stands in its file."""
+    return (member.alias_lineno if isinstance(member, griffe.Alias) else member.lineno) or 0
 
 
 def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
@@ -52,6 +60,7 @@ def complete(owner: griffe.Module | griffe.Class, value: object) -> None:
             for overload in overloads:
                 unpack(overload)
             owner.set_member(name, made)
+    owner.members = dict(sorted(owner.members.items(), key=lambda member: line(member[1])))
     for name, member in owner.members.items():
         found = inspect.getattr_static(value, name, None)
         if isinstance(member, griffe.Alias) or found is None:
