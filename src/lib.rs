@@ -75,3 +75,8 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use quant::Encoding;
 pub use workers::uninterrupted;
+
+// The snippets of the page are compiled with the examples of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/rust.md")]
+mod page_on_the_crate {}

@@ -18,7 +18,7 @@
 //!    a valid `u8`, and all sizes and places come from dtype, shape and strides, which nobody writes to, never from the bytes. So it gives
 //!    elements old, new or mixed, and the documentation of `out=` says to keep other threads away.
 //! 5. The pages of a mapped file change if another process writes to the file, and are gone if it is truncated. Bulk reads copy by way of the
-//!    kernel ([`Storage::copy_runs`]); docs/safety.md says what a view means.
+//!    kernel ([`Storage::copy_runs`]); docs/security.md says what a view means.
 
 use std::any::Any;
 use std::ptr::NonNull;

@@ -133,7 +133,7 @@ impl LocalFile {
         }
         let len = usize::try_from(self.len()).map_err(|_| no_memory(self.path(), self.len()))?;
         // SAFETY: the mapping is private, so no write of ours reaches the file. Another process may still truncate or change the file under
-        // it; docs/safety.md says what that means for views, and whatever copies in bulk reads the file instead.
+        // it; docs/security.md says what that means for views, and whatever copies in bulk reads the file instead.
         let map = unsafe { MmapOptions::new().len(len).no_reserve_swap().map_copy(file) }.map_err(failed)?;
         // Pages beyond the end of a file that became shorter since it was opened would kill whoever touches them.
         if file.metadata().map_err(failed)?.len() < self.len() {

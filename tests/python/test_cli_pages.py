@@ -1,4 +1,4 @@
-"""docs/cli.md: each command there prints what the page says, and options and keys of the JSON are on the page."""
+"""Commands on the pages print what the pages say; docs/cli.md has all options, and all keys of the JSON."""
 
 import json
 import os
@@ -17,28 +17,30 @@ from command_line import COMMAND, environment, run
 from conftest import ROOT, safetensors_bytes
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
+# A block of commands, which share a folder. Not `make` and `pip install`, which CI runs.
 EXAMPLES = [
-    pytest.param(command, expected, id=command)
-    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    for command, expected in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    pytest.param(commands, id=f"{page.relative_to(ROOT)}: {commands[0][0]}")
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    for commands in [re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)]
+    if not commands[0][0].startswith(("make ", "pip install "))
 ]
 
 
-@pytest.mark.parametrize(("command", "expected"), EXAMPLES)
-def test_an_example_of_the_page_prints_what_the_page_says(
-    command: str, expected: str, models: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("commands", EXAMPLES)
+def test_a_command_prints_what_the_page_says(commands: list[tuple[str, str]], models: Path, tmp_path: Path) -> None:
     (tmp_path / ".models").symlink_to(models)
     script = tmp_path / "bin" / "max-weights"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
     script.chmod(0o755)
     variables = environment(PATH=f"{script.parent}{os.pathsep}{os.environ['PATH']}")
-    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8")
-    printed = done.stdout + done.stderr
-    # A line of `...` stands for any lines.
-    pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in expected.splitlines(True))
-    assert re.fullmatch(pattern, printed), printed
+    for command, expected in commands:
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8")
+        printed = done.stdout + done.stderr
+        # A line of `...` stands for any lines.
+        pattern = "".join("(?:.*\n)*?" if line == "...\n" else re.escape(line) for line in expected.splitlines(True))
+        assert re.fullmatch(pattern, printed), printed
 
 
 def commands() -> list[str]:

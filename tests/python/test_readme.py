@@ -9,9 +9,9 @@ import pytest
 
 from conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SNIPPETS = [
-    pytest.param(snippet, id=f"{page.name}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+    pytest.param(snippet, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
     for page in PAGES
     for match in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     for snippet in [match[1]]

@@ -156,7 +156,7 @@ impl Buffer {
 
     /// The tensor of any DLPack producer, sharing its memory unless `copy` is true.
     ///
-    /// It may lie on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/safety.md).
+    /// It may lie on a GPU (docs/gpu.md). It is read-only where the producer says so, or cannot say it (docs/security.md).
     ///
     /// Raises:
     ///     BufferError: another device, an element type that no `DType` stands for, or a capsule that cannot be true.
