@@ -224,6 +224,15 @@ docs: need-cargo site ## the core crate's documentation, and the documentation s
 site: $(stamps)/site-packages $(stamps)/extension ## the documentation site, in site/: strictly, so that a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 mkdocs build
 
+$(stamps)/site-check-packages: pyproject.toml Makefile | $(stamps)/venv
+	@echo "installing the packages that look at the documentation site into $(VENV)"
+	@uv pip install --quiet --group site-check
+	@touch $@
+
+.PHONY: site-check
+site-check: site $(stamps)/site-check-packages ## every page of the site in Chromium, wide and narrow, light and dark: accessibility, and nothing of another machine
+	@python tools/site_check.py
+
 .PHONY: quick
 quick: need-cargo $(stamps)/test-packages ## the extension for work: built in seconds after a change, nearly as fast as a release
 	@maturin develop --profile quick --uv --quiet

@@ -18,9 +18,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages outside docs/, by what the site calls them.
+# Pages outside docs/, by what the site calls them. The README is none: it says what the pages say.
 OUTSIDE = {
-    "project/readme.md": "README.md",
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/examples.md": "examples/README.md",
@@ -41,9 +40,7 @@ def urls() -> dict[str, str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie outside docs/."""
     for name, path in OUTSIDE.items():
-        # The README says what the other pages say, so that nobody need find it by searching.
-        head = "---\nsearch: {exclude: true}\n---\n\n" if path == "README.md" else ""
-        files.append(File.generated(config, name, content=head + (ROOT / path).read_text()))
+        files.append(File.generated(config, name, content=(ROOT / path).read_text()))
     return files
 
 
@@ -51,6 +48,13 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
     """Turn links that leave the site into links to the repository."""
     name = page.file.src_uri
     return with_links(markdown, name, {file.src_uri for file in files})
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Name the dialog of the search, which the theme leaves without a name for those who do not see it."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
 
 
 def on_post_build(config: MkDocsConfig) -> None:

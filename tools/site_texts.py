@@ -38,7 +38,8 @@ def unpack(function: griffe.Function) -> None:
         del function.parameters[parameter.name]
         shown = {name: one for kind in (*reversed(options.mro()), options) for name, one in kind.attributes.items()}
         for name, one in shown.items():
-            annotation, default = one.annotation, "..."
+            annotation = one.annotation
+            default: str | None = "..."
             if isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Required":
                 annotation, default = annotation.slice, None
             keyword = griffe.ParameterKind.keyword_only
