@@ -44,6 +44,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_content(html: str, page: Page, files: Files, **_: object) -> str:
+    """Lead to the pages that texts of the package name, as people read them by `help()`."""
+
+    def led(match: re.Match[str]) -> str:
+        named = files.get_file_from_path(match[1])
+        return f'<a href="{named.url_relative_to(page.file)}">{match[0]}</a>' if named else match[0]
+
+    return re.sub(r"(?<![\w/>])docs/(\w+\.md)", led, html) if page.file.src_uri.startswith("reference/") else html
+
+
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     """Turn links that leave the site into links to the repository."""
     name = page.file.src_uri
