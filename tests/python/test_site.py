@@ -30,7 +30,7 @@ PUBLIC = [
 ]
 INTERNAL = {
     "absent", "allocation", "autoload", "command_errors", "expected_config", "html", "loading", "placing", "progress",
-    "pytest_plugin", "renaming", "run", "selection",
+    "pytest_plugin", "renaming", "run", "selection", "views",
 }
 # fmt: on
 
