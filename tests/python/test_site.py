@@ -29,7 +29,7 @@ PUBLIC = [
     "weight_data", "weight_statistics", "weights",
 ]
 INTERNAL = {
-    "absent", "allocation", "autoload", "command_errors", "expected_config", "html", "loading", "placing", "progress",
+    "absent", "allocation", "autoload", "command_errors", "expected_config", "html", "loading", "progress",
     "pytest_plugin", "renaming", "run", "selection", "views",
 }
 # fmt: on
