@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -231,6 +232,26 @@ def test_results_become_json_and_the_same_chart_each_time(tmp_path: Path) -> Non
     assert "rival" in text
     assert "4.00x" in text
     assert "peak" not in text
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/benchmarks.md"])
+def test_figures_that_a_page_shows_first_are_those_of_the_benchmarks(name: str) -> None:
+    """They are copied there by hand: a new run of the benches must not leave them behind."""
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    measured = set()
+    for table in re.findall(r"<!-- table: \w+ -->\n((?:\|.*\n)+)", benchmarks):
+        heads, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+        columns = [place for place, head in enumerate(heads) if head.endswith(" ms")]
+        cells = {row[place] for row in rows for place in columns if place < len(row)} - {""}
+        measured |= {float(cell.replace(",", "")) for cell in cells}
+    page = (ROOT / name).read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in page.partition("\n| milliseconds")[2].partition("\n\n")[0].splitlines()[2:]]
+    assert len(rows) >= 4
+    for label, *cells, _ in rows:
+        for figure in re.findall(r"(?<![\w.])\d[\d.,]*", " ".join(cells)):
+            digits = len(figure.partition(".")[2])
+            shown = float(figure.replace(",", ""))
+            assert any(round(value, digits) == shown for value in measured), f"{label}: {figure}"
 
 
 def test_benches_run_on_small_files(tmp_path: Path) -> None:
