@@ -16,7 +16,7 @@ class Difference:
 
 GROUPS = {
     "better": "Where MAX gives a wrong value, loses data or fails",
-    "documents": "Where the documents of the API say something else than MAX does",
+    "documents": "Where the documentation of the API differs from what MAX does",
     "more": "Where more is possible here",
     "kind": "Where both refuse, with exceptions of different kinds",
     "printed": "What is printed",
@@ -25,131 +25,149 @@ GROUPS = {
 
 DIFFERENCES = {
     "whole-components": Difference(
-        "better", "`items()` matches whole components of names: `layers[1]` is not the beginning of `layers.10`."
+        "better", "`items()` matches whole components of names: `layers[1]` does not match `layers.10`."
     ),
     "same-name-twice": Difference(
-        "better", "A name that stands in two files of one checkpoint is an error. In MAX the file that comes last wins."
+        "better",
+        "A name that occurs in two files of one checkpoint is an error. In MAX the file that comes last wins.",
     ),
     "no-iteration": Difference(
-        "better", "A node of a tree is not iterable. In MAX a `for` goes through the numbers without end, and `in` too."
+        "better",
+        "A node of a tree is not iterable. In MAX, a `for` loop over it never ends, and neither does `in`.",
     ),
     "name-clash": Difference(
         "better",
-        "Two weights of one name in a module are an error; in MAX the second takes the place of the first.",
+        "Two weights with the same name in a module are an error. In MAX the second replaces the first.",
     ),
     "encodings-differ": Difference(
         "better",
-        "Blocks of another encoding than the weight's are an error without `override_quantization_encoding`. MAX takes "
-        "them, and the weight goes on saying that they are of its own encoding.",
+        "Blocks whose encoding is not the weight's are an error without `override_quantization_encoding`. MAX"
+        " takes them, and the weight keeps its own encoding.",
     ),
-    "copies": Difference("better", "Tensors, nodes and `WeightData` can be copied deeply and pickled."),
+    "copies": Difference("better", "Tensors, nodes and `WeightData` can be deep-copied and pickled."),
     "all-or-nothing": Difference(
-        "better", "A call that fails leaves nothing behind: no allocated weight, and no half of a state dict."
+        "better",
+        "A call that fails leaves nothing behind: no allocated weight, and no half-loaded state dict.",
     ),
     "alignment": Difference(
-        "better", "`Weight.align` says what the bytes of the file are aligned to, by which kernels can go faster."
+        "better",
+        "`Weight.align` is the alignment of the bytes in the file, which makes faster kernels possible.",
     ),
-    "sub-byte": Difference("better", "A dtype of less than a byte has no size in bytes; MAX says 1."),
+    "sub-byte": Difference("better", "A dtype of less than a byte has no size in bytes. MAX returns 1."),
     "device-count": Difference(
-        "better", "A number of devices below 1, or another one than the strategy's, is an error when it is given."
+        "better",
+        "A number of devices below 1, or one that is not the strategy's, is an error as soon as you pass it.",
     ),
     "misfits": Difference(
-        "better", "A size that a strategy cannot split is an error; MAX leaves columns out, or fails when it is used."
+        "better",
+        "A size that a strategy cannot split is an error. MAX leaves columns out, or fails when the shard is used.",
     ),
     "markers": Difference(
         "better",
-        "A weight is not sharded by `tensor_parallel` and `expert_parallel`, which modules interpret: an error "
-        "says so at once, and not when the shard is used.",
+        "`tensor_parallel` and `expert_parallel` do not shard a weight; modules interpret them. An error says"
+        " so at once, and not only when the shard is used.",
     ),
     "negative": Difference(
-        "better", "Negative dimensions and device numbers are errors, and a bool is no dimension. MAX keeps them."
+        "better",
+        "Negative dimensions and device numbers are errors, and a bool is not a dimension. MAX accepts them.",
     ),
-    "truth": Difference("better", "`bool()` of a tensor of one element is its value; in MAX it is always true."),
+    "truth": Difference("better", "`bool()` of a tensor with one element is its value. In MAX it is always true."),
     "contiguous": Difference(
         "better",
-        "A value whose memory is not contiguous is refused when it is loaded. MAX takes it, and fails when it is used.",
+        "A value whose memory is not contiguous is refused when you load it. MAX takes it, and fails when it is used.",
     ),
     "layer-lists": Difference(
         "better",
-        "A `LayerList` is a list: layers can be appended, inserted, replaced and extended with, whatever the order. "
-        "In MAX `extend` takes one layer, and what is appended spoils the names.",
+        "A `LayerList` is a list: you can append, insert, replace and extend layers in any order. In MAX, "
+        "`extend` takes one layer, and appending breaks the names.",
     ),
     "bool-arithmetic": Difference(
         "better",
-        "Arithmetic on bool that has no meaning is refused when it is recorded; MAX records it, and cannot compile it.",
+        "Arithmetic on bool that has no meaning is refused when it is recorded. MAX records it, and cannot compile it.",
     ),
     "functions-of-floats": Difference(
         "better",
-        "Functions of floats refuse integers, and `-x` unsigned ones; in MAX the results are such integers.",
+        "Functions of floats refuse integers, and `-x` refuses unsigned integers. In MAX the results are "
+        "integers, too.",
     ),
     "no-third-dtype": Difference(
         "better",
-        "Two tensors meet in the dtype of one of them, as MAX's own rule says too; it makes float16 of some small "
-        "floats, which does not hold all of them.",
+        "Two tensors are promoted to the dtype of one of them, as MAX's own rule says, too. MAX promotes some"
+        " small floats to float16, which does not hold all of their values.",
     ),
-    "stated-sizes": Difference("better", "The size that is stated for a slice of a known dimension is checked."),
-    "tensor-bounds": Difference("better", "A slice between tensors without a stated size is refused with a sentence."),
+    "stated-sizes": Difference("better", "The size that you state for a slice of a known dimension is checked."),
+    "tensor-bounds": Difference(
+        "better", "A slice between tensors without a stated size is refused with an explanation."
+    ),
     "lists": Difference(
         "better",
-        "A list of ints is no index: it is one element in MAX and several rows in NumPy. `slice_tensor` takes it.",
+        "A list of ints is not an index: it would be one element in MAX and several rows in NumPy. "
+        "`slice_tensor` takes it.",
     ),
     "axes": Difference("better", "An axis that is out of range is an error in every operation."),
     "rebind": Difference("better", "A `rebind` that is known to be wrong is refused when it is recorded."),
     "allocate-dtype": Difference(
-        "documents", "`allocate(dtype=…)` converts, as its document says; MAX refuses another dtype than the file's."
+        "documents",
+        "`allocate(dtype=…)` converts, as its documentation says. MAX refuses a dtype other than the file's.",
     ),
-    "graph-weights": Difference("documents", "`Graph.weights()` is there, as its document says."),
+    "graph-weights": Difference("documents", "`Graph.weights()` exists, as its documentation says."),
     "original-shape": Difference(
-        "documents", "`original_dtype_and_shape` stays what the weight was declared as, whatever is loaded."
+        "documents", "`original_dtype_and_shape` stays what the weight was declared with, whatever is loaded."
     ),
     "gptq-bytes": Difference(
-        "documents", "A GPTQ weight is loaded as uint8, also where its encoding comes from the value."
+        "documents", "A GPTQ weight is loaded as uint8, even if its encoding comes from the value."
     ),
     "shared-weights": Difference(
         "documents",
-        "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the document says.",
+        "A weight that is set by `set_shared_weight` is left out of `raw_state_dict()`, as the documentation says.",
     ),
     "rounded-numbers": Difference(
-        "more", "A number beside a tensor of floats is rounded to them, as a fraction is; MAX refuses large integers."
+        "more",
+        "A number combined with a tensor of floats is rounded to their dtype, as a fraction is. MAX refuses "
+        "large integers.",
     ),
-    "backward": Difference("more", "The size of a backward slice of a known dimension is worked out."),
+    "backward": Difference("more", "The size of a backward slice of a known dimension is computed."),
     "rows": Difference("more", "A tensor of several integers is an index, as in NumPy."),
-    "packed": Difference("more", "`qmatmul` and `dequantize` take other floats, and Q4_1, Q5_K and Q8_0 too."),
-    "pytorch-files": Difference("more", "PyTorch files are read too; nothing in them is executed."),
-    "file-order": Difference("more", "`items()` is in the order of the file, in which it is read fastest; MAX sorts."),
+    "packed": Difference("more", "`qmatmul` and `dequantize` take other floats, too, and Q4_1, Q5_K and Q8_0."),
+    "pytorch-files": Difference("more", "PyTorch files can be read, too. Nothing in them is executed."),
+    "file-order": Difference("more", "`items()` yields the order of the file, in which reading is fastest. MAX sorts."),
     "children": Difference("more", "A node has `len()`, `in` and `keys()`."),
-    "equality": Difference("more", "`WeightData` compares by identity: values are compared with NumPy."),
-    "arrays": Difference("more", "A value needs no `WeightData` around it, and no array where NumPy makes one."),
-    "symbolic-shapes": Difference("more", "A symbolic dimension stands for any, wherever a shape is asserted."),
+    "equality": Difference("more", "`WeightData` compares by identity. Compare values with NumPy."),
+    "arrays": Difference(
+        "more",
+        "A value need not be wrapped in a `WeightData`, and need not be an array if NumPy can make one from it.",
+    ),
+    "symbolic-shapes": Difference("more", "A symbolic dimension matches any size, wherever a shape is asserted."),
     "ml-dtypes": Difference(
         "more",
-        "`to_numpy()` and `from_numpy()` know bfloat16, fp8, fp6 and fp4 by ml_dtypes. MAX gives uint8 for some of "
-        "them, and an error for others.",
+        "`to_numpy()` and `from_numpy()` support bfloat16, fp8, fp6 and fp4 through ml_dtypes. MAX returns "
+        "uint8 for some of them, and an error for others.",
     ),
-    "names": Difference("more", "Dtypes and encodings are found by their names in any of the usual spellings."),
-    "encodings": Difference("more", "Every type of GGUF is read; MAX knows Q4_0, Q4_K, Q5_K and Q6_K."),
-    "rank": Difference("more", "A `Weight` outside of a graph has a rank."),
+    "names": Difference("more", "Dtypes and encodings are found by name, in any of the usual spellings."),
+    "encodings": Difference("more", "Every GGUF type can be read. MAX supports Q4_0, Q4_K, Q5_K and Q6_K."),
+    "rank": Difference("more", "A `Weight` outside a graph has a rank."),
     "shards-without-graph": Difference("more", "Shards and their shapes need no graph."),
     "shapes": Difference(
         "more", "A slice or a sum of shapes is a `Shape`, a shape equals a tuple, and a `Dim` is an index."
     ),
-    "indexing": Difference("more", "`Buffer` has basic indexing as NumPy has it, and `len()`."),
-    "numbers": Difference("more", "A tensor of one element is a number: `int()`, `float()`."),
+    "indexing": Difference("more", "`Buffer` has NumPy's basic indexing, and `len()`."),
+    "numbers": Difference("more", "A tensor with one element converts to a number: `int()`, `float()`."),
     "load-report": Difference("more", "`load_state_dict(strict=False)` returns what was missing and unexpected."),
     "logical-shapes": Difference(
-        "more", "A weight that is declared by its logical dtype and shape takes packed blocks of its encoding."
+        "more",
+        "A weight that is declared with its logical dtype and shape takes packed blocks of its encoding.",
     ),
     "fields": Difference(
         "more",
-        "`WeightData` has a sixth field, for keywords alone: what `astype` raises where the file's type is not known.",
+        "`WeightData` has a sixth field, keyword-only: the error that `astype` raises if the file's type is not known.",
     ),
-    "modules": Difference("more", "A `Module` of no class of its own can be made, and given weights."),
+    "modules": Difference("more", "A `Module` can be created without a class of its own, and given weights."),
     "symbolic-sizes": Difference("kind", "The number of elements of a symbolic shape is a ValueError."),
-    "negative-sizes": Difference("kind", "A negative size is a ValueError wherever it stands."),
-    "no-such-dtype": Difference("kind", "A name that is no dtype is a ValueError that lists them."),
-    "gptq-blocks": Difference("kind", "GPTQ has no blocks: a ValueError says so."),
+    "negative-sizes": Difference("kind", "A negative size is a ValueError wherever it occurs."),
+    "no-such-dtype": Difference("kind", "A name that is not a dtype is a ValueError that lists the valid names."),
+    "gptq-blocks": Difference("kind", "GPTQ has no blocks, and a ValueError says so."),
     "columns-of-a-vector": Difference("kind", "Columns of a vector are refused with a ValueError that says so."),
-    "indices": Difference("kind", "An index that is out of range, or one too many, is an IndexError."),
-    "not-arrays": Difference("kind", "What has no dtype that a tensor can have is refused with a ValueError."),
-    "printed": Difference("printed", "Tensors print with name and size, devices as `cpu:0`."),
+    "indices": Difference("kind", "An index that is out of range, or one index too many, is an IndexError."),
+    "not-arrays": Difference("kind", "A value whose dtype no tensor can have is refused with a ValueError."),
+    "printed": Difference("printed", "Tensors print with name and size, and devices print as `cpu:0`."),
 }

@@ -11,20 +11,20 @@ LONGEST = 90
 START = """\
 # Where this package differs from MAX on purpose
 
-Programs that are written for MAX run here with `max_weights` in the place of `max` in their imports. `make compare-max`
-installs the MAX that can be had from PyPI, runs [one set of programs](../tools/compare_max/programs) over both, and
-compares what comes out: names, dtypes, shapes, bytes, and the kinds of exceptions (a program that catches what MAX
-raises catches what is raised here). What differs is listed here or is a defect, and what is listed does differ: this
-page is written by that run, and the tests compare the package with what it found. Compared were {facts} facts of
-{programs} programs; {alike} are alike.
+Programs written for MAX run here with `max_weights` in place of `max` in their imports. `make compare-max` installs
+MAX from PyPI, runs [one set of programs](../tools/compare_max/programs) with both, and compares the results: names,
+dtypes, shapes, bytes, and the kinds of exceptions (a program that catches what MAX raises also catches what is raised
+here). Any difference that is not listed here is a defect, and everything listed does differ: that run writes this
+page, and the tests compare the package with its results. {facts} facts of {programs} programs were compared; {alike}
+are the same.
 """
 NOT_RUN = """\
 ## What no program can show
 
-- Writing to a tensor of a mapped file changes memory of this process and never the file; in MAX it ends the process.
-- The error for a name that is not there gives near names, in milliseconds however many names there are.
-- bfloat16 tensors of GGUF files are read right, fp8 is converted on the CPU, and conversions keep denormal numbers.
-- A hook is called once when an instance is called; in MAX once more for each `super().__call__()`.
+- Writing to a tensor of a mapped file changes memory of this process and never the file. In MAX it ends the process.
+- The error for a name that does not exist suggests near names, in milliseconds however many names there are.
+- bfloat16 tensors of GGUF files are read correctly, fp8 is converted on the CPU, and conversions keep denormal numbers.
+- A hook is called once when an instance is called. In MAX it is called once more for each `super().__call__()`.
 - Damaged and hostile files are refused ([security](security.md)).
 """
 
