@@ -18,11 +18,12 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
+import chart
 import report
 from harness import BenchError, Unavailable, load_module
 
 HERE = Path(__file__).resolve().parent
-# The order of the chart; a bench that is not named here comes after them.
+# The order of runs; a bench that is not named here comes after them.
 ORDER = (
     "import_time",
     "command_line",
@@ -55,14 +56,16 @@ ORDER = (
 
 
 def order(name: str) -> int:
-    """Return the place of a bench in runs and in the chart."""
+    """Return the place of a bench in runs."""
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
 def discover() -> dict[str, ModuleType]:
     """Return the benches of this folder by name, in their order."""
     modules = {
-        path.stem: load_module(path) for path in HERE.glob("*.py") if path.stem not in ("__main__", "harness", "report")
+        path.stem: load_module(path)
+        for path in HERE.glob("*.py")
+        if path.stem not in ("__main__", "chart", "harness", "report")
     }
     found = [name for name, module in modules.items() if hasattr(module, "measure")]
     return {name: modules[name] for name in sorted(found, key=lambda name: (order(name), name))}
@@ -94,9 +97,9 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> bool:
         met = met and all(target.met for target in result.targets)
     if options.docs is not None:
         drawing = options.docs.with_suffix(".svg")
-        report.chart(options.results, drawing, order)
         page = options.docs.read_text(encoding="utf-8")
-        image = f"![Each loader's time as a multiple of max_weights']({drawing.name})"
+        chart.draw(page, drawing)
+        image = f"![Each loader's time as a multiple of max_weights': lazy above, touched below]({drawing.name})"
         options.docs.write_text(report.replace_table(page, "chart", image), encoding="utf-8")
     return met
 

@@ -1,4 +1,4 @@
-"""What a bench found, and its three outlets: Markdown tables in docs/benchmarks.md, JSON, and the chart."""
+"""What a bench found, and its two outlets: JSON, and the tables of docs/benchmarks.md, which chart.py draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,7 +31,7 @@ class Column:
     label: str
     unit: str
     values: Mapping[str, float]
-    charted: bool = True  # memory and the like stay out of the chart, which compares times
+    charted: bool = True  # has ratios beside it; memory and the like have none
     moved: int = 0  # bytes read and written, for tables that show a throughput
 
 
@@ -216,53 +216,6 @@ def _plain(value: object) -> object:
     if isinstance(value, Sequence):
         return list(value)
     raise TypeError(f"{type(value).__name__} has no place in a report")
-
-
-def chart(folder: Path, target: Path, order: Callable[[str], int]) -> None:
-    """Draw every JSON of `folder` into one SVG: each loader's time as a multiple of ours, a group per column."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    # Text stays text and ids do not depend on the run, so the file is small and its differences are the figures'.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "max_weights", "font.size": 8})
-    groups: list[tuple[str, list[tuple[str, float, bool]]]] = []
-    for path in sorted(folder.glob("*.json"), key=lambda path: (order(path.stem), path.stem)):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for column in content["columns"]:
-            values: dict[str, float] = column["values"]
-            if not column["charted"] or OURS not in values:
-                continue
-            bars = [
-                (row, value / values[OURS], row in content["limits"]) for row, value in values.items() if row != OURS
-            ]
-            if bars:
-                groups.append((f"{content['bench']}: {column['label']}", sorted(bars, key=lambda bar: bar[1])))
-    if not groups:
-        raise MarkerError(f"{folder} holds no results to draw")
-    rows = sum(len(bars) + 1.6 for _, bars in groups)
-    figure, axes = plt.subplots(figsize=(8.0, 0.17 * rows + 0.9))
-    position, ticks, labels = 0.0, [], []
-    for title, bars in groups:
-        axes.text(0.0, position, title, transform=axes.get_yaxis_transform(), va="center", weight="bold")
-        for row, multiple, is_limit in bars:
-            position += 1.0
-            axes.barh(position, multiple - 1.0, left=1.0, height=0.8, color="#b8b8b8" if is_limit else "#3b6ea8")
-            axes.text(max(multiple, 1.0) * 1.04, position, f"{number(multiple)}x", va="center")
-            ticks.append(position)
-            labels.append(row)
-        position += 1.6
-    axes.set_xscale("log")
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks(ticks, labels)
-    axes.set_ylim(position, -1.0)
-    left, right = axes.get_xlim()
-    axes.set_xlim(left, right * 2)
-    axes.set_xlabel("time as a multiple of max_weights' (log scale; right of the line is slower; grey rows are limits)")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(target, format="svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
 
 
 def summary(report: Report) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+import chart
 import files
 import fuzz
 import get_models
@@ -219,19 +220,40 @@ def test_table_writer_refuses_markers_that_do_not_pair(page: str) -> None:
         report.replace_table(page, "a", "new")
 
 
-def test_results_become_json_and_the_same_chart_each_time(tmp_path: Path) -> None:
+def test_results_become_json(tmp_path: Path) -> None:
     path = report.write_json(toy_report(), tmp_path, report.environment())
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content["columns"][0]["values"]["rival"] == 0.004
     assert [target["met"] for target in content["targets"]] == [True, False]
+
+
+def test_the_chart_has_lazy_and_touched_times_in_panels_of_their_own(tmp_path: Path) -> None:
+    times = {"max_weights": 0.001, "rival": 0.004, "max_weights, not touched": 0.0005}
+    found = report.Report(
+        "to_torch", [report.Column("a lazy", "ms", times), report.Column("a touched", "ms", {**times, "rival": 0.002})]
+    )
+    page = report.replace_table("# Page\n", "to_torch", report.markdown(found, "a machine"))
+    assert chart.multiples(page, "to_torch", "a lazy, ms") == [("rival", 4.0)]
+    assert chart.multiples(page, "to_torch", "a touched, ms") == [("rival", 2.0)]
+    assert chart.multiples(page, "to_torch", "c lazy, ms") == chart.multiples(page, "loading", "a, ms") == []
     drawings = [tmp_path / "one.svg", tmp_path / "two.svg"]
     for drawing in drawings:
-        report.chart(tmp_path, drawing, lambda name: len(name))
+        chart.draw(page, drawing)
     text = drawings[0].read_text(encoding="utf-8")
     assert text == drawings[1].read_text(encoding="utf-8")
-    assert "rival" in text
-    assert "4.00x" in text
-    assert "peak" not in text
+    # In the file, the title of a panel comes after its bars.
+    places = [text.index(f">{part}<") for part in ("4.00x", chart.LAZY, "2.00x", chart.TOUCHED)]
+    assert places == sorted(places)
+    with pytest.raises(report.MarkerError, match="no results"):
+        chart.draw("# Page\n", drawings[0])
+
+
+def test_the_chart_of_the_benchmarks_is_that_of_their_tables() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    drawn = re.findall(r">([\d.,]+)x</text>", (ROOT / "docs" / "benchmarks.svg").read_text(encoding="utf-8"))
+    bars = [chart.multiples(page, table, head) for groups in chart.PANELS.values() for _, table, head in groups]
+    assert all(bars), "a column of the chart is in no table"
+    assert sorted(drawn) == sorted(report.number(multiple) for group in bars for _, multiple in group)
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/benchmarks.md"])

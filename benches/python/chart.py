@@ -1,0 +1,110 @@
+"""The chart of docs/benchmarks.md, drawn from the tables of that page: lazy loads, and loads that touch every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from report import MarkerError, number
+
+LIMIT: Final = "limit: "
+LAZY: Final = "Lazy: until the call returns"
+TOUCHED: Final = "Touched: until every page has been read"
+# The two kinds of times are never in one panel: a group is what it shows, the table, and the table's column.
+PANELS: Final = {
+    LAZY: (
+        ("open and list 291 tensors", "open_list", "a, ms"),
+        ("open and list 50,000 tensors", "open_list", "c, ms"),
+        ("291 tensors to torch", "to_torch", "a lazy, ms"),
+        ("50,000 tensors to torch", "to_torch", "c lazy, ms"),
+        ("a PyTorch file of 291 tensors to torch", "torch_files", "lazy, ms"),
+    ),
+    TOUCHED: (
+        ("291 tensors to torch", "to_torch", "a touched, ms"),
+        ("50,000 tensors to torch", "to_torch", "c touched, ms"),
+        ("load 291 tensors, warm", "loading", "a, ms"),
+        ("load 50,000 tensors, warm", "loading", "c, ms"),
+        ("load 291 tensors from the disk", "loading_cold", "a, ms"),
+        ("a PyTorch file of 291 tensors to torch", "torch_files", "touched, ms"),
+    ),
+}
+COLOURS: Final = {LAZY: "#3b6ea8", TOUCHED: "#2e8b6f"}
+
+
+def multiples(page: str, table: str, head: str) -> list[tuple[str, float]]:
+    """Return the ratios beside this column, the fastest loader first; empty where the page has no such column."""
+    found = re.search(rf"<!-- table: {re.escape(table)} -->\n((?:\|.*\n)+)", page)
+    if not found:
+        return []
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
+    if head not in heads:
+        return []
+    place = heads.index(head) + 1
+    # A row that says that nothing was touched is in a table of touched ones for comparison.
+    bars = [
+        (row[0].strip("*"), float(row[place].replace(",", "")))
+        for row in rows
+        if len(row) > place and row[place] and not row[0].endswith(", not touched")
+    ]
+    return sorted(bars, key=lambda bar: bar[1])
+
+
+def draw(page: str, target: Path) -> None:
+    """Draw the two panels as one SVG: a bar for each loader, a group for each thing that was measured."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    # Text stays text and ids do not depend on the run, so the file is small and its differences are the figures'.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "max_weights", "font.size": 8})
+    panels = {
+        panel: [(title, bars) for title, table, head in groups if (bars := multiples(page, table, head))]
+        for panel, groups in PANELS.items()
+    }
+    panels = {panel: groups for panel, groups in panels.items() if groups}
+    if not panels:
+        raise MarkerError("the page has no results to draw")
+    heights = [sum(len(bars) + 1.6 for _, bars in groups) + 1 for groups in panels.values()]
+    figure, every_axes = plt.subplots(
+        len(panels),
+        figsize=(8.0, 0.17 * sum(heights) + 0.6 * len(panels)),
+        height_ratios=heights,
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axes, (panel, groups) in zip(every_axes[:, 0], panels.items(), strict=True):
+        axes.set_title(panel, loc="left", weight="bold", fontsize=10)
+        position, ticks, labels = 0.0, [], []
+        for title, bars in groups:
+            axes.text(
+                0.01,
+                position,
+                title,
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                weight="bold",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            )
+            for row, multiple in bars:
+                position += 1.0
+                colour = "#b8b8b8" if row.startswith(LIMIT) else COLOURS[panel]
+                axes.barh(position, multiple - 1.0, left=1.0, height=0.8, color=colour)
+                axes.text(max(multiple, 1.0) * 1.04, position, f"{number(multiple)}x", va="center")
+                ticks.append(position)
+                labels.append(row)
+            position += 1.6
+        axes.set_xscale("log")
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.set_yticks(ticks, labels)
+        axes.set_ylim(position, -1.0)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.spines[["top", "right"]].set_visible(False)
+    left, right = every_axes[0, 0].get_xlim()
+    every_axes[0, 0].set_xlim(left, right * 1.5)
+    every_axes[-1, 0].set_xlabel("time as a multiple of max_weights' (log scale; grey: limits)")
+    figure.savefig(target, format="svg", metadata={"Date": None})
+    plt.close(figure)
