@@ -177,11 +177,12 @@ def measure(folder: Path, small: bool) -> Report:
         targets=tuple(targets),
         limits=frozenset(LIMITS),
         notes=(
-            f"`weights.save`, with `sync=True` where fsync is named. The shards have {moved:.2f} GB; the PyTorch file "
-            "has the tensors of a, the GGUF file is SmolLM2 (98 MB), whose tensors take 269 MB as bf16. As it is "
-            "usually done: `load_file`, `.to(bfloat16)` and `save_file` of each shard; `torch.load(mmap=True)` and "
-            "`save_file`; `gguf.dequantize` of each tensor and `save_file`. Memory is what the call adds to a process "
-            "that has its imports. It has pages of mapped files in it, which the system can take back.",
+            f"`weights.save`, with `sync=True` in the fsync column. The shards have {moved:.2f} GB; the PyTorch file "
+            "has the tensors of a; the GGUF file is SmolLM2 (98 MB), whose tensors take 269 MB as bf16. *As it "
+            "is usually done* means `load_file`, `.to(bfloat16)` and `save_file` of each shard; "
+            "`torch.load(mmap=True)` and `save_file`; `gguf.dequantize` of each tensor and `save_file`. Memory is what "
+            "the call adds to a process that has already imported its packages. It includes pages of mapped files, "
+            "which the system can reclaim.",
         ),
         samples=samples,
     )

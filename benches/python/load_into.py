@@ -137,8 +137,8 @@ def measure(folder: Path, small: bool) -> Report:
         columns,
         targets=tuple(targets),
         notes=(
-            "Each run ends when a byte of every page of the parameters has been read. `from_pretrained` and "
-            "`load_into` leave views of the files; `copy=True` does not.",
+            "Each run ends when one byte of every page of the parameters has been read. With `from_pretrained` and "
+            "`load_into`, the parameters are views of the files; with `copy=True` they are not.",
         ),
         samples=samples,
     )

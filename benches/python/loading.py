@@ -161,10 +161,10 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({*limits.MEMORY, SAME_BYTES_COPIED, SAME_BYTES}),
         notes=(
-            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. One byte of "
-            "every 4 KiB page is read of what is mapped, ours and the rivals'; memory of its own is there when a load "
-            "ends. torch.load reads the same tensors from a file of its own. Peak memory counts the pages of mapped "
-            "files.",
+            f"**{harness.OURS}** is `weights.load()`: views of the mapping whose pages are fetched ahead. Of "
+            "everything that is mapped, by any loader, one byte of every 4 KiB page is read; tensors with memory of "
+            "their own are complete when a load ends. torch.load reads the same tensors from a file of its own. Peak"
+            " memory counts the pages of mapped files.",
         ),
         samples=samples,
     )

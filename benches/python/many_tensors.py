@@ -55,7 +55,7 @@ def measure(folder: Path, small: bool) -> Report:
             Target(f"memory: {RIVAL} ÷ ours", ratio(columns[1].values, RIVAL), 3.0, "at least"),
         ),
         limits=frozenset({LIMIT}),
-        notes=(f"The header has {_header_bytes(d) / 1e6:.1f} MB.",),
+        notes=(f"The size of the header is {_header_bytes(d) / 1e6:.1f} MB.",),
         samples={"d": {loader: timing.seconds for loader, timing in timings.items()}},
     )
 

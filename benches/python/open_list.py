@@ -77,8 +77,8 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({LIMIT}),
         notes=(
-            "`load_weights(path).infos()` is a sequence that makes a record when it is asked for one; the second row "
-            "reads every field of all of them into tuples, which is what safetensors' rows do with name, "
+            "`load_weights(path).infos()` is a sequence that creates a record when you ask for one. The second row "
+            "copies every field of all records into tuples, which corresponds to the safetensors rows with name, "
             "`get_slice(name).get_dtype()` and `.get_shape()`.",
         ),
         samples=samples,

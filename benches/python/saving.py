@@ -141,12 +141,12 @@ def measure(folder: Path, small: bool) -> Report:
         targets=(*targets, Target("a, peak memory beside the tensors", ours, MEMORY / 1e6, "at most", "MB")),
         limits=frozenset(LIMITS),
         notes=(
-            f"{path.stat().st_size / 1e9:.2f} GB of tensors lie in memory of their own. "
-            "Before each run what was saved is removed, or is there and on the "
-            "disk where it is saved over, and nothing is left to be written. Ours runs with `sync=True` where fsync is "
-            "named, which waits for the folder, too, and with `sync=False` elsewhere; the others are followed by "
-            "`os.fsync` of the file. Ours and safetensors write to a file beside it and rename that; torch.save and "
-            "the limits write to the file itself, and a crash in the middle would leave neither the old nor the new.",
+            f"{path.stat().st_size / 1e9:.2f} GB of tensors are in memory of their own. Before each run, the file "
+            "saved before is removed or, for the runs that save over a file, is present and on the disk, and no "
+            "writes are pending. max_weights runs with `sync=True` in the fsync column, which also waits for the "
+            "folder, and with `sync=False` elsewhere; the others are followed by `os.fsync` of the file. max_weights"
+            " and safetensors write to a file beside the target and rename it. torch.save and the limits write to "
+            "the file itself, so a crash in the middle would leave neither the old nor the new file.",
         ),
         samples=samples,
     )

@@ -68,6 +68,6 @@ def measure(folder: Path, small: bool) -> Report:
             Target(f"cold: {RIVAL} ÷ ours", ratio(cold_values, RIVAL), 5.0, "at least"),
         ),
         limits=frozenset({LIMIT}),
-        notes=("Ours reads the index and compares it with the shards; safetensors only opens the four files.",),
+        notes=("max_weights reads the index and compares it with the shards; safetensors only opens the four files.",),
         samples=samples,
     )

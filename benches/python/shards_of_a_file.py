@@ -112,12 +112,12 @@ def measure(folder: Path, small: bool) -> Report:
             Target(f"rows cold: {RIVAL} ÷ ours", ratio(cold_rows, RIVAL), 1.0, "at least"),
         ),
         notes=(
-            "One rank of four takes a quarter of each tensor of a, and one byte of every 4 KiB is read. *Read, shares* "
-            "is what the page cache holds of the file afterwards, from empty, over the bytes of the rank's shards. "
-            "Columns of short rows share their pages with those of the other ranks, so the whole file is read. Without "
-            "`prefetch` the system reads around each first touch, as far as the disk's read-ahead goes (here "
-            f"{_read_ahead(a)}). Warm, safetensors is ahead over rows: it declares no weights, and the time of both is "
-            "small.",
+            "One rank of four takes a quarter of each tensor of a, and one byte of every 4 KiB is read. *Read, "
+            "shares* is how much of the file the page cache holds afterwards, having been empty, divided by the "
+            "bytes of the rank's shards. Columns of short rows share their pages with those of the other ranks, so "
+            "the whole file is read. Without `prefetch`, the system reads around each first touch, as far as the "
+            f"disk's read-ahead goes (here {_read_ahead(a)}). Warm, safetensors is ahead for rows: it declares no "
+            "weights, and both times are small.",
         ),
         samples=samples,
     )

@@ -183,10 +183,11 @@ def measure(folder: Path, small: bool) -> Report:
         targets=targets,
         limits=frozenset({EXACT, limits.SEQUENTIAL}),
         notes=(
-            "Rank 0 of 8 takes an eighth of the rows, or of the columns, of each tensor of a, or 8 of the 60 experts "
-            "of e and what all ranks share. *Read* is what the process had read from the disk (`/proc/self/io`), over "
-            "the bytes that are wanted; of columns, whose short rows share their pages with those of other ranks, over "
-            "the bytes of the file. In the column of 8 ranks each of them loads its columns, one after another.",
+            "Rank 0 of 8 takes an eighth of the rows, or of the columns, of each tensor of a, or 8 of the 60 experts"
+            " of e and what all ranks share. *Read* is how much the process read from the disk (`/proc/self/io`), "
+            "divided by the bytes that are wanted. For columns it is divided by the bytes of the file, because short"
+            " rows share their pages with those of other ranks. In the 8 ranks column, each rank loads its columns, "
+            "one rank after another.",
         ),
         samples=samples,
     )

@@ -98,8 +98,8 @@ def measure(folder: Path, small: bool) -> Report:
         ),
         limits=frozenset({LIMIT}),
         notes=(
-            "Peak memory counts the mapped file's pages, which the kernel takes back when it needs them; own pages are "
-            "what the process alone holds.",
+            "Peak memory counts the mapped file's pages, which the kernel reclaims when it needs them; own pages are"
+            " what belongs to the process alone.",
         ),
         samples=samples,
     )
