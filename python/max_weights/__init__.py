@@ -1,10 +1,10 @@
-"""The shortest, fastest and safest way from a checkpoint file to a tensor.
+"""Load, inspect, convert and save model checkpoints, quickly and safely.
 
 >>> import max_weights
 >>> weights = max_weights.load_weights("model.safetensors")
 >>> weights.model.layers[0].self_attn.q_proj.weight.data()
 
-No framework is imported before its door is opened, NumPy included.
+No framework, not even NumPy, is imported before it is needed.
 """
 
 import sys
@@ -101,8 +101,8 @@ __all__ = [
     "weights_format",
 ]
 
-# Where each name lives: it is imported when it is first used, so that `import max_weights` costs next to nothing. The
-# imports above say the same to people and type checkers; a test compares the two.
+# Where each name lives. A name is imported when it is first used, so that `import max_weights` costs next to nothing.
+# The imports above repeat this for people and type checkers; a test compares the two.
 _HOMES = {
     "BenchResult": "max_weights.benching",
     "Buffer": "max_weights.buffer",

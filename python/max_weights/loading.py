@@ -1,4 +1,4 @@
-"""Loading many weights at once: which, under which names, as which dtype, into which memory."""
+"""Load many weights at once: which ones, under which names, as which dtype, and into which memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Convert = Callable[["Buffer", "WeightInfo"], Any]
 
 
 class _Read(TypedDict, total=False):
-    """What is read, and how."""
+    """What is read and how."""
 
     rename: Rename | str | None
     dtype: Any
@@ -80,14 +80,14 @@ class _Kept(_Read, total=False):
 
 
 class LoadOptions(_Kept, total=False):
-    """The options of `WeightsNode.load` that the doors take, too."""
+    """The options of `WeightsNode.load` that the functions which load a file accept, too."""
 
     shard: Shard | None
     select: Select | None
 
 
 class LoadArguments(_Kept, total=False):
-    """The arguments of `WeightsNode.load` that are given by name."""
+    """The keyword arguments of `WeightsNode.load`."""
 
     shard: Shard | None
     framework: Literal["numpy", "torch", "jax"] | None
@@ -96,7 +96,7 @@ class LoadArguments(_Kept, total=False):
 
 
 class RanksArguments(_Read, total=False):
-    """The arguments of `WeightsNode.load` for several ranks, each on a device of its own, that are given by name."""
+    """The keyword arguments of `WeightsNode.load` for several ranks, each on a device of its own."""
 
     shard: Required[Ranks]
     storage: Literal["arena", "per-tensor"]
@@ -105,7 +105,7 @@ class RanksArguments(_Read, total=False):
 
 
 class PlanArguments(_Kept, total=False):
-    """The arguments of `WeightsNode.plan` that are given by name: those of `load`."""
+    """The keyword arguments of `WeightsNode.plan`, which are those of `load`."""
 
     shard: Shard | Ranks | None
     framework: Literal["numpy", "torch", "jax"] | None
@@ -114,7 +114,7 @@ class PlanArguments(_Kept, total=False):
 
 
 class StreamArguments(_Read, total=False):
-    """The arguments of `WeightsNode.stream` that are given by name."""
+    """The keyword arguments of `WeightsNode.stream`."""
 
     shard: Shard | None
     framework: Literal["numpy", "torch", "jax"] | None
@@ -123,7 +123,7 @@ class StreamArguments(_Read, total=False):
 
 
 class LazyArguments(TypedDict, total=False):
-    """The arguments of `WeightsNode.lazy_state_dict` that are given by name."""
+    """The keyword arguments of `WeightsNode.lazy_state_dict`."""
 
     rename: Rename | str | None
     dtype: Any
@@ -131,7 +131,7 @@ class LazyArguments(TypedDict, total=False):
     copy: bool | None
 
 
-# What stands for "as if it had not been said".
+# The values that mean the same as leaving the option out.
 _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *LoadOptions.__required_keys__)) | {
     "packed": False,
     "storage": "arena",
@@ -139,7 +139,7 @@ _DEFAULTS: dict[str, object] = dict.fromkeys((*LoadOptions.__optional_keys__, *L
     "drop_cache": False,
 }
 _STORAGES = ("arena", "per-tensor")
-_CUDA = 2  # as DLPack has it
+_CUDA = 2  # DLPack's number for CUDA devices
 
 
 def load(
@@ -162,7 +162,7 @@ def load(
     device: Any = None,
     out: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The weights below a node; see `WeightsNode.load`."""
+    """Load the weights below a node; see `WeightsNode.load`."""
     check_copy(copy, storage, backend, drop_cache)
     ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)
@@ -207,7 +207,7 @@ def load(
 
 @contextlib.contextmanager
 def collecting_later() -> Iterator[None]:
-    """No garbage is collected meanwhile: it would be looked for again and again among many objects that all stay."""
+    """Pause garbage collection: it would run again and again over many new objects, all of which stay alive."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -218,24 +218,24 @@ def collecting_later() -> Iterator[None]:
 
 
 class Wanted(NamedTuple):
-    """What the arguments of `load` ask for, one place for each weight, in the order of the files."""
+    """What the arguments of `load` ask for, with one entry for each weight, in the order of the files."""
 
     node: WeightsNode
     names: list[str]
     new_names: list[str]
     infos: list[WeightInfo]
     dtypes: list[DType | None]
-    """None for that of the file."""
+    """`None` for the dtype in the file."""
     parts: list[Cut | Pieces | None]
-    """None for the whole weight."""
+    """`None` for the whole weight."""
 
     @property
     def cuts(self) -> list[Cut | None]:
-        """The parts as ranges of one axis; nothing, where they are pieces of several."""
+        """The parts as ranges of one axis; `NOTHING` for pieces of several axes."""
         return [NOTHING if isinstance(part, Pieces) else part for part in self.parts]
 
     def pieces(self) -> list[tuple[int, Pieces]]:
-        """The positions of weights that are cut along several axes at once, and their pieces."""
+        """The positions of the weights that are cut along several axes at once, with their pieces."""
         return [(position, part) for position, part in enumerate(self.parts) if isinstance(part, Pieces)]
 
 
@@ -247,7 +247,7 @@ def resolved(
     packed: bool,
     shard: Shard | None,
 ) -> Wanted:
-    """Which weights, under which names, as which dtype, and which part of each."""
+    """Resolve the arguments of `load`: which weights, under which names, as which dtype, and which part of each."""
     if isinstance(rename, str):
         node, rename = node.renamed(rename), None
     infos = {info.name: info for info in node.infos()}
@@ -260,19 +260,19 @@ def resolved(
 
 
 class Rank(NamedTuple):
-    """What is loaded for one rank, and where to."""
+    """What is loaded for one rank, and to which device."""
 
     shard: Shard | None
-    """None for everything."""
+    """`None` for everything."""
     device: Any
-    """None for host memory."""
+    """`None` for host memory."""
 
 
 def ranks_of(shard: Any, device: Any) -> Rank | list[Rank]:
-    """The rank that is loaded; or several, each to a device of its own.
+    """Return the rank to load, or a list of ranks, each with a device of its own.
 
     Raises:
-        ArgumentError: a ValueError; several ranks and devices that are not as many, or not different ones.
+        ArgumentError: the numbers of ranks and devices differ, or a device is given twice (a ValueError).
     """
     ranks = shard[0] if isinstance(shard, tuple | list) and len(shard) == 3 else None
     several = isinstance(ranks, Sequence) and not isinstance(ranks, str)
@@ -295,7 +295,7 @@ def wanted_of_ranks(
     packed: bool,
     ranks: Rank | list[Rank],
 ) -> tuple[Wanted, list[tuple[Any, int]] | None]:
-    """What is wanted, rank after rank; and each rank's device, with how many weights that is (None: host memory)."""
+    """Return what is wanted, rank by rank, and each rank's device (`None`: host memory) and number of weights."""
     if isinstance(ranks, Rank):
         wanted = resolved(node, select, rename, dtype, packed, ranks.shard)
         return wanted, None if ranks.device is None else [(ranks.device, len(wanted.names))]
@@ -306,7 +306,7 @@ def wanted_of_ranks(
 
 
 def by_position(out: Mapping[str, Any], wanted: Wanted) -> dict[int, Any]:
-    """What is given for new names, by the positions of the weights."""
+    """Look up the given memory by new name, and return it by the positions of the weights."""
     positions = {new: position for position, new in enumerate(wanted.new_names)}
     for name in out:
         if name not in positions:
@@ -321,7 +321,7 @@ def digests(
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> dict[str, str]:
-    """The digests of the weights below a node; see `WeightsNode.digests`."""
+    """Compute the digests of the weights below a node; see `WeightsNode.digests`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
     told, end = progress_of(progress)
@@ -332,7 +332,7 @@ def digests(
 
 
 def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | None) -> None:
-    """An error for a weight that has another digest than is expected, or of which none is."""
+    """Raise an error for a weight whose digest differs from the expected one, or for which none is expected."""
     for name in wanted.names:
         if not isinstance(expected.get(name), str):
             raise ArgumentError(f"verify has no digest of '{shown(name)}': it needs one of every weight that is loaded")
@@ -340,7 +340,7 @@ def verify_digests(wanted: Wanted, expected: Mapping[str, str], threads: int | N
 
 
 def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | None, out: Any) -> Buffer:
-    """Pieces of several axes at once: cut out of the tensor, and then converted."""
+    """Cut pieces along several axes out of a tensor, then convert them."""
     part = read(next(weight for name, weight in node.items() if name == info.name), pieces)
     if dtype is None and out is None:
         return part
@@ -349,7 +349,7 @@ def _cut(node: WeightsNode, info: WeightInfo, pieces: Pieces, dtype: DType | Non
 
 
 def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) -> None:
-    """That views are not asked for together with what forbids them, and that memory of its own is of a known kind."""
+    """Check that views are not combined with options that rule them out, and that the kind of storage is known."""
     if storage not in _STORAGES:
         raise ArgumentError(f"storage is 'arena' or 'per-tensor', not {storage!r}")
     if copy is False and (drop_cache or backend not in ("auto", "mmap")):
@@ -357,10 +357,10 @@ def check_copy(copy: bool | None, storage: str, backend: str, drop_cache: bool) 
 
 
 def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
-    """The device of a load to this memory: the one that is asked for, or else the GPU that the memory lies on.
+    """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`.
 
     Raises:
-        DeviceError: some of the memory lies elsewhere.
+        DeviceError: some of the memory is elsewhere.
     """
     if not out or isinstance(device, list | tuple):
         return device
@@ -378,18 +378,18 @@ def device_for(device: Any, out: Mapping[str, Any] | None) -> Any:
 
 
 def _place_of(memory: Any) -> tuple[str, int]:
-    """Where memory lies; host memory where it is not said, or said in another way than that of GPUs."""
+    """Return where memory is; host memory if it does not say, or does not say it as GPU memory does."""
     try:
         kind, number = memory.__dlpack_device__()
     except Exception:
-        return "cpu", 0  # whoever takes it says what is wrong
+        return "cpu", 0  # the code that uses the memory reports what is wrong
     return ("gpu", int(number)) if kind == _CUDA else ("cpu", 0)
 
 
 def check_device(
     ranks: Rank | list[Rank], copy: bool | None, framework: str | None, out: Mapping[str, Any] | None
 ) -> None:
-    """That nothing is asked for together with a GPU that a load does not do there."""
+    """Check that no option is combined with a GPU that a load cannot apply there."""
     devices = [ranks.device] if isinstance(ranks, Rank) else [rank.device for rank in ranks]
     elsewhere = [device for device in devices if device is not None and place(device)[0] != "cpu"]
     if not isinstance(ranks, Rank) and (out or len(elsewhere) != len(devices)):
@@ -408,18 +408,18 @@ def check_device(
 
 
 def backend_for(backend: str) -> str:
-    """The backend that was asked for, or else the one that the environment variable names."""
+    """Return the requested backend, or else the one that the environment variable names."""
     return os.environ.get("MAX_WEIGHTS_BACKEND", backend) if backend == "auto" else backend
 
 
 def log_choice(what: str, choice: str) -> None:
-    """One line of how files are read for `what`; nobody listens where nobody imported logging."""
+    """Log one line on how files are read for `what`; without `logging` imported, nobody can be listening."""
     if logging := sys.modules.get("logging"):
         logging.getLogger("max_weights").info("%s: %s", what, choice)
 
 
 def as_they_are(node: WeightsNode, options: LoadOptions) -> bool:
-    """Whether views of the file are what is asked for: no option of `load` is given, and nothing is to be decoded."""
+    """Whether views of the file will do: no option of `load` is given, and nothing has to be decoded."""
     packed = options.get("packed", False)
     asked = any(
         name not in _DEFAULTS or value != _DEFAULTS[name] for name, value in options.items() if name != "packed"
@@ -432,15 +432,15 @@ def _gguf_infos(node: WeightsNode) -> Iterable[WeightInfo]:
 
 
 def renamed_by(names: Iterable[str], rename: Rename) -> dict[str, str]:
-    """{name: new name}, without the names for which there is none.
+    """Return {name: new name}, without the names that are dropped.
 
     Args:
-        names: The names as they are.
-        rename: A function (None drops the weight), or a mapping: a key that ends with a dot stands for every name that
-            starts with it, the longest first; other names stay.
+        names: The current names.
+        rename: A function (returning `None` drops the weight) or a mapping. A key that ends with a dot stands for every
+            name that starts with it, and the longest such key applies; other names stay.
 
     Raises:
-        ArgumentError: a ValueError; two names become one.
+        ArgumentError: two names become the same (a ValueError).
     """
     new_name = _by_table(rename) if isinstance(rename, Mapping) else rename
     found: dict[str, str] = {}
@@ -468,7 +468,7 @@ def _by_table(table: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def dtypes_wanted(infos: list[WeightInfo], dtype: Any, packed: bool) -> list[DType | None]:
-    """The dtype that is wanted of each weight; None for that of the file."""
+    """Return the dtype wanted for each weight; `None` for the dtype in the file."""
     if isinstance(dtype, Mapping):
         by_name = {pattern: DType(wanted) for pattern, wanted in dtype.items()}
         table = [(fits(pattern), wanted) for pattern, wanted in by_name.items()]
@@ -494,7 +494,7 @@ def _holds_floats(info: WeightInfo) -> bool:
 
 
 def converter(framework: str | None) -> Convert:
-    """What makes a tensor of a framework of a Buffer."""
+    """Return the function that turns a `Buffer` into a tensor of a framework."""
     if framework not in _FRAMEWORKS:
         known = ", ".join(repr(name) for name in _FRAMEWORKS if name)
         raise ArgumentError(f"framework is {known} or None, not {framework!r}")
@@ -516,7 +516,7 @@ def _as_torch() -> Convert:
 
 
 def own_dtype(tensor: Any, info: WeightInfo) -> Any:
-    """A torch tensor; what came as bytes because only torch has its dtype, in that dtype."""
+    """Return a torch tensor in its own dtype, if it came as bytes because only torch has that dtype."""
     import torch
 
     dtype = getattr(torch, info.dtype, None) if isinstance(info.dtype, str) else None

@@ -1,4 +1,4 @@
-"""Saving tensors as safetensors files: a file appears whole or not at all, and the same tensors give the same bytes."""
+"""Save tensors as safetensors files: a file appears whole or not at all, and equal tensors give equal bytes."""
 
 from __future__ import annotations
 
@@ -55,34 +55,35 @@ def save_file(
 ) -> None:
     """Save tensors as one safetensors file.
 
-    The bytes are written to a file beside it, which takes its place when it is complete: whatever happens before leaves
-    what was there, and a file that is loaded at that moment may be saved over. A file that is replaced keeps its
-    permissions; a new one has those that the umask gives. A symbolic link is replaced, not followed.
+    The bytes are written to a temporary file beside it, which replaces it once it is complete. A failure before that
+    leaves the old file untouched, and you can save over a file that is loaded at that moment. A file that is replaced
+    keeps its permissions; a new one gets those that the umask gives. A symbolic link is replaced, not followed.
 
-    The same tensors and metadata give the same bytes, in whatever order they come.
+    The same tensors and metadata give the same bytes, in whatever order they are given.
 
     Args:
-        tensors: {name: tensor}, each an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything that
-            supports DLPack, on any device; or a module of torch or of this package; or a tree of weights.
+        tensors: {name: tensor}, where each is an array of NumPy, a tensor of torch, JAX or MAX, a weight, or anything
+            that supports DLPack, on any device; or a module of torch or of this package; or a tree of weights.
         path: The file.
-        metadata: Text by name. "format" is "pt" unless it says otherwise: other libraries ask for it.
-        tied: What to do with tensors that are one, of the same memory, dtype, shape and strides: "copy" writes each,
-            "alias" writes the first by name and notes the others in the metadata ({other name: first name}, as
-            `save_model` of safetensors does; one whose name is a key of the metadata already is written), "refuse"
-            raises.
+        metadata: Strings by name. "format" is "pt" unless you set it, because other libraries ask for it.
+        tied: What to do with tensors that are the same one, with the same memory, dtype, shape and strides: "copy"
+            writes each of them; "alias" writes the first by name and records the others in the metadata as {other name:
+            first name}, as `save_model` of safetensors does (a tensor whose name is already a key of the metadata is
+            written); "refuse" raises an error.
         strided: What to do with tensors that are not contiguous: "copy" writes their elements in C order, "refuse"
-            raises.
-        alignment: The data begins at a multiple of so many bytes, and every tensor whose size is a multiple of it, too.
-        sync: Wait until the bytes are on the disk, so that a loss of power leaves the old file or the new one.
-        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and those of all.
+            raises an error.
+        alignment: The data begins at a multiple of this many bytes, and so does every tensor whose size is a multiple
+            of it.
+        sync: Wait until the bytes are on the disk, so that a loss of power leaves either the old file or the new one.
+        progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Raises:
-        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, a path
+        ValueError: a name that a file cannot have, packed weights, tied or strided tensors that are refused, or a path
             that ends in `.gguf` (`save_gguf` writes such files).
         UnsupportedError: weights of a tree whose elements are of a type that safetensors files do not have.
-        TypeError: something that is no tensor.
-        OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
-            has taken its place.
+        TypeError: something that is not a tensor.
+        OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
+            that the file has been replaced.
     """
     file = safetensors_path(path)
     named, noted = _prepared(tensors, metadata, tied, strided)
@@ -108,34 +109,34 @@ def save_sharded(
     sync: bool = True,
     progress: Progress | bool | None = None,
 ) -> list[Path]:
-    """Save tensors as a folder of safetensors files with an index, as the Hugging Face hub has them.
+    """Save tensors as a folder of safetensors files with an index, as on the Hugging Face hub.
 
-    Files are filled one after the other, in the order of the names, numbers in them counted as numbers. Where all fits
-    into one there is no index. All files are complete before the first takes its place; then what an older save has
-    left under the same name is removed.
+    Files are filled one after the other, in the order of the names, where numbers in names are compared as numbers. If
+    everything fits into one file, there is no index. All files are complete before the first one is put in its place;
+    then files that an older save left under the same name are removed.
 
     Args:
-        tensors: As of `save_file`.
-        folder: The folder, which is made if it is not there.
-        metadata: As of `save_file`, for each file.
-        max_shard_size: The most bytes of tensors in a file: a number, or such as "5GB" or "500MiB". A larger tensor has
-            a file of its own.
+        tensors: As for `save_file`.
+        folder: The folder, which is created if it does not exist.
+        metadata: As for `save_file`, written to each file.
+        max_shard_size: The most bytes of tensors in a file: a number, or a string such as "5GB" or "500MiB". A larger
+            tensor gets a file of its own.
         name: What the names of the files begin with: "model" gives `model-00001-of-00003.safetensors` and
             `model.safetensors.index.json`.
-        tied: As of `save_file`.
-        strided: As of `save_file`.
-        alignment: As of `save_file`.
-        sync: As of `save_file`.
-        progress: As of `save_file`.
+        tied: As for `save_file`.
+        strided: As for `save_file`.
+        alignment: As for `save_file`.
+        sync: As for `save_file`.
+        progress: As for `save_file`.
 
     Returns:
-        The files, the index last.
+        The paths of the files, the index last.
 
     Raises:
-        ValueError: as of `save_file`, and a size that is none.
-        UnsupportedError: as of `save_file`.
-        TypeError: something that is no tensor.
-        OSError: what the system refuses: no room, no permission.
+        ValueError: as for `save_file`, or the size is not valid.
+        UnsupportedError: as for `save_file`.
+        TypeError: something that is not a tensor.
+        OSError: the system refuses, for lack of space or of permission.
     """
     named, noted = _prepared(tensors, metadata, tied, strided)
     tell, close = progress_of(progress)
@@ -156,7 +157,7 @@ def save_sharded(
 
 
 class SaveOptions(TypedDict, total=False):
-    """The arguments of `WeightsNode.save` that are given by name."""
+    """The keyword arguments of `WeightsNode.save`."""
 
     dtype: Any
     rename: Rename | str | None
@@ -187,35 +188,36 @@ def save_weights(
 ) -> list[Path]:
     """Save the weights of a tree, of any format, as safetensors: `weights.save(path)`.
 
-    They are read, converted and written a part at a time: memory does not grow with the model. The file may be the one
+    They are read, converted and written in parts, so memory does not grow with the model. You can save over the file
     that the tree was loaded from.
 
     Args:
-        node: The tree, or a branch of it; names are the full ones.
+        node: The tree, or a branch of it; the file has the full names.
         path: The file; with `max_shard_size`, the folder.
-        dtype: As for `load`: of all floats, or {pattern: dtype}. Packed weights of GGUF files become float32 where it
-            does not say otherwise.
-        rename: As for `load`: a function of the name, a mapping, or "hf". Under Hugging Face's names, what llama.cpp
-            computes from the configuration (`rope_freqs.weight`) is left out, unless `select` says otherwise.
+        dtype: As for `load`: one for all floats, or {pattern: dtype}. Packed weights of GGUF files become float32
+            unless it says otherwise.
+        rename: As for `load`: a function of the name, a mapping, or "hf". With the names of Hugging Face, tensors that
+            llama.cpp computes from the configuration (`rope_freqs.weight`) are left out, unless `select` says
+            otherwise.
         select: As for `load`.
-        shard: As for `load`: (rank, number of ranks, strategies), of which rank the part of each weight is saved.
-        metadata: As of `save_file`.
-        max_shard_size: As of `save_sharded`; None for one file.
-        name: As of `save_sharded`.
-        alignment: As of `save_file`.
-        sync: As of `save_file`.
-        progress: As of `save_file`.
+        shard: As for `load`: (rank, number of ranks, strategies); that rank's part of each weight is saved.
+        metadata: As for `save_file`.
+        max_shard_size: As for `save_sharded`; `None` for one file.
+        name: As for `save_sharded`.
+        alignment: As for `save_file`.
+        sync: As for `save_file`.
+        progress: As for `save_file`.
 
     Returns:
-        The files, an index last.
+        The paths of the files, with the index, if there is one, last.
 
     Raises:
-        ValueError: two weights of one new name, a name that a file cannot have, a size that is none, a weight that
-            cannot be split so.
+        ValueError: two weights get the same new name, a name that a file cannot have, a size that is not valid, or a
+            weight that cannot be split this way.
         UnsupportedError: elements of a type that safetensors files do not have.
         WeightNotFoundError: a name or pattern that selects nothing.
-        OSError: what the system refuses: no room, no permission. Nothing has changed then, unless it says that the file
-            has taken its place.
+        OSError: the system refuses, for lack of space or of permission. Nothing has changed then, unless the error says
+            that the file has been replaced.
     """
     target = os.fsdecode(path) if max_shard_size is not None else safetensors_path(path)
     if isinstance(rename, str):
@@ -251,24 +253,24 @@ def save_weights(
 
 
 class SafetensorsWriter:
-    """A safetensors file that is written while its tensors come, in any order, part by part, by several threads.
+    """Write a safetensors file tensor by tensor, in any order, in parts, and from several threads.
 
     >>> with SafetensorsWriter("model.safetensors", {"weight": (DType.float32, (2, 3))}) as writer:
     ...     writer.write("weight", array)
 
-    The file takes its place at the end of the `with` block, if every byte was written; an exception in the block, or
-    `discard()`, leaves what was there. It needs no memory but for the header.
+    The file is put in its place at the end of the `with` block, if every byte was written. An exception in the block,
+    or `discard()`, leaves what was there before. Only the header is kept in memory.
 
     Args:
         path: The file.
         tensors: {name: (dtype, shape)}.
-        metadata: As of `save_file`.
-        alignment: As of `save_file`.
-        sync: As of `save_file`.
+        metadata: As for `save_file`.
+        alignment: As for `save_file`.
+        sync: As for `save_file`.
 
     Raises:
-        ValueError: a name that a file cannot have, a shape that does not fill whole bytes.
-        OSError: what the system refuses: no room, no permission.
+        ValueError: a name that a file cannot have, or a shape that does not fill whole bytes.
+        OSError: the system refuses, for lack of space or of permission.
     """
 
     def __init__(
@@ -289,8 +291,8 @@ class SafetensorsWriter:
         """Write a whole tensor.
 
         Raises:
-            ValueError: a name that was not declared, another dtype or shape, or it was written before.
-            OSError: what the system refuses.
+            ValueError: the name was not declared, the dtype or shape differs, or the tensor was written before.
+            OSError: the system refuses.
         """
         self._file.write(name, buffer_of(name, tensor))
 
@@ -299,12 +301,12 @@ class SafetensorsWriter:
 
         Args:
             name: The tensor.
-            offset: The byte of the tensor at which they begin.
+            offset: The byte of the tensor at which the elements begin.
             part: The elements, as a tensor or an array of any shape.
 
         Raises:
-            ValueError: a name that was not declared, bytes beyond its end, or written before.
-            OSError: what the system refuses.
+            ValueError: the name was not declared, or the bytes lie beyond its end or were written before.
+            OSError: the system refuses.
         """
         self._file.write_part(name, offset, buffer_of(name, part))
 
@@ -312,13 +314,13 @@ class SafetensorsWriter:
         """Put the file in its place.
 
         Raises:
-            ValueError: a tensor of which not every byte was written. Nothing has changed then.
-            OSError: what the system refuses.
+            ValueError: not every byte of a tensor was written. Nothing has changed then.
+            OSError: the system refuses.
         """
         self._file.finish()
 
     def discard(self) -> None:
-        """Give the file up: what is at its path stays."""
+        """Give up on the file; whatever is at its path stays."""
         self._file.discard()
 
     def __enter__(self) -> Self:
@@ -334,7 +336,7 @@ class SafetensorsWriter:
 
 
 def safetensors_path(path: StrPath) -> str:
-    """The path of a safetensors file, which is not called as files of another format are."""
+    """Return the path of a safetensors file; an error if its suffix belongs to another format."""
     text = os.fsdecode(path)
     _require(
         not text.lower().endswith(".gguf"),
@@ -347,7 +349,7 @@ def safetensors_path(path: StrPath) -> str:
 def _prepared(
     tensors: Any, metadata: Mapping[str, str] | None, tied: Tied, strided: Strided
 ) -> tuple[dict[str, Buffer], dict[str, str]]:
-    """The tensors that are written, and the metadata."""
+    """Return the tensors to write, and the metadata."""
     _require(tied in ("copy", "alias", "refuse"), f'tied={tied!r}: it is "copy", "alias" or "refuse"')
     _require(strided in ("copy", "refuse"), f'strided={strided!r}: it is "copy" or "refuse"')
     noted = _metadata_of(metadata)
@@ -375,19 +377,19 @@ def _prepared(
             tied == "alias" or not others, f"{_names([first, *others])} one tensor; save with tied='copy' or 'alias'"
         )
         for name in others:
-            if noted.setdefault(name, first) == first:  # where the key says something else, nothing would name it
+            if noted.setdefault(name, first) == first:  # else the key says something else, and nothing would name it
                 del named[name]
     return named, noted
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """That these are names by which tensors are found again."""
+    """Check that tensors can be found again by these names."""
     odd = [name for name in names if isinstance(name, str) and (not name or "\0" in name)]
     _require(not odd, f"{_names(odd)} no name that is loaded again: a name has characters, and no NUL among them")
 
 
 def items_of(tensors: Any) -> list[tuple[str, Any]]:
-    """The tensors of anything that has some by name; of a tree of weights, and of nodes of one, the data."""
+    """Return the tensors of any object that has some by name; for a tree of weights and its nodes, their data."""
     if isinstance(tensors, Mapping | _core.WeightsNode):
         return [
             (name, tensor.data() if isinstance(tensor, _core.WeightsNode) else tensor)
@@ -399,18 +401,18 @@ def items_of(tensors: Any) -> list[tuple[str, Any]]:
 
 
 def encoding_of(tensor: Any) -> QuantizationEncoding | None:
-    """How the elements of a weight, ours or MAX's, are packed; None for what is plain."""
+    """Return how the elements of a weight, ours or MAX's, are packed; `None` if they are not."""
     encoding = getattr(tensor, "quantization_encoding", None)
     return None if encoding is None else QuantizationEncoding(encoding.value)
 
 
 def buffer_of(name: str, tensor: Any) -> Buffer:
-    """The memory of a tensor, with whatever layout and device it has.
+    """Return the memory of a tensor, whatever its layout and device.
 
     Raises:
-        TypeError: it is no tensor, or the name no text.
-        ArgumentError: a ValueError; a tensor without elements in memory, or of a dtype that there is not here.
-        UnsupportedError: the data of a weight of such a dtype, which are bytes as they stand in its file.
+        TypeError: it is not a tensor, or the name is not a string.
+        ArgumentError: a tensor without elements in memory, or with a dtype that has no counterpart here (a ValueError).
+        UnsupportedError: the data of a weight with such a dtype, which are the bytes as stored in its file.
     """
     if not isinstance(name, str):
         raise TypeError(f"the names of tensors are text, not {name!r}")
@@ -428,7 +430,7 @@ def buffer_of(name: str, tensor: Any) -> Buffer:
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of torch as one of numbers that lie in memory."""
+    """Return a torch tensor as one of numbers in memory."""
     import torch
 
     tensor = tensor.detach()
@@ -440,12 +442,12 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
         (hasattr(tensor, "full_tensor"), "spread over several processes; save what full_tensor() gives"),
     ):
         _require(not refused, f"tensor '{shown(name)}': it is {what}")
-    DType.from_torch(tensor.dtype)  # a ValueError for one that only torch has
+    DType.from_torch(tensor.dtype)  # a ValueError for a dtype that only torch has
     return tensor.resolve_conj().resolve_neg()
 
 
 def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """The metadata of a file, which says of which framework it is."""
+    """Return the metadata of a file, including the framework it is for."""
     noted = {"format": "pt", **(metadata or {})}
     for key, value in noted.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -454,7 +456,7 @@ def _metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def bytes_of(size: Any) -> int:
-    """The number of bytes that a size is: 5_000_000_000, 5e9 or "5GB". ArgumentError, a ValueError: it is none."""
+    """Parse a size, such as 5_000_000_000, 5e9 or "5GB", as a number of bytes; else ArgumentError, a ValueError."""
     number, unit = size, 1
     try:
         if isinstance(size, str):
@@ -469,7 +471,7 @@ def bytes_of(size: Any) -> int:
 
 
 def _names(names: list[str]) -> str:
-    """The first of some names, as the begin of a sentence."""
+    """Return the first few names, to begin a sentence with."""
     quoted = [f"'{shown(name)}'" for name in names[:5]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{', '.join(quoted)}{more} {'is' if len(names) == 1 else 'are'}"

@@ -1,4 +1,4 @@
-"""Saving tensors as GGUF files, as llama.cpp and gguf-py read them."""
+"""Save tensors as GGUF files that llama.cpp and gguf-py read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["save_gguf"]
 
 Encoding = str | QuantizationEncoding
 
-# What GGUF calls the dtypes of NumPy.
+# GGUF's names for the dtypes of NumPy.
 _KINDS = {
     "uint8": "u8",
     "int8": "i8",
@@ -53,31 +53,33 @@ def save_gguf(
 ) -> list[Path]:
     """Save tensors as a GGUF file (version 3, little-endian), or as a set of them.
 
-    As with `save_file`, files appear whole or not at all. A tree of weights is read, converted and written a part at a
-    time; of one that comes from a GGUF file the metadata are kept, and packed weights stay packed.
+    As with `save_file`, files appear whole or not at all. A tree of weights is read, converted and written in parts. If
+    it comes from a GGUF file, the metadata is kept, and packed weights stay packed.
 
     Args:
-        tensors: As of `save_file`; in a mapping also `WeightData` that are packed.
+        tensors: As for `save_file`; a mapping may also hold packed `WeightData`.
         path: The file, such as `model.gguf`.
-        metadata: Values by key: text, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of one
-            of these, and NumPy scalars and arrays, whose dtype says the type. llama.cpp needs `general.architecture`.
-        quantize: An encoding that can be made (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for what llama.cpp quantises:
-            matrices, norms and vectors being float32; or {pattern: encoding} for exactly those, of which the first
-            that fits a name counts.
+        metadata: Values by key: strings, bool, int (u32, i32 if negative, i64 or u64 if larger), float (f32), lists of
+            one of these, and NumPy scalars and arrays, whose dtype gives the type. llama.cpp needs
+            `general.architecture`.
+        quantize: An encoding that can be written (`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`) for the tensors that
+            llama.cpp quantises: matrices, while norms and vectors become float32. Or {pattern: encoding} for exactly
+            the tensors that match, where the first pattern that matches a name applies.
         max_shard_size: The most bytes of tensors in a file of a set, such as "2GB": `model-00001-of-00003.gguf`, each
             with the keys that llama.cpp's gguf-split gives it.
-        sync: As of `save_file`.
-        progress: As of `save_file`.
+        sync: As for `save_file`.
+        progress: As for `save_file`.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that is no
-            whole blocks, a value that has no type of GGUF.
-        UnsupportedError: an encoding that can be decoded, but not made; elements of a type that GGUF files do not have.
-        TypeError: something that is no tensor, a key of the metadata that is no text.
-        OSError: what the system refuses. Nothing has changed then.
+        ValueError: a name of 64 bytes or more, more than four dimensions, a dtype that GGUF lacks, a row that does not
+            fill whole blocks, or a value for which GGUF has no type.
+        UnsupportedError: an encoding that can be decoded but not written, or elements of a type that GGUF files do not
+            have.
+        TypeError: something that is not a tensor, or a metadata key that is not a string.
+        OSError: the system refuses. Nothing has changed then.
     """
     file = os.fsdecode(path)
     if file.lower().endswith(".safetensors"):
@@ -116,13 +118,13 @@ def save_gguf(
 
 
 def _encodings(table: Mapping[str, Encoding]) -> Callable[[str], str | None]:
-    """The encoding that a table by patterns has for a name; None where it has none."""
+    """Return the encoding that a table of patterns has for a name; `None` if no pattern matches."""
     rows = [(fits(pattern), QuantizationEncoding(encoding).value) for pattern, encoding in table.items()]
     return lambda name: next((encoding for fit, encoding in rows if fit(name)), None)
 
 
 def _as_wanted(name: str, tensor: Any, wanted: Callable[[str], str | None]) -> tuple[Buffer, str | None]:
-    """The memory of a tensor, and the encoding in which its elements are, or will be, packed."""
+    """Return the memory of a tensor, and the encoding in which its elements are, or will be, packed."""
     buffer, packed = buffer_of(name, tensor), encoding_of(tensor)
     encoding = wanted(name)
     if packed is None or encoding is None:
@@ -133,11 +135,11 @@ def _as_wanted(name: str, tensor: Any, wanted: Callable[[str], str | None]) -> t
 
 
 def _typed(key: str, value: Any) -> tuple[str, Any]:
-    """The name of the type that GGUF has for a value, and the value.
+    """Return the name of the GGUF type for a value, and the value.
 
     Raises:
-        TypeError: a key that is no text.
-        ArgumentError: a ValueError; GGUF has no such type, or a number is too large for it.
+        TypeError: a key that is not a string.
+        ArgumentError: GGUF has no such type, or a number is too large for it (a ValueError).
     """
     import numpy as np
 
@@ -180,7 +182,7 @@ def _typed(key: str, value: Any) -> tuple[str, Any]:
 
 
 def _integer(values: Sequence[int]) -> str:
-    """The type of integers, of which a 32-bit one is usual."""
+    """Return the type of integers; a 32-bit one is usual."""
     low, high = min(values), max(values)
     if low >= 0:
         return "u32" if high < 1 << 32 else "u64"
