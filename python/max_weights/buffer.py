@@ -1,7 +1,7 @@
-"""The doors between `Buffer` and NumPy. NumPy and ml_dtypes are imported when one is opened.
+"""Conversions between `Buffer` and NumPy. NumPy and ml_dtypes are imported when they are first needed.
 
-What reads all elements of a mapped file does so from a copy that `Buffer` makes: that one answers a truncated file with
-an error, where NumPy's reading would kill the process.
+Functions that read all elements of a mapped file work on a copy that `Buffer` makes: that copy answers a truncated file
+with an error, where reading through NumPy would kill the process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from max_weights import devices as devices  # a tensor says where it is
+from max_weights import devices as devices  # a tensor tells which device it is on
 from max_weights._core import (
     Buffer,
     WeightsNode,
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 __all__ = ["Buffer", "DLPackArray"]
 
 _FEW = 64
-"""So many values a notebook shows whole."""
+"""A notebook shows this many values in full."""
 
 
 @runtime_checkable
 class DLPackArray(Protocol):
-    """Anything that can hand its memory over by DLPack: NumPy, torch, jax and cupy arrays, `Buffer`, `WeightData`."""
+    """Any object that exports its memory by DLPack: arrays of NumPy, torch, jax and cupy, `Buffer`, `WeightData`."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any:
-        """A capsule that holds the tensor."""
+        """Return a capsule that holds the tensor."""
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
-        """The DLPack device type and the number of the device."""
+        """Return the DLPack device type and the number of the device."""
 
 
 _PACKED = (DType.float4_e2m1fn, DType.float6_e2m3fn, DType.float6_e3m2fn)
 
 
 def to_numpy(buffer: Buffer) -> Array:
-    """The tensor as an array over the same memory, which it keeps alive.
+    """Return the tensor as a NumPy array over the same memory, which the array keeps alive.
 
     Raises:
-        ImportError: bfloat16 and the 8-bit floats need ml_dtypes.
-        UnsupportedError: a packed dtype (less than a byte an element), which NumPy cannot view.
+        ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
+        UnsupportedError: a packed dtype, with less than a byte per element, which NumPy cannot view.
     """
     import numpy as np
 
@@ -70,7 +70,7 @@ def to_numpy(buffer: Buffer) -> Array:
         return np.ndarray(buffer.shape, numpy_dtype, memory)
     memory, offset = buffer._memory()
     item = numpy_dtype.itemsize
-    # Along an axis of one element nobody steps, and its stride may be larger than NumPy takes.
+    # The stride of an axis of one element is never used, and may be larger than NumPy accepts.
     axes = zip(buffer.shape, buffer.strides, strict=True)
     return np.ndarray(
         buffer.shape, numpy_dtype, memory, offset, tuple(stride * item if dim > 1 else item for dim, stride in axes)
@@ -78,7 +78,7 @@ def to_numpy(buffer: Buffer) -> Array:
 
 
 def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
-    """What NumPy's `__array__` protocol asks for.
+    """Implement NumPy's `__array__` protocol.
 
     Raises:
         ValueError: `copy=False` with another dtype.
@@ -88,17 +88,18 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
         raise ValueError(f"converting {buffer.dtype} to {dtype} needs a copy, and copy=False forbids it")
     copied = copy or (converts and buffer.is_mapped)
     if not copied:
-        buffer._require_file()  # NumPy 1 does not say that it will copy, and copies
+        buffer._require_file()  # NumPy 1 does not announce that it will copy, but copies
     found = to_numpy(buffer.copy() if copied else buffer)
     return found.astype(dtype) if converts else found
 
 
 def from_numpy(array: Any) -> Buffer:
-    """A tensor over the memory of an array, which it keeps alive. Bytes in the other order are swapped into a copy.
+    """Return a tensor over the memory of an array, which it keeps alive. Bytes in the other order are swapped into a
+    copy.
 
     Raises:
-        TypeError: not an array.
-        ValueError: a dtype that no `DType` stands for.
+        TypeError: it is not an array.
+        ValueError: a dtype that has no `DType`.
     """
     import numpy as np
 
@@ -115,25 +116,25 @@ def from_numpy(array: Any) -> Buffer:
 
 
 def as_buffer(value: Any) -> Buffer:
-    """The tensor over the memory of anything that has a door: a weight, an array, a tensor that speaks DLPack."""
+    """Return the tensor over the memory of anything that can share it: a weight, an array, a DLPack tensor."""
     if isinstance(value, Buffer):
         return value
     numpy = sys.modules.get("numpy")  # an array cannot come from a NumPy that was never imported
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
         return from_numpy(value)
-    to_buffer = getattr(type(value), "to_buffer", None)  # which does not forget that memory is a file's
+    to_buffer = getattr(type(value), "to_buffer", None)  # keeps track of memory that belongs to a file
     found = value if to_buffer is None else to_buffer(value)
-    return found if isinstance(found, Buffer) else Buffer.from_dlpack(found)  # that of MAX's weights is one of MAX's
+    return found if isinstance(found, Buffer) else Buffer.from_dlpack(found)  # MAX's weights give a buffer of MAX
 
 
 def _whole_elements_apart(array: Array) -> bool:
-    """False for fields of a record array, such as a float32 beside a byte."""
+    """Return False for the fields of a record array, such as a float32 beside a byte."""
     item = array.dtype.itemsize
     return not any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1)
 
 
 def _over(array: Array) -> Buffer:
-    """The tensor over the memory of an array whose elements lie as a `Buffer` can say it."""
+    """Return the tensor over the memory of an array whose layout a `Buffer` can describe."""
     dtype = DType.from_numpy(array.dtype)
     if dtype in _PACKED:
         raise ValueError(f"NumPy holds {dtype!r} one element a byte, not packed; convert it to uint8 bytes yourself")
@@ -145,28 +146,28 @@ def _over(array: Array) -> Buffer:
 
 
 def scalar(value: Any, dtype: DType) -> Buffer:
-    """A tensor of rank 0. OverflowError for an integer that the dtype does not hold."""
+    """Return a tensor of rank 0. OverflowError for an integer that does not fit the dtype."""
     import numpy as np
 
     return _over(np.array(value, dtype.to_numpy()))
 
 
 def memmap(path: Any, dtype: DType, shape: list[int], mode: str, offset: int) -> Buffer:
-    """A tensor over a file that is changed when the tensor is written to."""
+    """Return a tensor over a file; writing to the tensor changes the file."""
     import numpy as np
 
     return _over(np.memmap(path, dtype.to_numpy(), mode, offset, tuple(shape)))  # type: ignore[call-overload]
 
 
 def text(buffer: Buffer) -> str:
-    """What `print` shows: the values as NumPy prints them, the first and last few of many; of a GPU's none."""
+    """Return what `print` shows: the values as NumPy prints them, the ends only if there are many; none of a GPU's."""
     about = f"dtype={buffer.dtype}, shape={buffer.shape}, device={buffer.device}"
     values = printed(buffer, prefix="Buffer(")
     return f"Buffer({about})" if values is None else f"Buffer({values}, {about})"
 
 
 def printed(buffer: Buffer, **options: Any) -> str | None:
-    """The values as `numpy.array2string` with these options prints them; None where they cannot be had."""
+    """Return the values as `numpy.array2string` with these options prints them; `None` if they cannot be read."""
     try:
         buffer._require_file()
         values = to_numpy(buffer)
@@ -178,7 +179,7 @@ def printed(buffer: Buffer, **options: Any) -> str | None:
 
 
 def html(buffer: Buffer) -> str:
-    """What a notebook shows: what the tensor is, and its first and last values."""
+    """Return what a notebook shows: what the tensor is, and its first and last values."""
     from max_weights.html import properties, view
 
     facts = [
@@ -194,25 +195,25 @@ def html(buffer: Buffer) -> str:
 
 
 def values_html(buffer: Buffer) -> str:
-    """The part of a view with values: a few of each end of each axis; nothing where they cannot be had."""
+    """Return the part of a view with values: a few at each end of each axis; nothing if they cannot be read."""
     from max_weights.html import bad, details, paragraph, pre
 
     try:
         values = printed(buffer, threshold=_FEW, edgeitems=3, max_line_width=100)
     except FileChangedError as error:
-        return paragraph(bad(error))  # all else of the tensor can be shown
+        return paragraph(bad(error))  # the rest of the view can still be shown
     return "" if values is None else details("values", "", pre(values))
 
 
 def numbers(data: bytes, dtype: DType, big_endian: bool) -> Array:
-    """An array over the bytes of numbers, which may be in the other order; read-only."""
+    """Return a read-only array over the bytes of numbers, which may be in the other byte order."""
     import numpy as np
 
     return np.frombuffer(data, dtype.to_numpy().newbyteorder(">" if big_endian else "<"))
 
 
 def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Array:
-    """An array of a pickle: its bytes, dtype as NumPy spells it, shape, and whether the first index runs fastest.
+    """Return an array of a pickle from its bytes, dtype as NumPy spells it, shape, and whether it is in Fortran order.
 
     Raises:
         ValueError: the bytes do not fit the shape.
@@ -223,19 +224,19 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
 
 
 def writable_unsaid(producer: Any) -> bool:
-    """True for those whose DLPack capsules from before version 1 are all of memory that may be written: torch knows no
-    other, and NumPy refuses to make them.
+    """Whether the DLPack capsules of this producer from before version 1 always hold writable memory: torch knows no
+    other, and NumPy refuses to export read-only memory.
     """
     import sys
 
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the producer has been imported
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # the producer's library has been imported
     return (numpy is not None and isinstance(producer, numpy.ndarray)) or (
         torch is not None and isinstance(producer, torch.Tensor)
     )
 
 
 def writable(out: Any) -> Any:
-    """The tensor over the memory of `out`, to write to; `out` itself, if it is to be asked for by DLPack.
+    """Return the tensor over the memory of `out`, to write to; or `out` itself, if DLPack has to be asked for it.
 
     Raises:
         ValueError: what is written would not arrive in `out`.
@@ -249,7 +250,7 @@ def writable(out: Any) -> Any:
     held = getattr(out, "data", None) if hasattr(out, "to_buffer") else None
     if held is not None:
         return writable(held)  # a WeightData, which may hold anything
-    numpy, jax = sys.modules.get("numpy"), sys.modules.get("jax")  # what made `out` has been imported
+    numpy, jax = sys.modules.get("numpy"), sys.modules.get("jax")  # the library of `out` has been imported
     if jax is not None and isinstance(out, jax.Array):
         raise ValueError("out is a JAX array, which is immutable")
     if numpy is None or not isinstance(out, numpy.ndarray | numpy.generic):
@@ -269,7 +270,7 @@ def writable(out: Any) -> Any:
 
 
 def contains(buffer: Buffer, value: Any) -> bool:
-    """True if an element equals the value, as in NumPy."""
+    """Whether an element equals the value, as in NumPy."""
     return value in to_numpy(buffer.copy() if buffer.is_mapped else buffer)
 
 
@@ -278,14 +279,14 @@ def assign(buffer: Buffer, key: Any, value: Any) -> None:
     to_numpy(buffer)[key] = value
 
 
-# What pickles of tensors name: `_PickledFile`, and these.
+# The functions that pickles of tensors name: `_PickledFile`, and these.
 def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]) -> Buffer:
     return _remap_buffer(file, reach, place)
 
 
 def file_place(buffer: Buffer) -> tuple[Path, int] | None:
-    """The file that a tensor is a view of, and the byte where it begins there; None if the tensor is no such view, or
-    was written to, so that the file does not have it.
+    """Return the file that a tensor is a view of, and the byte in it where the tensor begins; `None` if it is not such
+    a view, or was written to, so that the file does not have its values.
     """
     if not buffer.is_mapped:
         return None

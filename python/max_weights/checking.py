@@ -1,6 +1,7 @@
-"""Validation of checkpoints and of the folders that they lie in: whole, safe, and what they claim to be.
+"""Validation of checkpoints and of the folders that they are in: whether they are complete, safe, and what they claim
+to be.
 
-Nothing of a file is ever executed, and nothing that is installed changes the verdict.
+No code of a file is ever executed, and which packages are installed does not change the verdict.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Format = Literal["text", "json", "jsonl", "junit", "sarif", "github", "gitlab", 
 
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 _SHOWN = 20
-"""Findings that an error quotes."""
+"""How many findings the message of an error quotes."""
 _SUFFIXES: dict[str, Format] = {
     ".txt": "text",
     ".json": "json",
@@ -47,23 +48,23 @@ class Finding:
     """A broken rule, and where it was broken."""
 
     code: str
-    """The code of the rule, such as `MW-ST-014`; `max-weights explain CODE` says more of it."""
+    """The code of the rule, such as `MW-ST-014`; `max-weights explain CODE` says more about it."""
     rule: str
     """The name of the rule, such as `safetensors.overlap`."""
     severity: Severity
     answer: Answer
-    """What it says to the question whether the file is safe; "clean" if it is about something else."""
+    """What the finding says about whether the file is safe; "clean" if it is about something else."""
     path: str
     member: str | None
-    """The member of an archive, those of archives in it after `!/`."""
+    """The member of an archive; members of archives within it follow after `!/`."""
     tensor: str | None
     offset: int | None
-    """The byte in the file, or in the member if there is one."""
+    """The position in bytes in the file, or in the member if there is one."""
     message: str
     help: str
-    """What to do."""
+    """What to do about it."""
     evidence: str | None
-    """What stands there, such as the call as Python would write it."""
+    """What the file contains there, such as the call as Python would write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +78,25 @@ class GlobalUse:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One file that was looked at."""
+    """What was found out about one file."""
 
     path: str
     kind: str
-    """What it is by its bytes, such as `safetensors`, `PyTorch`, `pickle`."""
+    """The kind of the file, recognised by its bytes, such as `safetensors`, `PyTorch`, `pickle`."""
     bytes: int
     depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
-    """How deep it was looked into."""
+    """How deeply it was examined."""
     answer: Answer | Literal["unknown"]
-    """The worst answer of its findings; "unknown" if there are none and it was not looked into."""
+    """The worst answer among its findings; "unknown" if there are none and it was not examined."""
     note: str | None
-    """Why it was not looked into deeper."""
+    """Why it was not examined more deeply."""
     tensors: int | None
     parameters: int | None
     globals: tuple[GlobalUse, ...]
 
 
 class Report:
-    """What a validation found: `files`, and `findings` by file, the worst of each first.
+    """The result of a validation: `files`, and `findings` by file, the worst of each first.
 
     `str(report)` is the text that the command line prints; a notebook shows a table.
     """
@@ -105,28 +106,28 @@ class Report:
         data: dict[str, Any] = json.loads(found.render("json"))
         self.level: Level = data["level"]
         self.answer: Answer = data["answer"]
-        """The worst answer of all findings."""
+        """The worst answer among all findings."""
         self.files: tuple[FileReport, ...] = tuple(_file(entry) for entry in data["files"])
         self.findings: tuple[Finding, ...] = tuple(_of(Finding, entry) for entry in data["findings"])
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found but notes."""
+        """Whether nothing worse than notes was found."""
         return not any(self.at_least("warning"))
 
     def at_least(self, severity: Severity) -> Iterator[Finding]:
-        """The findings of this severity and above: "note", "warning" or "error"."""
+        """Return the findings of this severity and above: "note", "warning" or "error"."""
         least = _SEVERITIES.index(severity)
         return (finding for finding in self.findings if _SEVERITIES.index(finding.severity) >= least)
 
     def render(self, format: Format = "text") -> str:
-        """The report as `max-weights validate --output FORMAT` writes it."""
+        """Return the report as `max-weights validate --output FORMAT` writes it."""
         return self._found.render(format)
 
     def write(self, path: StrPath, format: Format | None = None) -> None:
         """Write the report to a file.
 
-        Without a format, the suffix says it: .txt, .json, .jsonl, .xml (JUnit), .sarif, .md, .html.
+        Without a format, the suffix decides: .txt, .json, .jsonl, .xml (JUnit), .sarif, .md, .html.
         """
         path = Path(path)
         if format is None:
@@ -161,7 +162,7 @@ class Report:
 
 
 class InvalidCheckpointError(AssertionError):
-    """A checkpoint is not as it should be; `report` says what was found."""
+    """Raised for a checkpoint that is not as it should be; `report` has the findings."""
 
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
@@ -179,23 +180,25 @@ def validate(
     timeout: float | None = None,
     progress: Progress | bool | None = None,
 ) -> Report:
-    """Look at every file below these paths, by its bytes. Nothing in them is executed, and one bad file hides no other.
+    """Validate every file below these paths, recognised by its bytes.
+
+    Nothing in the files is executed, and one bad file does not hide another.
 
     Args:
         paths: Files, folders, indexes, or `ORG/MODEL[@REVISION]` in the local Hugging Face cache.
-        level: "header" (what the headers of weights say), "structure" (all but the values: pickles, archives,
+        level: "header" (what the headers of weights say), "structure" (everything but the values: pickles, archives,
             configurations) or "content" (every byte).
-        select: Only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
-        ignore: Not these rules.
-        severity: Leave out what is below: "note", "warning" or "error".
-        jobs: How many files are looked at at the same time; None for as many as there are processors.
-        max_memory: Bytes of memory for what is unpacked; what needs more goes to a temporary file.
-        timeout: Seconds after which what is left is listed as not looked at.
-        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and of all.
+        select: Check only these rules: codes (`MW-EX-101`), beginnings of codes (`MW-EX`), names, or "security".
+        ignore: Do not check these rules.
+        severity: Leave out findings below this severity: "note", "warning" or "error".
+        jobs: How many files are examined at the same time; `None` for the number of processors.
+        max_memory: Bytes of memory for unpacked data; whatever needs more goes to a temporary file.
+        timeout: Seconds after which the remaining files are listed as not examined.
+        progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
 
     Raises:
-        OSError: A path is not there.
-        ValueError: A rule, a level or a severity that there is none of.
+        OSError: A path does not exist.
+        ValueError: An unknown rule, level or severity.
     """
     if not paths:
         raise ValueError("validate needs a path")
@@ -218,11 +221,11 @@ def validate(
 
 
 def assert_checkpoint_ok(*paths: StrPath, fail_on: Severity = "warning", **options: Any) -> Report:
-    """Raise an `InvalidCheckpointError`, an `AssertionError`, with what is wrong with these paths; for tests.
+    """Raise an `InvalidCheckpointError` (an `AssertionError`) if these paths have faults; for use in tests.
 
     Args:
         paths: As for `validate`.
-        fail_on: The least severity that is wrong: "note", "warning" or "error".
+        fail_on: The lowest severity that counts as a fault: "note", "warning" or "error".
         options: Those of `validate`.
     """
     report = validate(*paths, **options)

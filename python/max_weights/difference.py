@@ -1,4 +1,4 @@
-"""What differs between two checkpoints, of whatever formats: `diff`."""
+"""`diff`: the differences between two checkpoints, each of any format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ChangedWeight", "ComparedValues", "Difference", "OneSidedWeight", "R
 
 @dataclass(frozen=True, slots=True)
 class OneSidedWeight:
-    """A weight that only one of the two has."""
+    """A weight that only one of the two checkpoints has."""
 
     name: str
     dtype: str
@@ -29,7 +29,7 @@ class OneSidedWeight:
 
 @dataclass(frozen=True, slots=True)
 class RenamedWeight:
-    """A weight that both have under different names, with the same dtype, shape and bytes."""
+    """A weight that both checkpoints have under different names, with the same dtype, shape and bytes."""
 
     name: str
     new_name: str
@@ -42,52 +42,52 @@ class ComparedValues:
     elements: int
     differing: int
     nan: int
-    """How many are NaN on one side only."""
+    """How many elements are NaN on one side only."""
     largest: float | None
-    """The largest difference; None if it is infinite."""
+    """The largest difference; `None` if it is infinite."""
     relative: float | None
-    """The largest difference in relation to the second value, where that is not 0."""
+    """The largest difference relative to the second value, where that is not 0."""
     cosine: float | None
     """The cosine similarity of the finite values."""
     index: tuple[int, ...] | None
-    """Where the largest difference is."""
+    """The index of the largest difference."""
     at: tuple[float | None, float | None] | None
-    """The two values there."""
+    """The two values at that index."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedWeight:
-    """A weight that both have and that differs."""
+    """A weight that both checkpoints have, and that differs."""
 
     name: str
     dtypes: tuple[str, str] | None
-    """None if they are the same."""
+    """`None` if they are the same."""
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
-    """None if they are the same."""
+    """`None` if they are the same."""
     values: ComparedValues | None
-    """None where they were not compared."""
+    """`None` if they were not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs; true if anything does."""
+    """The differences between two checkpoints; true if there are any."""
 
     different: bool
     same: int
-    """How many weights are the same byte for byte."""
+    """The number of weights that are equal byte for byte."""
     close: int
-    """How many have other bytes within the tolerances, or for the same numbers."""
+    """The number of weights whose bytes differ, but only within the tolerances, or for the same numbers."""
     removed: tuple[OneSidedWeight, ...]
-    """Weights that only the first has."""
+    """Weights that only the first checkpoint has."""
     added: tuple[OneSidedWeight, ...]
-    """Weights that only the second has."""
+    """Weights that only the second checkpoint has."""
     renamed: tuple[RenamedWeight, ...]
     changed: tuple[ChangedWeight, ...]
-    """Other shapes first, then by the largest difference."""
+    """Weights that differ: first those whose shapes differ, then the others by their largest difference."""
     not_compared: dict[str, str]
-    """{name: why its values cannot be compared}."""
+    """{name: the reason why its values cannot be compared}."""
     metadata: dict[str, tuple[str | None, str | None]]
-    """{key: the values of both sides, their beginnings if they are long}."""
+    """{key: the values on both sides, cut short if they are long}."""
 
     def __bool__(self) -> bool:
         return self.different
@@ -119,21 +119,21 @@ def diff(
     metadata: bool = True,
     progress: Progress | bool | None = None,
 ) -> Difference:
-    """What differs between two checkpoints: names, dtypes, shapes, values, metadata.
+    """Compare two checkpoints: names, dtypes, shapes, values, metadata.
 
-    Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by what they decode to. Trees
+    Both are read in pieces, on all cores, in bounded memory. Packed blocks are compared by their decoded values. Trees
     are compared whole and by their own names: `diff(load_weights("model.gguf").renamed("hf"), "model.safetensors")`.
 
     Args:
-        a: A tree of weights, or what `load_weights` opens.
+        a: A tree of weights, or anything that `load_weights` opens.
         b: What it is compared with.
         rtol: Values may differ by `atol + rtol * |b|`, as with `numpy.allclose`.
         atol: See `rtol`.
-        exact: Compare bytes instead of numbers: -0.0 is not 0.0.
-        values: Compare values; otherwise only what the headers say.
-        dtypes: Whether another dtype is a difference where the values are the same.
-        metadata: Whether metadata is compared; that of two formats never is.
-        progress: True for a bar on standard error or in a notebook; or a function of the bytes done and of all.
+        exact: Compare bytes instead of numbers: -0.0 differs from 0.0.
+        values: Compare values; otherwise only the headers are compared.
+        dtypes: Whether another dtype counts as a difference if the values are the same.
+        metadata: Whether metadata is compared; it never is between two different formats.
+        progress: True for a bar on standard error or in a notebook, or a function of the bytes done and the total.
     """
     told, end = progress_of(progress)
     try:

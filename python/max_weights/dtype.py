@@ -1,4 +1,4 @@
-"""`DType`, the type of one element, and `finfo`, the limits of the floating-point ones.
+"""`DType`, the type of one element, and `finfo`, the limits of the floating-point types.
 
 NumPy, ml_dtypes and torch are imported only by the methods that convert to them.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["DType", "DTypeLike", "finfo"]
 
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[Any] | torch.dtype"
-"""What `DType(...)` takes: a `DType`, a name, a dtype of NumPy, ml_dtypes, JAX or torch."""
+"""What `DType(...)` accepts: a `DType`, a name, or a dtype of NumPy, ml_dtypes, JAX or torch."""
 
 
 class _Values(EnumMeta):
-    """Takes no value for a member's number that only equals it, as `True` and `1.0` equal 1."""
+    """Rejects values that merely equal a member's number, as `True` and `1.0` equal 1."""
 
     def __call__(cls, value: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(value, builtins.bool):
@@ -37,10 +37,11 @@ class _Values(EnumMeta):
 class DType(Enum, metaclass=_Values):
     """The type of one element of a tensor.
 
-    `DType("float32")` parses a name, in any case: the members' own, the short ones of file formats (`f32`, `BF16`,
-    `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads otherwise, such
-    as `I8`, has its meaning in safetensors: 8 bits. The dtypes of libraries are taken as they are: `DType(np.float16)`,
-    `DType(torch.float16)`, `DType(jnp.float16)`; ValueError for one that has no counterpart here.
+    `DType("float32")` parses a name, in upper or lower case: the members' own, the short ones of file formats (`f32`,
+    `BF16`, `F8_E4M3`), NumPy's (`single`, `<f4`) and torch's (`torch.bfloat16`). A short name that NumPy reads
+    differently, such as `I8`, has its meaning in safetensors: 8 bits. The dtypes of libraries are accepted as they are:
+    `DType(np.float16)`, `DType(torch.float16)`, `DType(jnp.float16)`. ValueError for a dtype that has no counterpart
+    here.
     """
 
     bool = 1
@@ -88,12 +89,12 @@ class DType(Enum, metaclass=_Values):
 
     @property
     def size_in_bits(self) -> int:
-        """Bits of one element: 4 and 6 for the packed types."""
+        """The number of bits of one element: 4 and 6 for the packed types."""
         return _BITS[self._name_]
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of one element. ValueError for the types of 4 and 6 bits, which have no whole number of them."""
+        """The number of bytes of one element. ValueError for types of 4 and 6 bits, which do not fill whole bytes."""
         bits = _BITS[self._name_]
         if bits % 8:
             raise ValueError(
@@ -104,35 +105,35 @@ class DType(Enum, metaclass=_Values):
 
     @property
     def align(self) -> int:
-        """Bytes that an element must be aligned to: its size, but at most that of its scalar part."""
+        """The alignment of an element in bytes: its size, but at most that of its scalar part."""
         return 4 if self is DType.complex64 else -(-_BITS[self._name_] // 8)
 
     def is_integral(self) -> builtins.bool:
-        """True for the signed and unsigned integers; `bool` is none."""
+        """Whether this is a signed or unsigned integer; `bool` is not."""
         return self.is_signed_integral() or self.is_unsigned_integral()
 
     def is_signed_integral(self) -> builtins.bool:
-        """True for int8 to int64."""
+        """Whether this is one of int8 to int64."""
         return self._name_.startswith("int")
 
     def is_unsigned_integral(self) -> builtins.bool:
-        """True for uint8 to uint64; `bool` is none."""
+        """Whether this is one of uint8 to uint64; `bool` is not."""
         return self._name_.startswith("uint")
 
     def is_float(self) -> builtins.bool:
-        """True for every real floating-point type, down to 4 bits."""
+        """Whether this is a real floating-point type, of any size down to 4 bits."""
         return self._name_ in _FLOAT_LIMITS
 
     def is_half(self) -> builtins.bool:
-        """True for float16 and bfloat16."""
+        """Whether this is float16 or bfloat16."""
         return self is DType.float16 or self is DType.bfloat16
 
     def is_float8(self) -> builtins.bool:
-        """True for the floating-point types of 8 bits, float8_e8m0fnu (a scale) included."""
+        """Whether this is a floating-point type of 8 bits, including float8_e8m0fnu (a scale)."""
         return self._name_.startswith("float8")
 
     def to_numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype.
+        """Return the NumPy dtype.
 
         bfloat16 and the floats of 8 bits and less come from ml_dtypes, whose 4 and 6 bit types take a byte per element.
         ImportError if ml_dtypes is missing.
@@ -159,10 +160,10 @@ class DType(Enum, metaclass=_Values):
 
     @classmethod
     def from_numpy(cls, dtype: npt.DTypeLike) -> DType:
-        """The `DType` of anything that `np.dtype` accepts.
+        """Return the `DType` of anything that `np.dtype` accepts.
 
-        ValueError for a dtype that has no counterpart here, and for one of foreign byte order, as the order would be
-        lost.
+        ValueError for a dtype that has no counterpart here, and for one of foreign byte order, because the order would
+        be lost.
         """
         import numpy as np
 
@@ -180,7 +181,7 @@ class DType(Enum, metaclass=_Values):
         return member
 
     def to_torch(self) -> torch.dtype:
-        """The torch dtype. ValueError where torch has none; ImportError if torch is missing.
+        """Return the torch dtype. ValueError if torch has none; ImportError if torch is missing.
 
         float4_e2m1fn becomes `torch.float4_e2m1fn_x2`, two elements in a byte: the last dimension of such a tensor is
         halved.
@@ -201,7 +202,7 @@ class DType(Enum, metaclass=_Values):
 
     @classmethod
     def from_torch(cls, dtype: torch.dtype) -> DType:
-        """The `DType` of a torch dtype. ValueError for one that has no counterpart here."""
+        """Return the `DType` of a torch dtype. ValueError for one that has no counterpart here."""
         name = str(dtype)
         if isinstance(dtype, str) or not name.startswith("torch."):
             raise TypeError(f"{dtype!r} is not a torch dtype")
@@ -212,25 +213,25 @@ class DType(Enum, metaclass=_Values):
 
 
 def _of_library(value: object) -> DType:
-    """The `DType` of an object that is a dtype of NumPy, ml_dtypes, JAX or torch: of what has been imported, then."""
+    """Return the `DType` of a dtype object of NumPy, ml_dtypes, JAX or torch, of those that have been imported."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.dtype):
         return DType.from_torch(value)
     if numpy is not None:
         if isinstance(value, type):
-            # JAX's are no scalars of NumPy, and have a dtype of it; those of ml_dtypes are scalars.
+            # JAX's are not NumPy scalars, but have a NumPy dtype; those of ml_dtypes are scalars.
             dtype = getattr(value, "dtype", None)
             value = numpy.dtype(value) if issubclass(value, numpy.generic) else dtype or value
         if isinstance(value, numpy.dtype):
             return DType.from_numpy(value)
-    return DType._missing_(value)  # refuses it
+    return DType._missing_(value)  # raises the error
 
 
 class finfo:
     """The limits of a floating-point dtype, as `numpy.finfo` and `ml_dtypes.finfo` give them.
 
     Args:
-        dtype: A floating-point `DType`, or what makes one. TypeError for any other dtype.
+        dtype: A floating-point `DType`, or anything that `DType(...)` accepts. TypeError for any other dtype.
     """
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal", "tiny")
@@ -238,7 +239,7 @@ class finfo:
     dtype: DType
     """The dtype."""
     bits: int
-    """Bits of one element."""
+    """The number of bits of one element."""
     eps: float
     """The difference between 1.0 and the next larger number."""
     max: float
@@ -293,7 +294,7 @@ for _name in DType._member_map_:
 
 _PREFIXES = ("dtype.", "torch.", "jax.numpy.", "numpy.", "np.", "jnp.", "ml_dtypes.")
 
-# Lower-case names that are not the members' own.
+# Lower-case names other than the members' own.
 _ALIASES = {
     # safetensors
     "c64": "complex64",
@@ -345,7 +346,7 @@ _ALIASES = {
     "fp64": "float64",
 }
 
-# torch's own meaning of words that mean something else elsewhere.
+# torch's meaning of words that mean something else elsewhere.
 _TORCH_ALIASES = {"float": "float32", "int": "int32", "cfloat": "complex64"}
 
 _AMBIGUOUS = {

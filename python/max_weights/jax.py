@@ -24,20 +24,20 @@ def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     **options: Unpack[LoadOptions],
 ) -> dict[str, jax.Array]:
-    """The tensors of a checkpoint, by name, in file order.
+    """Return the tensors of a checkpoint as JAX arrays, by name, in file order.
 
-    JAX takes data at multiples of 64 bytes as it is, and copies the rest (`infos()` reports the offsets). JAX believes
-    its arrays to be immutable, so do not write to the same weights through another door.
+    JAX uses data at multiples of 64 bytes in place, and copies the rest (`infos()` reports the offsets). JAX assumes
+    that its arrays are immutable, so do not write to the same weights through another framework.
 
     Args:
-        filename: What `load_weights` takes.
+        filename: Anything that `load_weights` accepts.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when
-            this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. If any of them is given, the tensors are in memory
+            when this returns.
 
     Raises:
         FormatError: the file is damaged.
-        WeightNotFoundError: `select` names what is not there.
+        WeightNotFoundError: `select` names something that is not there.
     """
     with load_weights(filename) as weights:
         if as_they_are(weights, options):

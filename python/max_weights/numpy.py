@@ -24,23 +24,23 @@ def load_file(
     filename: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     **options: Unpack[LoadOptions],
 ) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-    """The tensors of a checkpoint, by name, in file order.
+    """Return the tensors of a checkpoint as NumPy arrays, by name, in file order.
 
-    They are writable views of private pages of the file: nothing is read before it is used, and writing to them
-    changes neither the file nor another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements
-    that only torch has, such as complex32, come as uint8, with the bytes of one as the last dimension.
+    They are writable views of private pages of the file: nothing is read before it is used, and writing to them changes
+    neither the file nor another process. bfloat16 and the 8-bit floats have the dtypes of ml_dtypes. Elements of types
+    that only torch has, such as complex32, come as uint8, with the bytes of one element as the last dimension.
 
     Args:
-        filename: What `load_weights` takes.
+        filename: Anything that `load_weights` accepts.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when
-            this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. If any of them is given, the tensors are in memory
+            when this returns.
 
     Raises:
         FormatError: the file is damaged.
-        WeightNotFoundError: `select` names what is not there.
-        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load_weights` has the
-            arrays that it is made of.
+        WeightNotFoundError: `select` names something that is not there.
+        UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load_weights` has
+            the arrays that it is made of.
         ImportError: ml_dtypes is needed and missing.
     """
     with load_weights(filename) as weights:

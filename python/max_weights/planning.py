@@ -1,4 +1,4 @@
-"""What a load would do, before it is done: which bytes, in which order, where to, in how much memory."""
+"""What a load would do, before it does it: which bytes it reads, in which order, where to, and in how much memory."""
 
 from __future__ import annotations
 
@@ -35,53 +35,53 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Bytes of a file that a load reads, or whose pages it fetches, one after the other."""
+    """A range of bytes of a file that a load reads, or whose pages it fetches, in one go."""
 
     file: str
-    """The path."""
+    """The path of the file."""
     offset: int
     """The first byte in the file."""
     bytes: int
-    """Bytes in the file."""
+    """The number of bytes in the file."""
     names: tuple[str, ...]
-    """The weights that have some of them, by their new names."""
+    """The weights that have bytes in this range, by their new names."""
     action: str
-    """What is done to them: `fetch pages`, or `read` and what follows it (`convert`, `decode`, `inflate` …)."""
+    """What is done with the bytes: `fetch pages`, or `read` and what follows it (`convert`, `decode`, `inflate` …)."""
     to: str
-    """Where they go: `mapping`, `arena of DTYPE`, `own memory` or `out`."""
+    """Where the bytes go: `mapping`, `arena of DTYPE`, `own memory` or `out`."""
     at: int
-    """The byte there."""
+    """The first byte in that place."""
     memory: int
-    """Bytes of memory that they take there; 0 for pages of a mapping, which are the system's."""
+    """The bytes of memory that this takes there; 0 for pages of a mapping, which belong to the system."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoadPlan:
-    """What `load` with the same arguments does. It prints as a table."""
+    """What `load` with the same arguments would do; it prints as a table."""
 
     ranges: tuple[PlannedRange, ...]
-    """What is read, in the order of the files."""
+    """The ranges that are read, in the order of the files."""
     names: tuple[str, ...]
-    """The weights, in the order in which they are given."""
+    """The weights, in the order in which they are returned."""
     arenas: Mapping[DType, int]
-    """Memory that weights of a dtype share, in bytes."""
+    """The size in bytes of the memory that the weights of each dtype share."""
     how: str
     """How the files would be read, and why: the backend, the threads, whether their bytes are in the page cache."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths that something is read from, in their order."""
+        """The paths of the files that are read from, in order."""
         return tuple(dict.fromkeys(part.file for part in self.ranges))
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the files."""
+        """The number of bytes that are read from the files."""
         return sum(part.bytes for part in self.ranges)
 
     @property
     def bytes_in_memory(self) -> int:
-        """Bytes of memory that are taken: arenas, and tensors with memory of their own. Not pages of mapped files,
-        which the system can take back, and not memory of the caller's.
+        """The bytes of memory that the load takes: arenas, and tensors with memory of their own. This excludes pages of
+        mapped files, which the system can take back, and memory of the caller.
         """
         return sum(self.arenas.values()) + sum(part.memory for part in self.ranges if part.to == "own memory")
 
@@ -160,13 +160,13 @@ def plan(
     backend: str = "auto",
     max_host_bytes: int | None = None,
     threads: int | None = None,
-    progress: Any = None,  # noqa: ARG001 (an argument of `load`, so that the same ones can be given)
+    progress: Any = None,  # noqa: ARG001 (accepted so that the arguments of `load` can be given)
     drop_cache: bool = False,
-    verify: Any = None,  # noqa: ARG001 (another one)
+    verify: Any = None,  # noqa: ARG001 (likewise)
     device: Any = None,
     out: Mapping[str, Any] | None = None,
 ) -> LoadPlan:
-    """What `load` would do; see `WeightsNode.plan`."""
+    """Return what `load` would do; see `WeightsNode.plan`."""
     check_copy(copy, storage, backend, drop_cache)
     ranks = ranks_of(shard, device_for(device, out))
     check_device(ranks, copy, framework, out)

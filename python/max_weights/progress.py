@@ -1,4 +1,4 @@
-"""What long work tells of how far it is."""
+"""Progress reports of long operations, and the bars that show them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 __all__ = ["Progress", "progress_of"]
 
 Progress = Callable[[int, int], object]
-"""Called with the bytes that are done, and those of all; an exception that it raises ends the work."""
+"""Called with the bytes done and the total; an exception that it raises stops the operation."""
 
 _COLUMNS = 30
 _SECONDS = 0.1
-"""The line is written anew at most so often."""
+"""The line is rewritten at most this often."""
 
 
 def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
-    """What is called with bytes done and bytes of all, and what ends it; True is a bar in a notebook, else a line on
-    standard error.
+    """Return a function that is called with the bytes done and the total, and one that ends the display. True is a bar
+    in a notebook, and otherwise a line on standard error.
     """
     if progress is None or progress is False:
         return None, lambda: None
@@ -30,7 +30,7 @@ def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Call
 
 
 def progress_html(done: int, total: int, seconds: float) -> str:
-    """The bar that a notebook shows."""
+    """Return the bar that a notebook shows."""
     from max_weights.html import Html, frame, paragraph
 
     bar = f'<progress value="{done}" max="{max(total, 1)}"></progress>' if done < total else ""
@@ -43,7 +43,7 @@ def _told(done: int, total: int, seconds: float) -> str:
 
 
 def _bar_of_notebook() -> _NotebookBar | None:
-    """A bar in the output of the cell that runs, if there is one: nobody imports IPython for it."""
+    """Return a bar in the output of the running cell, if there is one; IPython is not imported for this."""
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:
@@ -54,7 +54,7 @@ def _bar_of_notebook() -> _NotebookBar | None:
 
 
 class _Bar:
-    """What is told at most every tenth of a second, and at the end."""
+    """A display that is updated at most every tenth of a second, and at the end."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -69,7 +69,7 @@ class _Bar:
         self._show(done, total, now - self._begun)
 
     def _show(self, done: int, total: int, seconds: float) -> None:
-        """One line of standard error, written over and over."""
+        """Overwrite one line of standard error."""
         filled = _COLUMNS * done // total if total else _COLUMNS
         text = f"[{'#' * filled:{_COLUMNS}}] {_told(done, total, seconds)}"
         sys.stderr.write("\r" + text.ljust(self._width))
@@ -83,7 +83,7 @@ class _Bar:
 
 
 class _NotebookBar(_Bar):
-    """One output of a cell, shown anew."""
+    """A display in the output of a cell, which is replaced each time."""
 
     def __init__(self, handle: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How elements are packed in blocks: encodings, and packing and unpacking on all cores."""
+"""How elements are packed in blocks: the encodings, and functions that pack and unpack on all cores."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class BlockParameters:
     """The size of one block of a quantized weight."""
 
     elements_per_block: int
-    """How many elements a block holds."""
+    """The number of elements in a block."""
     block_size: int
-    """How many bytes a block takes."""
+    """The number of bytes in a block."""
 
 
 class QuantizationEncoding(enum.Enum):
     """How the elements of a weight are packed: one of ggml's block formats, or GPTQ.
 
-    `QuantizationEncoding("q4_k")` finds `QuantizationEncoding.Q4_K`, in any case. `name` is in lower case (`q4_k`),
-    `value` in upper case (`Q4_K`).
+    `QuantizationEncoding("q4_k")` finds `QuantizationEncoding.Q4_K`, in upper or lower case. `name` is in lower case
+    (`q4_k`), `value` in upper case (`Q4_K`).
     """
 
     Q4_0 = "Q4_0"
@@ -85,21 +85,21 @@ class QuantizationEncoding(enum.Enum):
 
     @property
     def block_parameters(self) -> BlockParameters:
-        """Elements and bytes of a block. ValueError for GPTQ, which stores whole tensors and no blocks."""
+        """The elements and bytes of a block. ValueError for GPTQ, which stores whole tensors and has no blocks."""
         return self._row()[1]
 
     @property
     def elements_per_block(self) -> int:
-        """How many elements a block holds. ValueError for GPTQ."""
+        """The number of elements in a block. ValueError for GPTQ."""
         return self.block_parameters.elements_per_block
 
     @property
     def block_size(self) -> int:
-        """How many bytes a block takes. ValueError for GPTQ."""
+        """The number of bytes in a block. ValueError for GPTQ."""
         return self.block_parameters.block_size
 
     def logical_shape(self, shape: ShapeLike) -> Shape:
-        """The shape counted in elements of packed blocks whose shape counts bytes; GPTQ's stays as it is."""
+        """Return the shape in elements for packed blocks whose shape counts bytes; GPTQ's shape stays as it is."""
         logical = Shape(shape)
         if self.is_gguf and logical:
             logical[-1] = logical[-1] // self.block_size * self.elements_per_block
@@ -115,7 +115,7 @@ class QuantizationEncoding(enum.Enum):
         return row
 
 
-# The number in GGUF files, and the block.
+# The type's number in GGUF files, and the size of a block.
 _GGML = {
     "Q4_0": (2, BlockParameters(32, 18)),
     "Q4_1": (3, BlockParameters(32, 20)),
@@ -154,9 +154,9 @@ class QuantizationConfig:
     quant_method: str
     """The method, such as `gptq`."""
     bits: int
-    """Bits of one packed element."""
+    """The number of bits of one packed element."""
     group_size: int
-    """How many elements share a scale; -1 for a whole column."""
+    """The number of elements that share a scale; -1 for a whole column."""
     desc_act: bool = False
     """Whether columns were quantized in the order of falling activation (`act-order`)."""
     sym: bool = False
@@ -171,30 +171,31 @@ def scale_blocks(
     dtype: DTypeLike = DType.bfloat16,
     saturate: bool = False,
 ) -> Buffer:
-    """`data × scale of its block`, computed in float32 and rounded once.
+    """Compute `data × scale of its block`, in float32, rounded once.
 
-    Serves fp8 with float32 scales for 128 x 128 blocks, MXFP4 (fp4 pairs, float8_e8m0fnu scales, `block=(1, 32)`),
-    NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), int8 with a scale for each row. Runs on all cores; on a GPU if both
-    lie there, and so does the result.
+    This works for fp8 with float32 scales for 128 x 128 blocks, MXFP4 (fp4 pairs, float8_e8m0fnu scales, `block=(1,
+    32)`), NVFP4 (float8_e4m3fn scales, `block=(1, 16)`), and int8 with a scale for each row. It runs on all cores; if
+    both inputs are on a GPU, it runs there, and the result stays there.
 
     Args:
         data: The elements, shape [..., rows, cols]: a Buffer, a weight, an array, or any DLPack tensor.
-        scales: One for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of a
-            row or column may be ragged.
-        block: Rows and columns of a block.
-        dtype: Of the result: a floating-point type.
+        scales: One scale for each block, shape [..., ceil(rows / block[0]), ceil(cols / block[1])]; the last blocks of
+            a row or column may be smaller than the others.
+        block: The rows and columns of a block.
+        dtype: The dtype of the result: a floating-point type.
         saturate: Give the largest finite value instead of infinity or NaN.
 
     Raises:
-        ValueError: the shapes of data and scales do not belong together.
-        UnsupportedError: a dtype that float32 does not hold exactly.
-        DeviceError: data and scales lie on different devices, or are strided on a GPU; too little memory there.
+        ValueError: the shapes of data and scales do not fit together.
+        UnsupportedError: a dtype whose values float32 cannot represent exactly.
+        DeviceError: data and scales are on different devices, or are strided on a GPU, or there is too little memory
+            there.
     """
     return _core.scale_blocks(as_buffer(data), as_buffer(scales), block=block, dtype=dtype, saturate=saturate)
 
 
 def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
-    """Values as packed blocks, byte for byte as gguf-py packs them.
+    """Pack values into blocks, byte for byte as gguf-py packs them.
 
     Args:
         data: The values, of any dtype that converts to float32, shape [..., cols]; cols is a multiple of the encoding's
@@ -205,8 +206,8 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
         The blocks: uint8, shape [..., cols / elements per block * bytes per block].
 
     Raises:
-        UnsupportedError: an encoding that can be decoded, but not made.
-        ValueError: a row is not whole blocks.
+        UnsupportedError: an encoding that can be decoded but not written.
+        ValueError: a row does not fill whole blocks.
     """
     return _core.quantize(as_buffer(data).astype(DType.float32), QuantizationEncoding(encoding))
 
@@ -214,15 +215,15 @@ def quantize(data: Any, encoding: QuantizationEncoding | str) -> Buffer:
 def dequantize(
     blocks: Any, encoding: QuantizationEncoding | str, dtype: DTypeLike = DType.float32, *, out: Any = None
 ) -> Buffer:
-    """The values of packed blocks, bit for bit as gguf-py computes them, on all cores.
+    """Decode packed blocks, bit for bit as gguf-py computes the values, on all cores.
 
-    A range of rows is decoded without the rest: `dequantize(weight.data().data[10:20], encoding)`. Blocks that lie on a
-    GPU are decoded there, and so the values lie there, too.
+    You can decode a range of rows without the rest: `dequantize(weight.data().data[10:20], encoding)`. Blocks on a GPU
+    are decoded there, and the values stay there.
 
     Args:
         blocks: Whole blocks, uint8, shape [..., bytes]: a Buffer, a weight, an array, or any DLPack tensor.
         encoding: How they are packed.
-        dtype: float32; or float16 or bfloat16, rounded once from it.
+        dtype: float32, or float16 or bfloat16, rounded once from float32.
         out: A contiguous Buffer, array or DLPack tensor of the result's shape and dtype, to write to.
 
     Returns:
@@ -231,7 +232,7 @@ def dequantize(
     Raises:
         UnsupportedError: another dtype; decode to float32, then cast.
         ValueError: the bytes are not whole blocks, or `out` does not fit.
-        DeviceError: blocks on a GPU are strided, or `out` is given for them; too little memory there.
+        DeviceError: blocks on a GPU are strided, or `out` is given for them, or there is too little memory there.
     """
     encoding, buffer = QuantizationEncoding(encoding), as_buffer(blocks)
     return _core.dequantize(buffer, encoding, dtype, encoding.logical_shape(buffer.shape).static_dims, out=out)

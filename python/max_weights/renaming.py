@@ -1,9 +1,9 @@
-"""`renamed`: the weights of a GGUF file by the names that Hugging Face gives them.
+"""`renamed`: the weights of a GGUF file by their names in Hugging Face checkpoints.
 
-The names come from gguf-py, which lists for each name in GGUF files the names that models of all kinds have for it.
-Which of them are the model's own, the file does not say; models of one kind share what stands before the number of a
-block, so the prefix that fits most weights is taken, and of several such `model.layers.`, which all that came after
-Llama have; what came before has a table.
+The names come from gguf-py, which lists, for each name in GGUF files, the names in models of all kinds. The file does
+not say which of them are the model's own. The names of one model share the part before the block number, so the prefix
+that fits most weights is used; of several such prefixes, `model.layers.`, which all models since Llama have. A table
+covers those before Llama.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ROTARY = re.compile(r"(?:.*\.)?blk\.(?P<number>\d+)\.attn_(?P<side>[qk])\.(?:we
 # The architectures for which llama.cpp's converter permutes the rows of queries and keys, and transformers permutes
 # them back.
 _PERMUTED = frozenset({"llama"})
-# What neither the prefix nor the order of gguf-py decides: what follows the number of the block, or outside blocks the
-# whole name, by GGUF name; first for models in general, then for an architecture.
+# Names that neither the prefix nor the order of gguf-py decides, by GGUF name: the part after the block number, or the
+# whole name outside blocks; first for models in general, then for one architecture.
 _USUAL = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
@@ -76,7 +76,7 @@ _FAMILIES = {
     "starcoder": "transformer.h.",
 }
 _HEAD = "lm_head"
-# What llama.cpp's converter computes from the configuration; the checkpoints of Hugging Face have no such weights.
+# What llama.cpp's converter computes from the configuration; Hugging Face checkpoints have no such weights.
 _COMPUTED = re.compile(
     r"rope_freqs\.weight|rope_factors_(?:long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight"
     r"|(?:.*\.)?rotary_emb\.inv_freq(?:\.weight)?"
@@ -84,21 +84,21 @@ _COMPUTED = re.compile(
 
 
 class _Candidate(NamedTuple):
-    """One Hugging Face name: all of it, or what stands before and after the number of the block."""
+    """One Hugging Face name: the whole name, or the parts before and after the block number."""
 
     before: str
     after: str
 
 
 def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
-    """The same weights by the names of `scheme`; nothing is read.
+    """Return the same weights by the names of `scheme`; nothing is read.
 
     Args:
         node: The root of a tree of GGUF weights.
         scheme: `hf`, the names in Hugging Face's checkpoints.
 
     Raises:
-        ArgumentError: a ValueError; another scheme, or not the root of a tree.
+        ArgumentError: another scheme, or not the root of a tree (a ValueError).
         UnsupportedError: a tree of another format, or an architecture that gguf-py has no names for.
         ImportError: gguf-py is missing.
         ClosedError: the checkpoint was closed.
@@ -119,8 +119,11 @@ def renamed(node: WeightsNode, scheme: str) -> WeightsNode:
 
 
 def names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str], dict[str, int]]:
-    """{name in the file: Hugging Face's name} of the names that gguf-py knows; and {name in the file: number of heads}
-    of the weights whose rows are in another order there, 0 where the metadata say no number of heads.
+    """Return the Hugging Face names of weights, and the numbers of heads of weights with permuted rows.
+
+    The first result is {name in the file: Hugging Face's name} of the names that gguf-py knows. The second is {name in
+    the file: number of heads} of the weights whose rows are in another order in the file, with 0 where the metadata
+    does not give a number of heads.
 
     Args:
         node: The root of a tree of GGUF weights.
@@ -135,14 +138,14 @@ def names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str]
 
 
 def left_out(names: Iterable[str]) -> list[str]:
-    """Those of the names, old or new, of weights of a GGUF file that Hugging Face's checkpoints do not have: what
-    llama.cpp computes from the configuration.
+    """Return those of the names, old or new, that Hugging Face checkpoints do not have, because llama.cpp computes
+    these weights from the configuration.
     """
     return [name for name in names if _COMPUTED.fullmatch(name)]
 
 
 def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
-    """{name in the file: new name} of the names that gguf-py knows."""
+    """Return {name in the file: new name} of the names that gguf-py knows."""
     known = _candidates(architecture)
     bases = {name: base for name in names if (base := _base(name)) in known}
     families = _families(known, bases.values(), _FAMILIES.get(architecture))
@@ -169,7 +172,7 @@ def _new_names(architecture: Any, names: list[str]) -> dict[str, str]:
 
 
 def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
-    """The Hugging Face names of each GGUF name without its suffix, in gguf-py's order; blocks have the number 0."""
+    """Return the Hugging Face names of each GGUF name without suffix, in gguf-py's order; blocks have the number 0."""
     try:
         import gguf
     except ImportError as error:
@@ -191,15 +194,15 @@ def _candidates(architecture: Any) -> dict[str, list[_Candidate]]:
 
 
 def _base(name: str) -> str:
-    """A name in a file as gguf-py lists it: without its suffix, and in block 0."""
+    """Return a name in a file as gguf-py lists it: without its suffix, and in block 0."""
     match = _BLOCK.fullmatch(name)
     base = f"{match['front']}0{match['rest']}" if match else name
     return base.removesuffix(".weight").removesuffix(".bias")
 
 
 def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str | None) -> dict[str, str]:
-    """For each kind of blocks (`blk.`, `enc.blk.`) what stands before the number in the names of the model: `own`, or
-    the one that fits most weights.
+    """Return, for each kind of block (`blk.`, `enc.blk.`), the part before the number in the names of the model: `own`,
+    or the one that fits most weights.
     """
     fits: dict[str, Counter[str]] = {}
     for base, count in Counter(bases).items():
@@ -215,7 +218,7 @@ def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str
 
 
 def _roots(known: dict[str, list[_Candidate]], bases: set[str], stems: set[str]) -> set[str]:
-    """What may stand before the last component of names outside blocks: what blocks stand in (`model`), or where a
+    """Return what may precede the last component of names outside blocks: what contains the blocks (`model`), or if a
     model has nothing else there (`encoder` of BERT), what fits most of these weights.
     """
     counts: Counter[str] = Counter()
@@ -241,8 +244,8 @@ def _parent(name: str) -> str:
 
 
 def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, int]:
-    """{name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes; 0 where what the
-    metadata say is no number of heads, which spoils that weight alone.
+    """Return {name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes; 0 where the
+    metadata gives no valid number of heads, which spoils that weight alone.
     """
     if architecture not in _PERMUTED:
         return {}
@@ -256,7 +259,7 @@ def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, 
 
 
 def _of_block(count: Any, number: str) -> int:
-    """A count that is the same for all blocks, or an array with one for each."""
+    """Return a count that is the same for all blocks, or from an array with one for each."""
     if hasattr(count, "dtype"):
         at = int(number) if len(number) < 10 else len(count)
         count = count[at].item() if at < len(count) else 0

@@ -1,4 +1,4 @@
-"""Choosing weights by their names: by names, globs, regular expressions, functions."""
+"""Select weights by names, globs, regular expressions, or functions."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ __all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "selected"]
 
 @runtime_checkable
 class Chooser(Protocol):
-    """What chooses among all names, because one name alone does not say enough."""
+    """A selection among all names at once, for cases where one name alone does not say enough."""
 
     def among(self, names: list[str]) -> list[str]:
-        """Those that are wanted, in their order."""
+        """Return the selected names, in their order."""
 
 
 Pattern = str | re.Pattern[str]
-"""A name (that weight, or all below it), a glob, or a regular expression that matches the whole name."""
+"""A name (that weight, or everything below it), a glob, or a regular expression that matches the whole name."""
 Select = Pattern | Chooser | Callable[[str], bool] | Iterable[Pattern]
-"""Which weights: a pattern, several of these, a function of the name, or what chooses among all names."""
+"""Which weights: a pattern, several of these, a function of the name, or a `Chooser` among all names."""
 
 _GLOB = re.compile(r"[*?\[]")
 
 
 def selected(names: list[str], select: Select) -> list[str]:
-    """Those of `names` that are selected, in their order.
+    """Return the selected names, in their order.
 
     Raises:
-        WeightNotFoundError: a name, glob or regular expression that selects nothing; of a name, up to three near ones.
+        WeightNotFoundError: a name, glob or regular expression that selects nothing; for a name, the message suggests
+            up to three similar ones.
     """
     if isinstance(select, Chooser):
         return select.among(names)
@@ -51,7 +52,7 @@ def selected(names: list[str], select: Select) -> list[str]:
 
 
 def fits(pattern: Pattern) -> Callable[[str], bool]:
-    """Whether a name fits the pattern."""
+    """Return a function that says whether a name matches the pattern."""
     if not isinstance(pattern, str | re.Pattern):
         raise TypeError(f"a weight is selected by a text or a regular expression, not {pattern!r}")
     if isinstance(pattern, re.Pattern):
@@ -62,7 +63,7 @@ def fits(pattern: Pattern) -> Callable[[str], bool]:
 
 
 def not_found(name: str, names: list[str], asker: str) -> WeightNotFoundError:
-    """The error about a name that is none, with near ones."""
+    """Return the error for an unknown name, with similar ones."""
     (near,) = near_names(names, [name])
     quoted = " or ".join(f"'{shown(one)}'" for one in near)
     meant = f"; did you mean {quoted}?" if near else ""

@@ -35,10 +35,10 @@ _TOLD_EVERY = 0.025  # seconds
 
 
 class WeightStream:
-    """An iterator of (name, tensor) in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
+    """An iterator of (name, tensor), in the order of the files. A thread reads ahead of it, within `max_host_bytes`.
 
-    It ends with the last weight, with an error, and with `close()`, which the end of a `with` block calls, and the end
-    of the last reference: after a `break` nothing is left of it.
+    The stream ends after the last weight, on an error, and on `close()`, which is also called at the end of a `with`
+    block and when the last reference goes: after a `break` nothing of it is left running.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class WeightStream:
 
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory that tensors take which are read, wait, or were given last, or are on their
-        way to a device.
+        """The most bytes of host memory for tensors that are being read, wait to be taken, were given last, or are on
+        their way to a device.
         """
         return self._tensors.max_host_bytes
 
@@ -83,7 +83,7 @@ class WeightStream:
             raise
 
     def close(self) -> None:
-        """End the stream: nothing more is read. Tensors that were given stay valid, unless `reuse` was asked for."""
+        """End the stream; nothing more is read. Tensors already given stay valid, unless `reuse` was asked for."""
         self._tensors.close()
         self._end()
 
@@ -115,7 +115,7 @@ def stream(
     reuse: bool = False,
     device: Any = None,
 ) -> WeightStream:
-    """The weights below a node one after the other; see `WeightsNode.stream`."""
+    """Stream the weights below a node, one after the other; see `WeightsNode.stream`."""
     check_device(Rank(shard, device), None, framework, None)
     convert = converter(framework)
     if max_host_bytes is not None and not (isinstance(max_host_bytes, int) and max_host_bytes > 0):

@@ -1,4 +1,4 @@
-"""`WeightData`: the tensor of one weight, with its name, and how its elements are to be read."""
+"""`WeightData`: the tensor of one weight, with its name and the encoding of its elements."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["WeightData"]
 
-# What packed blocks decode to directly.
+# The dtypes that packed blocks are decoded to directly.
 _DECODED = (DType.float32, DType.float16, DType.bfloat16)
 
 
 @dataclass(init=False, eq=False, repr=False)
 class WeightData:
-    """The data of one weight; equal only to itself.
+    """The data of one weight, with its name, dtype and shape; equal only to itself.
 
-    It speaks DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` take it as it is.
-    A dataclass: `dataclasses.replace(w, name="other")` is the same data under another name.
+    It supports DLPack and NumPy's array protocol, so `torch.from_dlpack(w)` and `numpy.asarray(w)` accept it as it is.
+    It is a dataclass: `dataclasses.replace(w, name="other")` is the same data under another name.
 
     Args:
-        data: The tensor: a `Buffer`, or an array of any framework that speaks DLPack.
+        data: The tensor: a `Buffer`, or an array of any framework that supports DLPack.
         name: The full name.
         dtype: The type of the elements; uint8 for packed ones.
-        shape: The shape; of bytes where the elements are packed.
-        quantization_encoding: How the elements are packed; none for a weight that is not quantized.
-        refusal: What `astype` raises, where the file's type is not known and the data are bytes as they stand there.
+        shape: The shape; counted in bytes where the elements are packed.
+        quantization_encoding: How the elements are packed; `None` for a weight that is not quantized.
+        refusal: What `astype` raises if the file's type is not known and the data is the bytes as stored.
     """
 
     data: DLPackArray
@@ -81,18 +81,18 @@ class WeightData:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements. ValueError where a dimension is symbolic."""
+        """The number of bytes of the elements. ValueError if a dimension is symbolic."""
         if not self.shape.is_static:
             raise ValueError(f"weight '{shown(self.name)}' has the symbolic shape {listed(self.shape)}, and no size")
         return -(-self.dtype.size_in_bits * math.prod(self.shape.static_dims) // 8)
 
     @classmethod
     def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
-        """The weight over the memory of an array, with its dtype and shape.
+        """Return a weight over the memory of an array, with its dtype and shape.
 
         Args:
-            arr: An array of any rank, of NumPy's own dtypes or those of ml_dtypes; one of foreign byte order is
-                converted, which copies it. ValueError for a dtype that no `DType` stands for.
+            arr: An array of any rank, with a dtype of NumPy or of ml_dtypes; one of foreign byte order is converted,
+                which copies it. ValueError for a dtype that has no `DType`.
             name: The full name.
         """
         import numpy as np
@@ -103,24 +103,24 @@ class WeightData:
         return cls(arr, name, DType.from_numpy(arr.dtype), arr.shape)
 
     def __getitem__(self, key: Any) -> Buffer:
-        """A part of the data as a `Buffer`, a view, by NumPy's basic indexing: `data[0:2, ..., None]`."""
+        """Return a part of the data as a `Buffer`, a view, by NumPy's basic indexing: `data[0:2, ..., None]`."""
         return self.to_buffer()[key]
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """The data as a NumPy array, over the same memory.
+        """Return the data as a NumPy array over the same memory.
 
         Raises:
-            ImportError: bfloat16 and the 8-bit floats need ml_dtypes.
-            UnsupportedError: elements of less than a byte, which NumPy cannot view.
+            ImportError: ml_dtypes is missing, which bfloat16 and the 8-bit floats need.
+            UnsupportedError: the elements are smaller than a byte, which NumPy cannot view.
         """
         return self.__array__()
 
     def to_buffer(self) -> Buffer:
-        """The data as a `Buffer`, over the same memory; kept as `data` from then on.
+        """Return the data as a `Buffer` over the same memory, which is kept as `data` from then on.
 
         Raises:
-            TypeError: the data speaks no DLPack.
-            BufferError: the data is on a device, or of a type, that has no `Buffer`.
+            TypeError: the data does not support DLPack.
+            BufferError: the data is on a device, or of a type, for which there is no `Buffer`.
         """
         from max_weights._core import Buffer
 
@@ -138,12 +138,13 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:
-        """The weight as another dtype, by the rules of docs/dtypes.md; itself if it has the dtype already.
+        """Convert the weight to another dtype, by the rules of docs/dtypes.md; returns itself if it already has that
+        dtype.
 
-        Packed blocks are decoded, into the logical shape, and the result has no encoding.
+        Packed blocks are decoded into the logical shape, and the result has no encoding.
 
-        Always really converts, except inside `virtual_devices()`, where the result has the dtype and the shape but no
-        data.
+        The conversion always happens at once, except inside `virtual_devices()`, where the result has the dtype and the
+        shape but no data.
 
         Args:
             dtype: The dtype of the result.
@@ -151,7 +152,8 @@ class WeightData:
             out: A contiguous Buffer, array or DLPack tensor of this shape and the dtype, to write to.
 
         Raises:
-            UnsupportedError: from or to complex64, or the file's type is not known: its bytes come as uint8.
+            UnsupportedError: the conversion is from or to complex64, or the file's type is not known, so its bytes come
+                as uint8.
             ValueError: `out` does not fit.
             FileChangedError: the file of a mapped weight was truncated.
         """
@@ -167,7 +169,7 @@ class WeightData:
         return WeightData(self.to_buffer().astype(dtype, saturate=saturate, out=out), self.name, dtype, self.shape)
 
     def _decoded(self, encoding: QuantizationEncoding, dtype: DType, saturate: bool, out: Any) -> WeightData:
-        """The elements of packed blocks; beyond the 16- and 32-bit floats by way of float32."""
+        """Decode the elements of packed blocks; other dtypes than the 16- and 32-bit floats go through float32."""
         from max_weights._core import dequantize
 
         shape = self.logical_shape.static_dims
@@ -180,7 +182,7 @@ class WeightData:
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         data: Any = self.data if _is_numpy(self.data) else self.to_buffer()
-        # NumPy 1 has no `copy` here, and never asks for it.
+        # NumPy 1 passes no `copy` here, and never asks for it.
         array: npt.NDArray[Any] = data.__array__(dtype) if copy is None else data.__array__(dtype, copy=copy)
         return array
 
@@ -211,7 +213,7 @@ class WeightData:
             ("device", data.device if is_buffer else None),
             ("memory", "a view of a mapped file" if is_buffer and data.is_mapped else None),
         ]
-        # Packed blocks are bytes, of which nobody reads anything.
+        # Packed blocks are bytes that mean nothing to a reader.
         values = values_html(self.to_buffer()) if encoding is None and (is_buffer or _is_numpy(data)) else ""
         return view(shown(self.name), f"{self.dtype.name} {listed(self.shape)}", properties(facts), values)
 
@@ -232,7 +234,7 @@ def _readable(size: float) -> str:
 
 
 def _is_numpy(data: object) -> bool:
-    # Whoever made the array has imported NumPy already.
+    # If it is a NumPy array, NumPy has been imported already.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, numpy.ndarray)
 

@@ -1,4 +1,4 @@
-"""What the values of weights are like: `weights.stats()`."""
+"""Statistics of the values of weights: `weights.stats()`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ _COLUMNS = ("name", "dtype", "shape", *_COUNTS, *_VALUES)
 
 
 class WeightStatistics(dict[str, list[Any]]):
-    """Columns of equal length, a weight a row: what pandas.DataFrame and polars.DataFrame take.
+    """Columns of equal length with a row for each weight, as pandas.DataFrame and polars.DataFrame accept them.
 
-    `count` values were looked at, of which `zeros`, `subnormals`, `nans` and `infinities` are what they say; `minimum`,
-    `maximum`, `mean` and `std` (divided by the number of values, not by one less) are those of the finite ones. Bools
-    count as bytes, complex numbers as their magnitudes, packed blocks as what they decode to; all of these are floats
-    (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known, all are None, and
-    `note` says why.
+    `count` is the number of values, of which `zeros`, `subnormals`, `nans` and `infinities` are what the names say;
+    `minimum`, `maximum`, `mean` and `std` (divided by the number of values, not by one less) are those of the finite
+    values. Bools count as bytes, complex numbers as their magnitudes, packed blocks as their decoded values; all of
+    these are floats (`max-weights show` has integers beyond 2**53 exactly). Where the values of a type are not known,
+    all are `None`, and `note` says why.
 
-    `histogram`, where bins were asked for, has the counts of the finite values in bins of equal width from `minimum` to
-    `maximum`, as a list, which a notebook draws: one for each of a few neighbouring integers, and one of a constant.
-    It is exact for types of at most 16 bits, and may be an approximation for wider ones, which saves a second pass.
+    `histogram`, if bins were asked for, is a list of the counts of finite values in bins of equal width from `minimum`
+    to `maximum`, which a notebook draws. A few neighbouring integers have a bin each, and a constant has a single bin.
+    The counts are exact for types of at most 16 bits, and may be approximate for wider types, which saves a second
+    pass.
     """
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows, each as {column: value}."""
+        """Iterate over the rows, each as {column: value}."""
         return (dict(zip(self, row, strict=True)) for row in zip(*self.values(), strict=True))
 
     def __repr__(self) -> str:
@@ -58,7 +59,7 @@ class WeightStatistics(dict[str, list[Any]]):
 def stats(
     node: WeightsNode, select: Select | None = None, *, bins: int = 0, progress: Progress | bool | None = None
 ) -> WeightStatistics:
-    """The statistics of the weights below a node; see `WeightsNode.stats`."""
+    """Compute the statistics of the weights below a node; see `WeightsNode.stats`."""
     names = [info.name for info in node.infos()]
     names = names if select is None else selected(names, select)
     if isinstance(bins, bool) or bins < 0:
@@ -72,7 +73,7 @@ def stats(
     statistics = WeightStatistics({column: [] for column in columns})
     for name, dtype, shape, counts, values, histogram, note in rows:
         none: list[int | None] = [None] * len(_COUNTS)
-        # Of one type throughout, which polars asks of a column.
+        # A column has one type throughout, as polars requires.
         floats = (None if value is None else float(value) for value in values)
         drawn = (histogram if counts else None,) if bins else ()
         cells = (name, dtype, shape, *(counts or none), *floats, *drawn, note)

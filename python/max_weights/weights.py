@@ -80,32 +80,32 @@ class Weights(Protocol):
 
     @property
     def allocated_weights(self) -> dict[str, DLPackArray]:
-        """The values of all weights that `allocate` made, by full name; shared by all nodes of one tree."""
+        """The values of all weights that `allocate` created, by full name; shared by all nodes of one tree."""
         ...
 
-    if TYPE_CHECKING:  # not a member at run time: isinstance() would look for a method of that name
+    if TYPE_CHECKING:  # not a member at run time, because isinstance() would look for a method of that name
 
         def __getattr__(self, attr: str, /) -> Weights:
-            """The child of that name."""
+            """The child with that name."""
             ...
 
     def __getitem__(self, key: int | str, /) -> Weights:
-        """The child of that index or name; dots are allowed."""
+        """The child with that index or name; a name may contain dots."""
         ...
 
     def exists(self) -> bool:
-        """True if there is a weight of exactly this name."""
+        """Whether there is a weight with exactly this name."""
         ...
 
     def items(self) -> Iterator[tuple[str, Weights]]:
-        """This weight, if it is one, and all below it, as (full name, node), in file order."""
+        """This weight, if it is one, and all weights below it, as (full name, node), in file order."""
         ...
 
     def data(self) -> WeightData:
-        """The weight's tensor, without a copy where the file allows it.
+        """Return the weight's tensor, without a copy where the file allows it.
 
         Raises:
-            WeightNotFoundError: a KeyError; there is no such weight. Names up to three near ones.
+            WeightNotFoundError: there is no such weight (a KeyError); the message suggests up to three similar names.
         """
         ...
 
@@ -116,24 +116,24 @@ class Weights(Protocol):
         quantization_encoding: QuantizationEncoding | None = None,
         device: DeviceRef | None = None,
     ) -> Weight:
-        """A `Weight` of this name for a graph; its value is recorded in `allocated_weights`.
+        """Create a `Weight` of this name for a graph, and record its value in `allocated_weights`.
 
         Args:
-            dtype: Converts the value to this dtype; default: the dtype of the file.
+            dtype: Converts the value to this dtype; default: the dtype in the file.
             shape: Must equal the weight's shape, except where a dimension is symbolic.
-            quantization_encoding: That of the file. Where a file has several, a weight keeps its own, and a warning
-                says so.
+            quantization_encoding: The encoding in the file. If a file has several, a weight keeps its own, and a
+                warning says so.
             device: Where the weight is wanted; default: the CPU.
 
         Raises:
             WeightNotFoundError: there is no such weight.
-            ValueError: another shape, or an encoding for a weight that is not quantized.
+            ValueError: the shape differs, or an encoding is given for a weight that is not quantized.
         """
         ...
 
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
-"""Turns the weights of a checkpoint into a state dict: called with a mapping of names to weights, and keyword
+"""Turns the weights of a checkpoint into a state dict; called with a mapping of names to weights, and with keyword
 arguments of its own.
 """
 
@@ -158,7 +158,7 @@ _NAMED = 5
 
 
 def weights_format(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> WeightsFormat:
-    """The format that the suffixes of the paths say, in any case; no file is opened.
+    """Return the format that the suffixes of the paths indicate, in upper or lower case. No file is opened.
 
     Args:
         paths: One path, or several that belong to one checkpoint. ArgumentError (a ValueError) if there are none, if a
@@ -196,25 +196,26 @@ def load_weights(
     strict: bool = True,
     max_header_bytes: int | None = None,
 ) -> WeightsNode:
-    """Open a checkpoint as one tree of weights. Reads headers only.
+    """Open a checkpoint as one tree of weights. Only headers are read.
 
     Args:
-        paths: A file, a directory (its index, else its set of shards, else its single file), an index
-            (`*.index.json`), a list of files that belong to one checkpoint, or the name of a model in the local
-            Hugging Face cache (`ORG/MODEL` or `ORG/MODEL@REVISION`; the network is never used). The format is
-            decided by the first bytes of a file, not by its name.
-        backend: `mmap` maps the files, `read` reads each tensor into memory of its own when it is taken; `auto` maps,
-            and reads where the system refuses to map.
+        paths: A file, a directory (its index, else its set of shards, else its single file), an index (`*.index.json`),
+            a list of files that belong to one checkpoint, or the name of a model in the local Hugging Face cache
+            (`ORG/MODEL` or `ORG/MODEL@REVISION`; the network is never used). The format is recognised by the first
+            bytes of a file, not by its name.
+        backend: `mmap` maps the files; `read` reads each tensor into memory of its own when it is used; `auto` maps,
+            and reads if the system refuses to map.
         strict: Refuse an index that disagrees with its shards (a missing shard or tensor, a tensor in another shard, an
-            unindexed one, one in two shards, another total size), and what other readers let pass, such as empty
-            names. Otherwise what can be opened is, the log says so, and `warnings` lists all of it.
+            unindexed one, one in two shards, another total size), and faults that other readers accept, such as empty
+            names. Otherwise everything that can be opened is opened, the log reports the faults, and `warnings` lists
+            them.
         max_header_bytes: The longest header that is read; default: 100,000,000, the format's own limit.
 
     Raises:
-        MissingFileError: a path does not exist; a FileNotFoundError and a ValueError. Names what is near it.
-        TypeError: what is no path.
-        ValueError: no paths.
-        FormatError: a file breaks the rules of its format; a ValueError that says where and what to do.
+        MissingFileError: a path does not exist (a FileNotFoundError and a ValueError); the message lists similar paths.
+        TypeError: an argument is not a path.
+        ValueError: no paths are given.
+        FormatError: a file breaks the rules of its format (a ValueError); the message says where, and what to do.
         UnsupportedError: a format that this version cannot read.
     """
     files = _paths(paths)
@@ -235,7 +236,8 @@ def _paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> 
     return files
 
 
-# What tensors are made of is imported with the first tensor: opening a checkpoint takes a few milliseconds without it.
+# The modules behind tensors are imported with the first tensor: without them, opening a checkpoint takes a few
+# milliseconds.
 _HOMES = {"DType": "dtype", "QuantizationEncoding": "quantization", "Shape": "shape", "WeightData": "weight_data"}
 
 
@@ -243,7 +245,7 @@ def _bring(name: str) -> None:
     __import__(f"max_weights.{_HOMES.get(name, 'buffer')}")
 
 
-# Methods of the trees whose modules bring the graph, or gguf-py, along.
+# Methods of the trees whose modules import the graph or gguf-py.
 def _allocate(node: WeightsNode, *arguments: Any) -> Weight:
     from max_weights.allocation import allocate
 
@@ -316,7 +318,7 @@ def _renamed(node: WeightsNode, scheme: str) -> WeightsNode:
     return renamed(node, scheme)
 
 
-# What pickles of trees name.
+# The functions that pickles of trees name.
 def _reopened(paths: list[str], arguments: dict[str, Any], marks: list[tuple[int, int]], name: str) -> WeightsNode:
     return _reopen_weights(paths, arguments, marks, name)
 

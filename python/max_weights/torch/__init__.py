@@ -1,4 +1,4 @@
-"""Checkpoints as torch tensors, and into torch modules. Importing this module imports torch."""
+"""Load checkpoints as torch tensors, and into torch modules. Importing this module imports torch."""
 
 from max_weights.torch.builder import load
 from max_weights.torch.file import load_file

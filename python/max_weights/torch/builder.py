@@ -1,4 +1,4 @@
-"""`load`: what torch.load returns, and what makes it of what the Rust core found."""
+"""`load`, which returns what torch.load returns, and the builder of it from what the Rust core finds in the file."""
 
 from __future__ import annotations
 
@@ -32,26 +32,27 @@ def load(
     mmap: bool | None = True,
     encoding: str = "utf-8",
 ) -> Any:
-    """What `torch.load(f, weights_only=True)` returns: the same nested values, with torch tensors.
+    """Return what `torch.load(f, weights_only=True)` returns: the same nested values, with torch tensors.
 
-    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. Where
-    a storage is stored as it is, tensors are views of private pages of the file: nothing is read before it is used, and
-    writing to them changes neither the file nor another process.
+    No code of the file, and none that it names, is run. Tensors that share a storage in the file share it here. Where a
+    storage is stored uncompressed, tensors are views of private pages of the file: nothing is read before it is used,
+    and writing to them changes neither the file nor another process.
 
     Args:
-        f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. An object that
-            reads a file of the disk from its start is taken as that file, and stays where it is; of another, such as
-            `io.BytesIO`, the rest is read.
+        f: A file that `torch.save` wrote, of any version from 0.1.10 on: its path, or a file object. A file object that
+            reads a file on disk from its start is replaced by that file, and keeps its position; any other, such as
+            `io.BytesIO`, is read to the end.
         map_location: Where storages go, as for `torch.load`: a device, a dict of locations, a function of storage and
-            location, or None for where they were saved.
-        pickle_module: None: no other unpickler is asked.
-        weights_only: True or None, which are the same here.
-        mmap: Map the file; with False or None all storages are read now.
-        encoding: Of the byte strings of Python 2; there is the one.
+            location, or `None` for the device that they were saved on.
+        pickle_module: Must be `None`: no other unpickler is used.
+        weights_only: True or `None`, which mean the same here.
+        mmap: Map the file; with False or `None` all storages are read now.
+        encoding: The encoding of byte strings of Python 2; there is only the one.
 
     Raises:
         UnsupportedError: the file names a class or function that is not among those that tensors and plain values are
-            made of; `load_weights` reads the tensors of such a file. Or an argument asks for what could run code.
+            made of (`load_weights` reads the tensors of such a file); or an argument asks for something that could run
+            code.
         FormatError: the file is damaged.
         ArgumentError: `f` is neither a path nor a file object that gives bytes.
     """
@@ -65,7 +66,7 @@ def load(
 
 
 class Loading:
-    """A file that is open to be loaded."""
+    """A file that is open for loading."""
 
     def __init__(self, path: str | os.PathLike[str], map_location: MapLocation, *, mmap: bool) -> None:
         self._file = TorchFile(path)
@@ -74,36 +75,36 @@ class Loading:
 
     @property
     def globals(self) -> list[str]:
-        """Every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
+        """Return every class and function that the file names, such as `torch._utils._rebuild_tensor_v2`."""
         return self._file.globals
 
     @property
     def raised(self) -> Exception | None:
-        """What the function given as `map_location` raised."""
+        """The exception that the function given as `map_location` raised."""
         return self._builder.raised
 
     def value(self) -> Any:
-        """The value."""
+        """Return the value."""
         where = self._builder.map_location
         if gpu := torch_gpu(torch, where) if isinstance(where, (str, torch.device)) else None:
             try:
                 return self._file.build(self._builder, data=True, own=True, device=gpu)
             except DeviceError:
-                pass  # torch has memory there of its own, and errors that programs know
+                pass  # torch has memory of its own there, and raises errors that programs know
         return self._file.build(self._builder, data=not _is_meta(where), own=self._own)
 
 
 class Builder:
-    """Makes what only torch can, from what the Rust core found in the file."""
+    """Builds what only torch can build, from what the Rust core found in the file."""
 
     def __init__(self, map_location: MapLocation) -> None:
         self.map_location = map_location
         self.raised: Exception | None = None
-        """What the caller's own function raised."""
+        """The exception that the caller's own function raised."""
 
     def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
-        """A storage of these bytes, where `map_location` puts one from `location`: of a DLPack capsule, or of a Buffer
-        that lies there already, or of None.
+        """Return a storage of these bytes, on the device that `map_location` chooses for one from `location`. The bytes
+        come as a DLPack capsule, as a Buffer that is there already, or as `None`.
         """
         where = self.map_location
         if isinstance(where, dict):
@@ -126,7 +127,7 @@ class Builder:
         return _restored(storage, location) if moved is None else moved
 
     def strided(self, place: Place, requires_grad: bool) -> torch.Tensor:
-        """A tensor over a part of a storage."""
+        """Return a tensor over a part of a storage."""
         storage, dtype, offset, shape, strides = place
         tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
         tensor.set_(storage, offset, shape, strides)
@@ -135,7 +136,7 @@ class Builder:
         return tensor
 
     def flipped(self, place: Place, conjugate: bool, negative: bool, requires_grad: bool) -> torch.Tensor:
-        """A view whose elements are conjugated or negated as they are read."""
+        """Return a view whose elements are conjugated or negated as they are read."""
         tensor = self.strided(place, False)
         tensor = torch.conj(tensor) if conjugate else tensor
         tensor = torch._neg_view(tensor) if negative else tensor
@@ -150,7 +151,7 @@ class Builder:
         coalesced: bool | None,
         requires_grad: bool,
     ) -> torch.Tensor:
-        """A sparse tensor; its indices are checked against its shape."""
+        """Return a sparse tensor; its indices are checked against its shape."""
         kind = self.layout(layout)
         if kind is torch.sparse_coo:
             tensor = torch.sparse_coo_tensor(indices[0], values, shape, is_coalesced=coalesced, check_invariants=True)
@@ -169,7 +170,7 @@ class Builder:
         axis: int | None,
         requires_grad: bool,
     ) -> torch.Tensor:
-        """A quantised tensor."""
+        """Return a quantised tensor."""
         storage, dtype, offset, shape, strides = place
         typed = self.typed_storage(storage, dtype)
         parameters = (getattr(torch, scheme), scale, zero_point)
@@ -179,23 +180,23 @@ class Builder:
         return made
 
     def meta(self, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
-        """A tensor without data."""
+        """Return a tensor without data."""
         return torch.empty_strided(
             shape, strides, dtype=getattr(torch, dtype), device="meta", requires_grad=requires_grad
         )
 
     def converted(self, data: Any, dtype: str, requires_grad: bool) -> torch.Tensor:
-        """A tensor of another device, which was saved as an array or a tensor of the CPU."""
+        """Return a tensor of another kind of device, which was saved as an array or as a CPU tensor."""
         tensor = data if isinstance(data, torch.Tensor) else torch.from_numpy(data)
         tensor = tensor.to(dtype=getattr(torch, dtype))
         return tensor.requires_grad_() if requires_grad else tensor
 
     def parameter(self, tensor: torch.Tensor, requires_grad: bool) -> torch.nn.Parameter:
-        """A parameter over a tensor."""
+        """Return a parameter over a tensor."""
         return torch.nn.Parameter(tensor, requires_grad)
 
     def subclass(self, tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-        """A tensor of a class of torch's own; None for any other class."""
+        """Return a tensor of one of torch's own classes; `None` for any other class."""
         if name in ("torch._tensor.Tensor", "torch.Tensor"):
             return tensor
         if name == "torch.nn.parameter.Parameter":
@@ -203,55 +204,55 @@ class Builder:
         return None
 
     def set_state(self, made: torch.Tensor, state: Any) -> None:
-        """Set the Python attributes of a tensor: a dict, or a pair of dict and slots."""
+        """Set the Python attributes of a tensor, from a dict or from a pair of dict and slots."""
         for part in state if isinstance(state, tuple) else (state,):
             for key, value in (part or {}).items():
                 setattr(made, key, value)
 
     def typed_storage(self, storage: torch.UntypedStorage, dtype: str) -> torch.TypedStorage:
-        """A storage that was saved by itself."""
+        """Return a storage that was saved by itself."""
         return torch.TypedStorage(  # type: ignore[no-untyped-call]
             wrap_storage=storage, dtype=getattr(torch, dtype), _internal=True
         )
 
     def size(self, dims: Sequence[int]) -> torch.Size:
-        """A shape."""
+        """Return a shape."""
         return torch.Size(dims)
 
     def dtype(self, name: str) -> torch.dtype:
-        """A dtype."""
+        """Return a dtype."""
         found: torch.dtype = getattr(torch, name)
         return found
 
     def device(self, name: str) -> torch.device:
-        """A device."""
+        """Return a device."""
         return torch.device(name)
 
     def layout(self, name: str) -> torch.layout:
-        """A layout, by its full name."""
+        """Return a layout, by its full name."""
         found: torch.layout = getattr(torch, name.removeprefix("torch."))
         return found
 
     def numpy_dtype(self, name: str) -> Any:
-        """A dtype of NumPy."""
+        """Return a NumPy dtype."""
         import numpy as np
 
         return np.dtype(name)
 
     def numpy_scalar(self, data: bytes, dtype: str) -> Any:
-        """A scalar of NumPy."""
+        """Return a NumPy scalar."""
         import numpy as np
 
         return np.frombuffer(data, np.dtype(dtype), 1)[0]
 
     def numpy_array(self, data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool) -> Any:
-        """An array of NumPy."""
+        """Return a NumPy array."""
         from max_weights.buffer import pickled_array
 
         return pickled_array(data, dtype, shape, fortran)
 
     def named(self, name: str) -> Any:
-        """A class or constant of torch that stands in the file as a value; None for any other."""
+        """Return a class or constant of torch that is a value in the file; `None` for any other."""
         return _NAMED.get(name)
 
 

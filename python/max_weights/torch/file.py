@@ -27,26 +27,26 @@ def load_file(
     device: str | torch.device | int = "cpu",
     **options: Unpack[LoadOptions],
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint, by name, in file order.
+    """Return the tensors of a checkpoint as torch tensors, by name, in file order.
 
-    On the CPU they are views of private pages of the file where they are wanted as the file has them: nothing is read
+    On the CPU, tensors that are wanted as the file has them are views of private pages of the file: nothing is read
     before it is used, writing to them changes neither the file nor another process, and they stay valid for as long as
-    they are held. For a CUDA device they are loaded there without a detour over as much host memory, unless `shard`,
-    `copy=False` or a device of torch's alone is asked for: those are copied there. Elements of a PyTorch file have the
-    dtype of torch, complex128 and the like too.
+    they are held. For a CUDA device, tensors are loaded there without taking as much host memory, unless you ask for
+    `shard`, `copy=False` or a device that only torch knows: then they are copied there. Tensors of a PyTorch file have
+    the dtype of torch, including complex128 and the like.
 
     Args:
-        filename: What `load_weights` takes.
+        filename: Anything that `load_weights` accepts.
         device: Where the tensors go.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. With any of them the tensors are in memory when
-            this returns.
+            max_host_bytes, threads, progress, drop_cache, verify. If any of them is given, the tensors are in memory
+            when this returns.
 
     Raises:
         FormatError: the file is damaged.
-        WeightNotFoundError: `select` names what is not there.
-        UnsupportedError: a tensor of a PyTorch file that is no array, such as a sparse one; `load` builds it, and
-            `load_weights` has the arrays that it is made of.
+        WeightNotFoundError: `select` names something that is not there.
+        UnsupportedError: a tensor of a PyTorch file that is not a plain array, such as a sparse one; `load` builds it,
+            and `load_weights` has the arrays that it is made of.
         BufferError: an element type that torch does not have.
         DeviceError: the CUDA device has too little memory, or a copy fails.
     """
@@ -67,5 +67,5 @@ def load_file(
 
 
 def _of_torch(weights: PytorchWeights, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What came as bytes because only torch has its dtype, in that dtype."""
+    """Give the tensors that came as bytes, because only torch has their dtype, that dtype."""
     return {info.name: own_dtype(tensors[info.name], info) for info in weights.infos() if isinstance(info.dtype, str)}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["load_into"]
 
 _STAGED_AT_A_TIME = 256 << 20
-"""Bytes of the file that are in memory at a time, of what is copied from there."""
+"""How many bytes of the file are in memory at a time, where tensors are copied from it."""
 
 
 def load_into(
@@ -43,34 +43,36 @@ def load_into(
 ) -> LoadReport:
     """Fill the parameters and buffers of a module from a checkpoint, without a second copy of the model.
 
-    - What has contiguous memory on the CPU is written to in place, and keeps its dtype: elements are converted on the
-      way.
-    - What is on the meta device gets memory: a view of the file where that has it as it is wanted, memory of its own
-      otherwise, or always with `copy=True`. It has the dtype of the file, or what `dtype` says. `requires_grad` stays.
-    - What is on another device, or not contiguous, is copied there, a part of the file at a time, and keeps its dtype.
-    - Tied parameters stay tied, and the file may have any of their names. Those that a model of transformers declares
-      to be tied are tied.
-    - Buffers that a module does not save (`persistent=False`) keep the values that the module made. On the meta device
-      they are taken from the file, or computed by a model of transformers; other modules have to make them.
+    - Tensors with contiguous memory on the CPU are written in place, and keep their dtype: elements are converted on
+      the way.
+    - Tensors on the meta device get memory: a view of the file if the file has them as wanted, otherwise (or always
+      with `copy=True`) memory of their own. They get the dtype of the file, or the one that `dtype` says.
+      `requires_grad` stays.
+    - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
+      dtype.
+    - Tied parameters stay tied, and the file may have them under any of their names. Parameters that a model of
+      transformers declares to be tied are tied.
+    - Buffers that a module does not save (`persistent=False`) keep the values that the module gave them. On the meta
+      device they are taken from the file, or computed by a model of transformers; other modules have to make them.
     - Modules that have a `_load_from_state_dict`, hooks, or extra state of their own, such as `BatchNorm2d`, load
       themselves, with `load_state_dict`, and with `assign=True` if they have anything on the meta device.
 
-    Everything is checked before anything of the module is changed, but for what modules that load themselves refuse:
-    they are asked first. An error while the file is read leaves the module with a part of the new values.
+    Everything is checked before the module is changed, except what modules that load themselves refuse: they load
+    first. An error while the file is read leaves the module with a part of the new values.
 
     Args:
         module: The module.
-        path: What `load_weights` takes.
-        strict: Refuse a file that lacks a parameter or a saved buffer, or that has another name; otherwise the report
-            says so. A shape that does not fit is always an error.
+        path: Anything that `load_weights` accepts.
+        strict: Refuse a file that lacks a parameter or a saved buffer, or that has an unexpected name; otherwise the
+            report lists them. A shape that does not fit is always an error.
         **options: Those of `WeightsNode.load`: select, rename, dtype, packed, shard, copy, storage, backend,
-            max_host_bytes, threads, progress, drop_cache, verify. `dtype` is for what is on the meta device.
+            max_host_bytes, threads, progress, drop_cache, verify. `dtype` applies to tensors on the meta device.
 
     Returns:
         What was loaded, converted, and tied, and with `strict=False`, what was missing or unexpected.
 
     Raises:
-        ArgumentError: a ValueError that lists everything that does not fit.
+        ArgumentError: something does not fit (a ValueError); the message lists everything that does not.
         FormatError: the file is damaged.
     """
     began = time.perf_counter()
@@ -91,14 +93,14 @@ class _Fill:
     info: WeightInfo
     shape: tuple[int, ...]
     dtype: DType | None
-    """What the elements become on the way; None: what they are in the file."""
+    """The dtype that the elements are converted to; `None` for the one in the file."""
     out: torch.Tensor | None
-    """Memory of the module that they are written to."""
+    """The memory of the module that they are written to."""
 
 
 @dataclass
 class _Plan:
-    """Which weight goes where, and what does not fit."""
+    """Which weight goes where, and which ones do not fit."""
 
     module: nn.Module
     weights: WeightsNode
@@ -141,7 +143,7 @@ class _Plan:
         ]
 
     def _shapes_of_parts(self, names: dict[str, str], infos: dict[str, WeightInfo]) -> dict[str, tuple[int, ...]]:
-        """The shape of what is loaded, by new name: of the whole weight, or of the part of one rank."""
+        """Return the shapes to be loaded, by new name: of whole weights, or of one rank's parts."""
         wanted = [infos[name] for name in names]
         shard = self.options.get("shard")
         parts = [None] * len(wanted) if shard is None else parts_of_rank(self.weights, wanted, shard)
@@ -172,7 +174,7 @@ class _Plan:
                     "make it on the CPU (strict=False leaves it as it is)"
                 )
             return
-        name = given[-1]  # as with load_state_dict, the last one counts
+        name = given[-1]  # as in load_state_dict, the last one counts
         info, dtype = self._infos[name], self._dtypes[name]
         shape = self._shapes[name]
         refusal = slot.refusal()
@@ -191,13 +193,13 @@ class _Plan:
         self.fills.append(_Fill(slot, name, info, shape, dtype, out))
 
     def require_fit(self) -> None:
-        """Refuse what does not fit, with all of it in one error."""
+        """Raise one error that lists everything that does not fit."""
         if self.problems or (self.strict and (self.missing or self.unexpected)):
             missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
             raise misfit(type(self.module).__name__, missing, unexpected, self.problems)
 
     def run(self, began: float) -> LoadReport:
-        """Do it."""
+        """Carry out the plan."""
         total = sum(fill.info.bytes for fill in self.fills) + sum(self._infos[name].bytes for name in self.apart)
         self._done, self._total = 0, total
         self._told, end = progress_of(self._progress)
@@ -221,7 +223,7 @@ class _Plan:
         return self._report(began)
 
     def _fill_straight(self, fills: list[_Fill]) -> None:
-        # Those without memory yet go to the CPU, as those that have it there.
+        # Tensors without memory yet go to the CPU, like those that have their memory there.
         places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
         for place in dict.fromkeys(places):
             there = [fill for fill, own in zip(fills, places, strict=True) if own == place]
@@ -234,7 +236,7 @@ class _Plan:
                     torch.autograd.graph.increment_version(fill.slot.tensor)
 
     def _load_apart(self) -> None:
-        """Have those modules load themselves that have their own way."""
+        """Load the modules that have their own way of loading."""
         if not self.slots.loading_themselves:
             return
         loaded = self._load({name: self._dtypes[name] for name in self.apart}, {})
@@ -254,7 +256,7 @@ class _Plan:
         self.require_fit()
 
     def _load(self, dtypes: dict[str, DType | None], outs: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """These weights, by their new names."""
+        """Return these weights by their new names."""
         if not dtypes:
             return {}
         old_names = {self._old_names[new]: new for new in dtypes}
@@ -302,7 +304,7 @@ class _Plan:
 
 
 def _batches(fills: list[_Fill]) -> Iterator[list[_Fill]]:
-    """In the order of the files, not too much at a time."""
+    """Split the slots into batches of limited size, in the order of the files."""
     batch: list[_Fill] = []
     size = 0
     for fill in sorted(fills, key=lambda fill: (fill.info.file, fill.info.offset)):

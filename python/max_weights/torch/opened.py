@@ -1,4 +1,4 @@
-"""File objects that a checkpoint is loaded from: the file that one stands for, or its bytes in memory."""
+"""File objects that a checkpoint is loaded from, resolved to the file that they read, or copied to memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _COPIED_AT_A_TIME = 1 << 24
 
 
 def path_of(file: object) -> str | None:
-    """The path of the file that this object reads from its first byte on; None where there is none that surely is.
+    """Return the path of the file that this object reads from its first byte on; `None` unless that is certain.
 
-    What unpacks, decrypts or cuts out a part of a file has a name too, and other bytes than the file of that name.
+    An object that unpacks, decrypts or cuts out a part of a file has a name too, but gives other bytes than that file.
     """
     file = getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
     file = getattr(file, "f", file) if type(file).__module__ == "fsspec.implementations.local" else file
@@ -39,7 +39,7 @@ def path_of(file: object) -> str | None:
 
 @contextmanager
 def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
-    """A path at which the rest of a file object can be opened; a path is itself.
+    """Give a path at which the rest of a file object can be opened; a path stays as it is.
 
     Raises:
         ArgumentError: it is neither a path nor a file object that is open for reading bytes.
@@ -50,7 +50,7 @@ def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
         yield path
     else:
         _require_readable(file)
-        # Memory with a path: it can be mapped, so that the bytes are copied once.
+        # Memory with a path can be mapped, so the bytes are copied only once.
         number = os.memfd_create("checkpoint")
         try:
             while part := file.read(_COPIED_AT_A_TIME):

@@ -1,4 +1,4 @@
-"""What `load_into` says of what it did, and of what does not fit."""
+"""The report of `load_into`, and its error for everything that does not fit."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class LoadReport:
     """What `load_into` did. Names are the module's; those of `unexpected` and `kept` are the file's, renamed."""
 
     loaded: tuple[str, ...]
-    """Parameters and buffers that have their values from the file, in the order of the module."""
+    """Parameters and buffers that got their values from the file, in the order of the module."""
     missing: tuple[str, ...]
-    """Those that the file does not have."""
+    """Parameters and buffers that the file does not have."""
     unexpected: tuple[str, ...]
     """Names in the file that the module does not have."""
     kept: tuple[str, ...]
-    """Names in the file of buffers that the module does not save, and whose values it made itself: they stayed."""
+    """Names in the file of buffers that the module does not save; they keep the values that the module gave them."""
     converted: Mapping[str, tuple[DType | str, DType | str]]
-    """Of each whose elements became others: the dtype in the file, or how blocks were packed there; and the new one."""
+    """{name: (the dtype or packing in the file, the new dtype)} of tensors whose elements were converted."""
     tied: Mapping[str, str]
-    """Of each that shares its memory with another: the one under whose name the file has the values."""
+    """{name: the name under which the file has the values} of tensors that share memory with another."""
     bytes: int
-    """The bytes of the module that were filled."""
+    """The number of bytes of the module that were filled."""
     seconds: float
-    """How long it took, opening the file included."""
+    """How long it took, including opening the file."""
 
     def __repr__(self) -> str:
         rate = f" ({self.bytes / self.seconds / 1e9:.2f} GB/s)" if self.seconds else ""
@@ -61,7 +61,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def misfit(module: str, missing: Sequence[str], unexpected: Sequence[str], problems: Sequence[str]) -> ArgumentError:
-    """The error that lists everything at once: what is missing, unexpected, or does not fit."""
+    """Return the error that lists everything that is missing, unexpected, or does not fit."""
     counts = [
         f"{len(names):,} {what}"
         for what, names in (("missing", missing), ("unexpected", unexpected), ("that do not fit", problems))

@@ -1,4 +1,4 @@
-"""What a torch module has to be filled: its parameters and buffers, each once, with all the names that it has."""
+"""The slots of a torch module that have to be filled: its parameters and buffers, each once, with all of its names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Place", "Slot", "Slots", "compute", "computes"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a module has a tensor."""
+    """A place where a module has a tensor."""
 
     owner: nn.Module
     attribute: str
@@ -28,14 +28,14 @@ class Place:
     """False for a buffer that is registered with `persistent=False`."""
 
     def put(self, tensor: torch.Tensor) -> None:
-        """Put a tensor there, unless it is there."""
+        """Put a tensor there, unless it is there already."""
         if getattr(self.owner, self.attribute) is not tensor:
             setattr(self.owner, self.attribute, tensor)
 
 
 @dataclass
 class Slot:
-    """One parameter or buffer, and all places that have it."""
+    """One parameter or buffer, with all places that have it."""
 
     tensor: torch.Tensor
     places: list[Place] = field(default_factory=list)
@@ -47,11 +47,11 @@ class Slot:
 
     @property
     def saved(self) -> bool:
-        """Whether it is a part of the state dict."""
+        """Whether it is part of the state dict."""
         return any(place.saved for place in self.places)
 
     def refusal(self) -> str | None:
-        """Why it cannot be filled; none if it can."""
+        """Return why it cannot be filled; `None` if it can."""
         tensor = self.tensor
         kind = type(tensor)
         if is_traceable_wrapper_subclass(tensor) or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
@@ -68,12 +68,12 @@ class Slot:
         return None
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of that shape fits. `()` and `(1,)` are the same, because old files have the second."""
+        """Whether a tensor of that shape fits. `()` and `(1,)` count as the same, because old files have the latter."""
         own = tuple(self.tensor.shape)
         return own == shape or {own, shape} == {(), (1,)}
 
     def destination(self, shape: tuple[int, ...]) -> torch.Tensor | None:
-        """The memory, for the engine to write to; none if it has to be filled in another way."""
+        """Return the memory for the engine to write to; `None` if the slot has to be filled in another way."""
         tensor = self.tensor.detach()
         if (
             (tensor.device.type != "cpu" and torch_gpu(torch, tensor.device) is None)
@@ -89,7 +89,7 @@ class Slot:
         return tensor.view(shape)
 
     def made(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What takes the place of a tensor without memory: of the same kind, over this memory."""
+        """Return the replacement for a tensor without memory: of the same kind, over this memory."""
         old = self.tensor
         tensor = tensor.reshape(old.shape)
         if not isinstance(old, nn.Parameter):
@@ -101,12 +101,12 @@ class Slot:
 
 
 class Slots:
-    """The slots of a module, in its order; and the modules in it that load themselves."""
+    """The slots of a module, in its order, and the modules in it that load themselves."""
 
     def __init__(self, module: nn.Module) -> None:
         self.by_name: dict[str, Slot] = {}
         self.loading_themselves: dict[str, nn.Module] = {}
-        """By prefix: those that have a `_load_from_state_dict`, or hooks, of their own, and all that is below them."""
+        """By prefix: modules with a `_load_from_state_dict`, or hooks, of their own, and everything below them."""
         by_memory: dict[object, Slot] = {}
         for prefix, owner in _walk(module, self.loading_themselves):
             for place, tensor in _places(prefix, owner):
@@ -119,7 +119,7 @@ class Slots:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
 
     def tie(self, given: set[str]) -> None:
-        """Make one slot of two that the model declares to be tied, where only one of them is given."""
+        """Merge two slots that the model declares to be tied, if only one of them is given."""
         for name, other in self._aliases.items():
             one, two = self.by_name.get(name), self.by_name.get(other)
             if one is None or two is None or one is two or one.tensor.shape != two.tensor.shape:
@@ -155,7 +155,7 @@ def _places(prefix: str, owner: nn.Module) -> Iterator[tuple[Place, torch.Tensor
 
 
 def _memory(tensor: torch.Tensor) -> object:
-    """What is the same for two tensors that are all of the same memory."""
+    """Return a key that is equal for two tensors that cover the same memory."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
     if tensor.is_meta or not plain or not tensor.numel():
         return id(tensor)
@@ -173,7 +173,7 @@ def _loads_itself(module: nn.Module) -> bool:
 
 
 def _declared_ties(module: nn.Module) -> dict[str, str]:
-    """{name: other name} of parameters that are to be one, as models of transformers declare it."""
+    """Return {name: other name} of parameters that should be the same, as models of transformers declare it."""
     ties: dict[str, str] = {}
     for prefix, owner in module.named_modules():
         declared = vars(owner).get("all_tied_weights_keys")
@@ -190,9 +190,9 @@ def computes(module: nn.Module) -> bool:
 
 
 def compute(module: Any, slots: Slots) -> None:
-    """Have a model compute what is on the meta device yet, such as the frequencies of rotary embeddings.
+    """Let a model compute what is still on the meta device, such as the frequencies of rotary embeddings.
 
-    It leaves alone what is marked as initialised.
+    Tensors that are marked as initialised are left alone.
     """
     for slot in slots:
         if slot.tensor.is_meta:
