@@ -1,4 +1,4 @@
-"""One rank of several: which pieces of which weights it has, by their names. All is decided before anything is read."""
+"""One rank of several: which pieces of which weights it has, by name. This is decided before anything is read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Strategies: TypeAlias = (
 )
 """A strategy for all weights, one for each pattern of names, a function of the name, or the name of a table."""
 Shard: TypeAlias = tuple[int, int, Strategies]
-"""The number of the rank, how many there are, and how weights are split among them."""
+"""The number of the rank, how many ranks there are, and how weights are split among them."""
 Ranks: TypeAlias = tuple[Sequence[int], int, Strategies]
-"""The same of several ranks."""
+"""The same for several ranks."""
 
 
 Cut: TypeAlias = tuple[int, list[tuple[int, int]]]
@@ -36,9 +36,9 @@ NOTHING: Cut = (0, [(0, 0)])
 
 
 def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) -> list[Cut | Pieces | None]:
-    """The part of each weight that a rank has: a cut of one axis, or None for the whole weight.
+    """Return the part of each weight that a rank has: a cut of one axis, or `None` for the whole weight.
 
-    Where a function of the user's own cuts several axes, it is the pieces.
+    If a function of the user cuts several axes, the part is given as pieces.
 
     Args:
         node: The node below which the weights are.
@@ -46,13 +46,14 @@ def parts_of_rank(node: WeightsNode, infos: Iterable[WeightInfo], shard: Shard) 
         shard: The rank, the number of ranks, and the strategies.
 
     Raises:
-        ArgumentError: a ValueError; the shard makes no sense, or a weight, which is named, cannot be split so.
+        ArgumentError: the shard is not valid, or a weight, which the message names, cannot be split this way (a
+            ValueError).
     """
     rank, world, strategies = _checked(shard)
     if isinstance(strategies, str):
         strategies = tables.named(strategies, world, *model_config(node))
     ranks = _Rank(rank, world, _lookup(strategies), strategies if isinstance(strategies, tables.Table) else None)
-    # In a mapping alone can a weight be left out, and follow another.
+    # Only in a mapping can a weight be left out, or follow another.
     every = {info.name: info for info in node.infos()} if isinstance(strategies, Mapping) else {}
     return [_part(ranks.pieces(info, every), info) for info in infos]
 
@@ -79,7 +80,7 @@ class _Rank:
     table: tables.Table | None
 
     def pieces(self, info: WeightInfo, every: Mapping[str, WeightInfo]) -> Pieces | None:
-        """The pieces of a weight, None for the whole; `every` has more weights than are wanted."""
+        """Return the pieces of a weight, `None` for all of it; `every` has more weights than are wanted."""
         is_named, strategy = self.lookup(info.name)
         if is_named:
             return None if strategy is None else self.split(info, strategy)
@@ -97,7 +98,8 @@ class _Rank:
     def split(self, info: WeightInfo, strategy: ShardingStrategy) -> Pieces | None:
         if strategy.num_devices != self.world:
             _refuse(info, f"has a strategy for {strategy.num_devices} devices, and there are {self.world} ranks")
-        # Elements of PyTorch's own types, in lower case, come as bytes along one more axis; others as one row of bytes.
+        # Elements of PyTorch's own types, in lower case, come as bytes along an additional axis; others as one row of
+        # bytes.
         if isinstance(info.dtype, str) and not info.dtype[:1].islower():
             _refuse(info, f"has elements of the type '{shown(info.dtype)}', which is not known here; give it None")
         try:
@@ -123,7 +125,7 @@ class _Rank:
 
 @dataclass(frozen=True)
 class _Described:
-    """What a strategy looks at."""
+    """The view of a weight that a strategy works on."""
 
     name: str
     shape: tuple[int, ...]
@@ -150,7 +152,7 @@ def _checked(shard: Any) -> tuple[int, int, Strategies]:
 
 
 def _lookup(strategies: Strategies) -> _Lookup:
-    """Whether a name has a row, and its strategy."""
+    """Return whether a name has a row in the table, and its strategy."""
     if isinstance(strategies, ShardingStrategy):
         return lambda _: (True, strategies)
     if isinstance(strategies, Mapping):

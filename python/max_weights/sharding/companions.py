@@ -1,4 +1,4 @@
-"""Weights that belong to others: the scales and zero points of quantized ones, which are split as those are."""
+"""Weights that belong to others: the scales and zero points of quantized weights, which are split with them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ _PACKED_LAYER = re.compile(
 
 
 def weight_of(name: str, names: Collection[str]) -> str | None:
-    """The name of the weight that a companion belongs to, if this is one."""
+    """Return the name of the weight that a companion belongs to, if this is a companion."""
     match = _COMPANION.fullmatch(name)
     bases = (match[1], f"{match[1]}_packed") if match else ()
     return next((base for base in bases if base in names), None)
 
 
 def is_of_packed_layer(name: str) -> bool:
-    """Whether the name is one of a layer whose weight lies packed in several tensors of other shapes."""
+    """Whether the name belongs to a layer whose weight is packed in several tensors of other shapes."""
     return _PACKED_LAYER.fullmatch(name) is not None
 
 
 def pieces(shape: Sequence[int], weight: Pieces | None) -> Pieces | None:
-    """The pieces of a companion of this shape: the ranges of the weight, counted in blocks that share a scale.
+    """Return the pieces of a companion of this shape: the ranges of the weight, counted in blocks that share a scale.
 
     A companion that has one number for the whole axis, or no such axis, is whole on each rank.
 
     Raises:
-        ValueError: the blocks are not of one size that is a power of two, or a shard of the weight cuts one.
+        ValueError: the block size is not the same everywhere or not a power of two, or a shard of the weight cuts a
+            block.
     """
     if weight is None:
         return None
@@ -46,7 +47,7 @@ def pieces(shape: Sequence[int], weight: Pieces | None) -> Pieces | None:
         return None
     size = weight.whole[axis]
     block, rest = divmod(size, shape[axis]) if isinstance(size, int) and shape[axis] else (0, 1)
-    # The last block may be a short one, and then no other number could be a power of two.
+    # The last block may be shorter, and then no other number could be a power of two.
     if rest or block & (block - 1):
         raise ValueError(
             f"its {shape[axis]} numbers of axis {axis} do not stand for blocks of one size, of {size} in all"

@@ -1,7 +1,7 @@
-"""Cutting the pieces of a shard out of a tensor: a view where they are one run of memory, else one gathered copy.
+"""Cutting the pieces of a shard out of a tensor: a view if they are one run of memory, otherwise one gathered copy.
 
-Nothing outside the pieces is read. Out of a mapped file `Buffer` copies, which answers a truncated file with an error;
-NumPy only ever moves bytes between blocks of memory.
+Nothing outside the pieces is read. Data of a mapped file is copied by `Buffer`, which answers a truncated file with an
+error; NumPy only ever moves bytes between blocks of memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from max_weights.weight_data import WeightData
 
 __all__ = ["read", "readable", "require_fit", "take"]
 
-# Where pieces lie beside each other in each row of the result, this much is gathered at a time.
+# If pieces lie beside each other in each row of the result, this much is gathered at a time.
 _PART = 8 << 20
 
 
 class _Declared(Protocol):
-    """What is read of a `Weight`, which stands above this module."""
+    """The attributes of a `Weight`, which is defined above this module, that are used here."""
 
     @property
     def name(self) -> str: ...
@@ -37,8 +37,8 @@ class _Declared(Protocol):
 
 
 def readable(value: Any) -> Any:
-    """A value with a shape: the data of a weight of a checkpoint, a `Buffer` of what speaks DLPack alone. What is to
-    be brought to a GPU is cut in host memory.
+    """Return a value with a shape: the data of a weight of a checkpoint, or a `Buffer` of an object that only supports
+    DLPack. Data that is to be loaded to a GPU is cut in host memory.
     """
     if isinstance(value, WeightsNode):
         return value.data()
@@ -48,9 +48,9 @@ def readable(value: Any) -> Any:
 
 
 def require_fit(weight: _Declared, value: Any) -> None:
-    """Refuse a readable value that is none of the whole weight.
+    """Refuse a readable value that does not belong to the whole weight.
 
-    Symbolic dimensions fit any size, and bytes that do not say how they are packed any encoding.
+    Symbolic dimensions fit any size, and bytes without an encoding fit any encoding.
 
     Raises:
         ValueError: it has another shape or encoding.
@@ -70,7 +70,7 @@ def require_fit(weight: _Declared, value: Any) -> None:
 
 
 def take(value: Any, pieces: Pieces, name: str) -> Any:
-    """The pieces of a readable value, as the same kind of object; `name` is that of the part, if it has one."""
+    """Return the pieces of a readable value, as the same kind of object; `name` is the name of the part, if any."""
     if not isinstance(value, WeightData):
         return _cut(pieces.of_shape(Shape(value.shape).static_dims), value)
     pieces = pieces.of_shape(value.shape.static_dims)
@@ -78,7 +78,7 @@ def take(value: Any, pieces: Pieces, name: str) -> Any:
 
 
 def _cut(pieces: Pieces, value: Any) -> Any:
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # what made the value has been imported
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # the value's library has been imported
     if numpy is not None and isinstance(value, numpy.ndarray):
         parts = [value[(*index, ...)] for index in pieces.slices]  # the dots keep a scalar an array
         if pieces.axis is not None:
@@ -94,7 +94,7 @@ def _cut(pieces: Pieces, value: Any) -> Any:
 
 
 def read(weight: WeightsNode, pieces: Pieces) -> Buffer:
-    """The pieces of a weight of a checkpoint, dense in memory; nothing else of it is read."""
+    """Return the pieces of a weight of a checkpoint, dense in memory; nothing else of it is read."""
     if isinstance(weight.dtype, DType) and weight.dtype.size_in_bits % 8:
         return _cut_packed(pieces, weight.data().to_buffer())
     return _joined([weight[index] for index in pieces.slices], pieces.axis)
@@ -124,7 +124,7 @@ def _joined(parts: list[Buffer], axis: int | None) -> Buffer:
 
 
 def _write_beside(part: Buffer, out: Buffer, axis: int, begin: int) -> None:
-    """Writes a part from `begin` on the axis of `out`, a few rows at a time."""
+    """Write a part at `begin` on the axis of `out`, a few rows at a time."""
     outer, rows = math.prod(out.shape[:axis]), part.shape[0]
     step_bytes = math.prod(out.shape[axis + 1 :]) * out.element_size
     width, first = part.shape[axis] * step_bytes, begin * step_bytes
@@ -141,7 +141,7 @@ def _write_beside(part: Buffer, out: Buffer, axis: int, begin: int) -> None:
 
 
 def _cut_packed(pieces: Pieces, buffer: Buffer) -> Buffer:
-    """Cuts elements of less than a byte, which have no indexing, as the bytes that they share."""
+    """Cut elements smaller than a byte, which cannot be indexed, as the bytes that they share."""
     if not buffer.shape:
         return buffer
     bits = buffer.dtype.size_in_bits

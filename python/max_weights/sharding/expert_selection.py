@@ -1,4 +1,4 @@
-"""`experts`: of models with experts, those of one rank, whole; the others are not loaded."""
+"""`experts`: selects the experts of one rank as whole weights; the other experts are not loaded."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _STACKED = re.compile(r"(?:.*\.)?experts\.[^.]*(?:proj|weight|blocks)[^.]*(?:\.w
 
 @dataclass(frozen=True)
 class Experts:
-    """What `experts` gives, for `select=`."""
+    """The selection that `experts` returns, for `select=`."""
 
     rank: int
     world: int
     only: bool = False
 
     def among(self, names: list[str]) -> list[str]:
-        """The names of the rank's experts and, unless `only`, of all that are none.
+        """Return the names of the rank's experts and, unless `only`, of all weights that belong to no expert.
 
         Raises:
-            ArgumentError: a ValueError; experts without a number, or of numbers that are not 0, 1, 2, and so on.
+            ArgumentError: experts without a number, or with numbers other than 0, 1, 2, and so on (a ValueError).
         """
         found = {name: match for name in names if (match := _EXPERT.fullmatch(name))}
         numbers: dict[str, set[int]] = {}
@@ -54,18 +54,18 @@ class Experts:
 
 
 def experts(rank: int, world: int, *, only: bool = False) -> Experts:
-    """What selects the experts of one rank, for `select=`: `weights.load(select=experts(rank, world))`.
+    """Select the experts of one rank, for `select=`: `weights.load(select=experts(rank, world))`.
 
-    Each layer's experts are shared out in their order; where they do not divide, the first ranks have one more, so that
-    of 60 experts on 8 ranks the first four have 8 and the others 7. Weights that are no expert's are selected as well.
+    Each layer's experts are divided in order. If they do not divide evenly, the first ranks have one more: of 60
+    experts on 8 ranks, the first four have 8 and the others 7. Weights that belong to no expert are selected as well.
 
     Args:
         rank: The number of the rank, from 0.
-        world: How many ranks there are.
-        only: Select experts alone.
+        world: The number of ranks.
+        only: Select experts only.
 
     Raises:
-        ArgumentError: a ValueError; there is no such rank.
+        ArgumentError: there is no such rank (a ValueError).
     """
     if not 0 <= rank < world:
         raise ArgumentError(f"there is no rank {rank} of {world}; ranks are counted from 0")

@@ -1,6 +1,6 @@
-"""The functions of MAX that shard a weight, for strategies made of them: `ShardingStrategy(2, row_sharding_strategy)`.
+"""MAX's functions that shard a weight, for strategies made of them: `ShardingStrategy(2, row_sharding_strategy)`.
 
-Each takes a weight, the number of a shard and the number of shards, and gives what calling the strategy gives.
+Each takes a weight, the number of a shard and the number of shards, and returns what a call of the strategy returns.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ expert_parallel_sharding_strategy = EXPERT_PARALLEL
 
 
 def axiswise_sharding_strategy(weight: Any, i: int, num_devices: int, axis: int) -> Any:
-    """Shard `i` of `ShardingStrategy.axiswise`."""
+    """Return shard `i` of `ShardingStrategy.axiswise`."""
     return ShardingStrategy.axiswise(axis, num_devices)(weight, i)
 
 
 def stacked_qkv_sharding_strategy(weight: Any, i: int, num_devices: int, num_heads: int, head_dim: int) -> Any:
-    """Shard `i` of `ShardingStrategy.stacked_qkv`."""
+    """Return shard `i` of `ShardingStrategy.stacked_qkv`."""
     return ShardingStrategy.stacked_qkv(num_devices, num_heads, head_dim)(weight, i)
 
 
 def head_aware_col_sharding_strategy(weight: Any, i: int, num_devices: int, num_heads: int, head_dim: int) -> Any:
-    """Shard `i` of `ShardingStrategy.head_aware_columnwise`."""
+    """Return shard `i` of `ShardingStrategy.head_aware_columnwise`."""
     return ShardingStrategy.head_aware_columnwise(num_devices, num_heads, head_dim)(weight, i)
 
 
 def gate_up_sharding_strategy(weight: Any, i: int, num_devices: int, axis: int) -> Any:
-    """Shard `i` of `ShardingStrategy.gate_up`."""
+    """Return shard `i` of `ShardingStrategy.gate_up`."""
     return ShardingStrategy.gate_up(num_devices, axis)(weight, i)
 
 
 def segmented_sharding_strategy(
     weight: Any, i: int, num_devices: int, *, axis: int, segments: Iterable[Segment]
 ) -> Any:
-    """Shard `i` of `ShardingStrategy.segmented`."""
+    """Return shard `i` of `ShardingStrategy.segmented`."""
     return ShardingStrategy.segmented(num_devices, axis, segments)(weight, i)

@@ -1,4 +1,4 @@
-"""What a checkpoint says about its model, in the words of Hugging Face's `config.json`."""
+"""The configuration of a checkpoint's model, with the keys of Hugging Face's `config.json`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GGUF = {
 
 
 def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
-    """The configuration, None where there is none, and where it stands or was looked for.
+    """Return the configuration (`None` if there is none), and where it is or was looked for.
 
-    It is the metadata of a GGUF file, and otherwise `config.json` beside the first file.
+    It is the metadata of a GGUF file; for other formats it is `config.json` beside the first file.
 
     Raises:
-        ArgumentError: a ValueError; the file is no JSON object.
+        ArgumentError: the file is not a JSON object (a ValueError).
     """
     architecture = node.metadata.get("general.architecture")
     if isinstance(architecture, str):
@@ -44,5 +44,5 @@ def model_config(node: WeightsNode) -> tuple[Mapping[str, Any] | None, str]:
         raise ArgumentError(f"{place} is no JSON: {shown(error)}") from error
     if not isinstance(config, dict):
         raise ArgumentError(f"{place} is no JSON object")
-    text = config.get("text_config")  # of models that see and hear as well
+    text = config.get("text_config")  # of models with vision or audio too
     return text if isinstance(text, dict) else config, place

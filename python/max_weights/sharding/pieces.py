@@ -1,7 +1,7 @@
 """`Pieces`: which part of a tensor a shard is, as plain numbers.
 
-A shard is one box of the tensor, or a few that are joined along an axis. Nothing here knows about devices, files or
-graphs, so the same object cuts a declared weight, a loaded tensor, and a range of a file.
+A shard is one box of the tensor, or a few boxes that are joined along an axis. Nothing here knows about devices, files
+or graphs, so the same object cuts a declared weight, a loaded tensor, and a range of a file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pieces:
     Args:
         whole: The shape of the tensor that the boxes are cut from.
         boxes: One box or more; they differ on `axis` only.
-        axis: The axis along which they are joined; none for one box.
+        axis: The axis along which they are joined; `None` for one box.
     """
 
     whole: tuple[Size, ...]
@@ -38,7 +38,7 @@ class Pieces:
     boxes: tuple[Box, ...]
     """The boxes, in the order in which they are joined."""
     axis: int | None
-    """The axis along which they are joined; none for one box."""
+    """The axis along which they are joined; `None` for one box."""
 
     def __init__(self, whole: Sequence[Size], boxes: Sequence[Box], axis: int | None = None) -> None:
         joined = _joined(boxes, axis)
@@ -48,12 +48,12 @@ class Pieces:
 
     @classmethod
     def everything(cls, whole: Sequence[Size]) -> Pieces:
-        """The whole tensor as one box."""
+        """Return the whole tensor as one box."""
         return cls(whole, [tuple((0, size) for size in whole)])
 
     @classmethod
     def along(cls, axis: int, whole: Sequence[Size], ranges: Sequence[Range]) -> Pieces:
-        """Ranges of one axis, joined along it; the other axes are whole."""
+        """Return ranges of one axis, joined along it; the other axes are whole."""
         rest = tuple((0, size) for size in whole)
         return cls(whole, [(*rest[:axis], part, *rest[axis + 1 :]) for part in ranges], axis)
 
@@ -82,7 +82,7 @@ class Pieces:
 
     @property
     def split_axes(self) -> list[int]:
-        """The axes that are not taken whole, or whose ranges are joined."""
+        """The axes that are split, or whose ranges are joined."""
         return [
             axis
             for axis, size in enumerate(self.whole)
@@ -96,7 +96,7 @@ class Pieces:
         return len(self.boxes)
 
     def of_shape(self, shape: Sequence[int]) -> Pieces:
-        """The same boxes of a tensor whose sizes are all known, which fill in the symbolic ones."""
+        """Return the same boxes for a tensor whose sizes are all known, which replace the symbolic ones."""
         boxes = [
             tuple(
                 (start, stop if isinstance(stop, int) else size) for (start, stop), size in zip(box, shape, strict=True)
@@ -106,11 +106,12 @@ class Pieces:
         return Pieces(shape, boxes, self.axis)
 
     def scaled(self, axis: int, whole: int, units: int, unit: int) -> Pieces:
-        """The same boxes, with each `units` of an axis counted as `unit`: elements as bytes of blocks.
+        """Return the same boxes in other units, with each `units` of an axis counted as `unit`: elements as bytes of
+        blocks.
 
         Args:
             axis: The axis that is counted in other units.
-            whole: Its size in the new ones.
+            whole: Its size in the new units.
             units: How many of the old units are `unit` of the new ones; every range must begin and end at a multiple.
             unit: See `units`.
         """
@@ -124,7 +125,7 @@ class Pieces:
 
 
 def _joined(boxes: Sequence[Box], axis: int | None) -> tuple[Box, ...]:
-    """The fewest boxes: neighbours that touch are one, and empty ones are left out."""
+    """Return the fewest boxes: adjacent boxes are merged, and empty ones are left out."""
     if axis is None:
         return tuple(boxes)
     found: list[Box] = []
@@ -145,7 +146,7 @@ def _length(part: Range) -> Size:
 
 
 def static(size: Size) -> int:
-    """The size as an int; ValueError for a symbolic one."""
+    """Return the size as an int; ValueError for a symbolic one."""
     if not isinstance(size, int):
         raise ValueError(f"the dimension {size} is symbolic: its size must be known where a weight is split")
     return size

@@ -1,8 +1,8 @@
-"""How each kind of sharding splits one axis: the size of the axis, the number of devices and a shard's number in, the
-ranges of that shard out.
+"""How each kind of sharding splits one axis: from its size, the number of devices and a shard's number, a rule computes
+the ranges of that shard.
 
-Every rule splits by `even`: counts differ by at most one, the first shards have the larger ones, and where there is
-less to share than there are devices, the last shards are empty.
+Every rule splits by `even`: counts differ by at most one, and the first shards have the larger ones. If there is less
+to share than there are devices, the last shards are empty.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Ranges = list[tuple[int, int]]
 
 
 def even(size: int, num_devices: int, index: int) -> tuple[int, int]:
-    """The range of shard `index`; the first `size % num_devices` shards have one more."""
+    """Return the range of shard `index`; the first `size % num_devices` shards have one more."""
     each, more = divmod(size, num_devices)
     start = index * each + min(index, more)
     return start, start + each + (index < more)
 
 
 def count(value: Any, what: str) -> int:
-    """An int of at least 1."""
+    """Return an int of at least 1."""
     number = operator.index(value)
     if number < 1:
         raise ValueError(f"{what} must be at least 1; found {number}")
@@ -33,10 +33,10 @@ def count(value: Any, what: str) -> int:
 
 
 class Rule(Protocol):
-    """How one axis is split. Rules are frozen dataclasses: equal where their arguments are."""
+    """How one axis is split. Rules are frozen dataclasses, equal if their arguments are."""
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """The ranges of shard `index`, in the order in which they are joined.
+        """Return the ranges of shard `index`, in the order in which they are joined.
 
         Raises:
             ValueError: the rule does not fit the size.
@@ -45,19 +45,19 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Evenly:
-    """One range."""
+    """Split into one range for each shard."""
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """One range."""
+        """Return one range."""
         return [even(size, num_devices, index)]
 
 
 @dataclass(frozen=True)
 class GateUp:
-    """Two halves of the same size, each split evenly."""
+    """Split two halves of the same size, each evenly."""
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """One range of each half."""
+        """Return one range of each half."""
         half, rest = divmod(size, 2)
         if rest:
             raise ValueError(f"gate and up are the two halves of an axis, and its size {size} is odd")
@@ -67,14 +67,14 @@ class GateUp:
 
 @dataclass(frozen=True)
 class StackedQKV:
-    """Queries, keys and values below each other, split by heads.
+    """Split queries, keys and values, which are stacked, by heads.
 
-    Queries go where the keys and values of their group go: a group is never split.
+    Queries stay with the keys and values of their group: a group is never split.
 
     Args:
-        num_heads: Heads of queries.
-        head_dim: Rows of a head.
-        num_kv_heads: Heads of keys, and of values. ValueError where they do not divide `num_heads`.
+        num_heads: The number of query heads.
+        head_dim: The number of rows of a head.
+        num_kv_heads: The number of key heads, and of value heads. ValueError if it does not divide `num_heads`.
     """
 
     num_heads: int
@@ -88,7 +88,7 @@ class StackedQKV:
             raise ValueError(f"{self.num_heads} heads do not share {self.num_kv_heads} heads of keys and values evenly")
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """One range each of queries, keys and values."""
+        """Return one range each of queries, keys and values."""
         queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         if size != queries + 2 * keys:
             raise ValueError(
@@ -103,7 +103,7 @@ class StackedQKV:
 
 @dataclass(frozen=True)
 class Heads:
-    """Heads beside each other, also where packing makes an axis shorter: FP4 to a half, MXFP6 to three quarters."""
+    """Split heads that are side by side, also if packing shortens the axis: FP4 to a half, MXFP6 to three quarters."""
 
     num_heads: int
     head_dim: int
@@ -113,7 +113,7 @@ class Heads:
             count(value, name)
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """The range of whole heads."""
+        """Return the range of whole heads."""
         full = self.num_heads * self.head_dim
         for part, of in ((1, 1), (1, 2), (3, 4)):
             if size * of == full * part:
@@ -128,11 +128,12 @@ class Heads:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of an axis that is split on its own: evenly, or between heads.
+    """A part of an axis that is split on its own, either evenly or between heads.
 
     Args:
-        size: How much of the axis it takes.
-        num_heads: How many heads share the size; none where it is split anywhere. ValueError where they do not.
+        size: The length of the part.
+        num_heads: The number of heads in it; `None` if it can be split anywhere. ValueError if they do not divide the
+            size.
     """
 
     size: int
@@ -145,16 +146,16 @@ class Segment:
 
     @classmethod
     def even(cls, size: int) -> Segment:
-        """A segment of `size` that is split evenly."""
+        """Return a segment of `size` that is split evenly."""
         return cls(size)
 
     @classmethod
     def head_aware(cls, num_heads: int, head_dim: int) -> Segment:
-        """A segment of `num_heads * head_dim` that is split between heads."""
+        """Return a segment of `num_heads * head_dim` that is split between heads."""
         return cls(count(num_heads, "num_heads") * count(head_dim, "head_dim"), num_heads)
 
     def shard_range(self, i: int, num_devices: int) -> tuple[int, int]:
-        """The part of shard `i`, counted from the begin of the segment."""
+        """Return the part of shard `i`, counted from the beginning of the segment."""
         if self.num_heads is None:
             return even(self.size, num_devices, i)
         start, stop = even(self.num_heads, num_devices, i)
@@ -164,7 +165,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segmented:
-    """Segments one after the other, each split on its own; an axis of half their sum is packed as FP4."""
+    """Split segments one after the other, each on its own; an axis of half their sum is packed as FP4."""
 
     segments: tuple[Segment, ...]
 
@@ -178,7 +179,7 @@ class Segmented:
         object.__setattr__(self, "segments", segments)
 
     def ranges(self, size: int, num_devices: int, index: int) -> Ranges:
-        """One range of each segment."""
+        """Return one range of each segment."""
         total = sum(segment.size for segment in self.segments)
         if size != total and size * 2 != total:
             raise ValueError(f"the segments make {total} (a half of it packed as FP4); found {size}")
@@ -192,7 +193,7 @@ class Segmented:
 
 
 def _packed(edge: int, part: int, of: int) -> int:
-    """Where an edge between elements lies in an axis that packing made shorter."""
+    """Return the position of an edge between elements on an axis that packing made shorter."""
     found, rest = divmod(edge * part, of)
     if rest:
         raise ValueError(f"the edge at element {edge} lies inside a byte of packed elements")

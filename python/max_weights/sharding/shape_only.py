@@ -1,7 +1,7 @@
-"""`ShapeOnly`: what a sharding function of the user's own is given instead of a weight.
+"""`ShapeOnly`: the object that a sharding function of the user gets instead of a weight.
 
-The function is written as if it sliced a tensor. The stand-in records the slices, which makes the function plain data:
-it runs once for a shape and a shard, and what it asked for then serves weights, tensors and files alike.
+The function is written as if it sliced a tensor. The stand-in records the slices, which turns the function into plain
+data: it runs once for a shape and a shard, and the recorded slices then serve weights, tensors and files alike.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["ShapeOnly", "concat", "pieces_of"]
 
 
 class ShapeOnly:
-    """Stands for a weight while a sharding function of the user's own is evaluated: it has a shape and no data.
+    """Stands for a weight while a sharding function of the user is evaluated; it has a shape and no data.
 
-    It gives its `shape` and `rank`, and takes slices of step 1 and `...` in brackets. `concat` joins slices of the same
-    weight. Everything else raises, and says so.
+    It has `shape` and `rank`, and can be indexed by slices of step 1 and `...`. `concat` joins slices of the same
+    weight. Any other use raises an error that says so.
     """
 
     __slots__ = ("_pieces",)
@@ -56,7 +56,7 @@ class ShapeOnly:
         return ShapeOnly(pieces)
 
     def _part(self, pieces: Pieces) -> ShapeOnly:
-        """What a sharding strategy that is called with this gives."""
+        """Return what a sharding strategy gives when it is called with this."""
         parts = [self[index] for index in pieces.slices]
         return parts[0] if pieces.axis is None else concat(parts, pieces.axis)
 
@@ -74,12 +74,12 @@ _HELP = (
 
 
 def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
-    """Slices of one weight joined along an axis, for sharding functions of one's own.
+    """Join slices of one weight along an axis, in a sharding function of your own.
 
     Raises:
-        ValueError: nothing to join, slices of different weights or different shapes beside the axis, or parts that were
-            joined along another axis.
-        TypeError: something else than slices of the weight that the function was given.
+        ValueError: there is nothing to join, slices of different weights or different shapes beside the axis, or parts
+            that were joined along another axis.
+        TypeError: a value other than slices of the weight that the function was given.
     """
     parts = list(parts)
     if not parts:
@@ -103,7 +103,7 @@ def concat(parts: Sequence[ShapeOnly], axis: int = 0) -> ShapeOnly:
 
 
 def pieces_of(result: object, whole: Sequence[Size]) -> Pieces:
-    """The pieces of what a sharding function gave back for a weight of a shape."""
+    """Return the pieces that a sharding function selected for a weight of a shape."""
     if isinstance(result, ShapeOnly) and result._pieces.whole == tuple(whole):
         return result._pieces
     raise TypeError(f"a sharding function gives back a slice of the weight that it was given, not {result!r}. {_HELP}")
@@ -114,7 +114,7 @@ def _unsupported(what: str) -> NoReturn:
 
 
 def _narrowed(pieces: Pieces, axis: int, index: slice) -> Pieces:
-    """The pieces of `weight[..., index, ...]`."""
+    """Return the pieces of `weight[..., index, ...]`."""
     size = pieces.shape[axis]
     if not isinstance(size, StaticDim):
         raise ValueError(f"axis {axis} is the symbolic dimension {size}: it can only be taken whole")
@@ -127,6 +127,6 @@ def _narrowed(pieces: Pieces, axis: int, index: slice) -> Pieces:
         length = static(last) - first
         cut = (first + min(start, length), first + max(min(start, length), min(stop, length)))
         boxes.append((*box[:axis], cut, *box[axis + 1 :]))
-        if axis == pieces.axis:  # the boxes follow each other on this axis; on another they lie beside each other
+        if axis == pieces.axis:  # the boxes follow each other on this axis; on others they are side by side
             start, stop = max(0, start - length), max(0, stop - length)
     return Pieces(pieces.whole, boxes, pieces.axis)

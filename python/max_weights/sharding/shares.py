@@ -1,7 +1,7 @@
-"""How the ready-made tables split: in shares that are equal, and never inside a head. What does not divide is an error,
-because model libraries count on every rank having as much as the others.
+"""How the ready-made tables split: into equal shares, and never inside a head. A size that does not divide evenly is an
+error, because model libraries rely on every rank having as much as the others.
 
-Each is a function of a weight, the number of a shard and the number of shards, as `ShardingStrategy` takes it.
+Each class is a function of a weight, the number of a shard and the number of shards, as `ShardingStrategy` takes it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Heads", "Share", "StackedExperts"]
 
 @dataclass(frozen=True)
 class Share:
-    """An equal share of each of the parts that an axis consists of."""
+    """An equal share of each of the parts of an axis."""
 
     axis: int
     parts: int = 1
-    """Parts of one size, one after the other: 2 for gate and up in one weight."""
+    """The number of equal parts, one after the other: 2 for gate and up in one weight."""
 
     def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
-        """Shard `i`."""
+        """Return shard `i`."""
         axis, size = _axis(weight, self.axis)
         part, rest = divmod(size, self.parts)
         each, more = divmod(part, num_devices)
@@ -35,19 +35,19 @@ class Share:
 
 @dataclass(frozen=True)
 class Heads:
-    """Whole heads: of queries, of what shares keys and values, or of both, one after the other in one weight.
+    """Whole heads: of queries, of keys or values, or of both, one after the other in one weight.
 
-    Every rank has as many heads of queries. Keys and values are shared, too, or, where they have fewer heads than there
-    are ranks, repeated: neighbouring ranks have the same one.
+    Every rank has the same number of query heads. Keys and values are divided too, or, if they have fewer heads than
+    there are ranks, repeated: neighbouring ranks have the same head.
     """
 
     axis: int
     queries: int = 0
     keys_values: tuple[int, ...] = ()
-    """The heads of keys, and of values, behind those of the queries."""
+    """The number of key heads, and of value heads, which follow the query heads."""
 
     def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
-        """Shard `i`."""
+        """Return shard `i`."""
         axis, size = _axis(weight, self.axis)
         heads = self.queries + sum(self.keys_values)
         dim, rest = divmod(size, heads)
@@ -69,15 +69,15 @@ class Heads:
 class StackedExperts:
     """An equal share of the inner features of all experts of a layer, which are one weight of three axes.
 
-    The first counts the experts; which of the others has the hidden size depends on the model.
+    The first axis counts the experts; which of the others has the hidden size depends on the model.
     """
 
     hidden_size: int | None
     parts: int = 1
-    """As of `Share`."""
+    """As for `Share`."""
 
     def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
-        """Shard `i`."""
+        """Return shard `i`."""
         if weight.rank != 3:
             raise ValueError("a weight of stacked experts has three axes")
         if self.hidden_size is None:
@@ -89,7 +89,7 @@ class StackedExperts:
 
 
 def _axis(weight: Any, axis: int) -> tuple[int, int]:
-    """An axis, counted from the first, and its size."""
+    """Return an axis, counted from the first, and its size."""
     if not -weight.rank <= axis < weight.rank:
         raise ValueError(f"there is no axis {axis}")
     return axis % weight.rank, int(weight.shape[axis])

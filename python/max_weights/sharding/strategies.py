@@ -1,7 +1,7 @@
 """`ShardingStrategy`: how a weight is split over devices, as plain data.
 
-A strategy and a shape give `Pieces`, the ranges of a shard. What cuts, loads or plans works on those and never on the
-strategy, so that the same split holds for a declared weight, a tensor in memory and a mapped file.
+A strategy and a shape give `Pieces`, the ranges of a shard. Code that cuts, loads or plans works on the pieces and
+never on the strategy, so that the same split applies to a declared weight, a tensor in memory and a mapped file.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ShardFunction: TypeAlias = Callable[[Any, int, int], Any]
 
 @dataclass(frozen=True)
 class Split:
-    """How the strategies of this package split; called as `split(weight, i, num_devices)`, as one's own function is.
+    """How the strategies of this package split; called as `split(weight, i, num_devices)`, like a function of your own.
 
     Args:
-        kind: The class method of `ShardingStrategy` that makes it.
+        kind: The class method of `ShardingStrategy` that creates it.
         axis: The axis that is split, as it was given.
-        rule: How; none for `replicate` and for the markers, which modules interpret.
+        rule: How the axis is split; `None` for `replicate` and for the markers, which modules interpret.
     """
 
     kind: str
@@ -46,11 +46,11 @@ class Split:
     rule: Rule | None = None
 
     def __call__(self, weight: Any, i: int, num_devices: int) -> Any:
-        """What the strategy gives for the weight."""
+        """Return what the strategy gives for the weight."""
         return ShardingStrategy(num_devices, self)(weight, i)
 
     def pieces(self, whole: tuple[Size, ...], index: int, num_devices: int) -> Pieces:
-        """The ranges of shard `index` of a tensor of this shape."""
+        """Return the ranges of shard `index` of a tensor of this shape."""
         if self.axis is None or self.rule is None:
             return Pieces.everything(whole)
         rank = len(whole)
@@ -64,7 +64,7 @@ class Split:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """What the class method was given beside the number of devices."""
+        """Return the arguments of the class method other than the number of devices."""
         axis = {"axis": self.axis} if self.kind in ("axiswise", "gate_up", "segmented") else {}
         return {**axis, **({} if self.rule is None else vars(self.rule))}
 
@@ -80,12 +80,12 @@ EXPERT_PARALLEL = Split("expert_parallel")
 class ShardingStrategy:
     """How a weight is split over devices. Immutable; equal arguments make equal strategies.
 
-    Made by one of the class methods, or from a function of one's own. Sizes that do not divide evenly give the first
-    shards one more; fewer rows than devices leave the last shards empty.
+    Create one with a class method, or from a function of your own. If a size does not divide evenly, the first shards
+    have one more; with fewer rows than devices, the last shards are empty.
 
     Args:
-        num_devices: Into how many shards a weight is split; at least 1.
-        shard: `shard(weight, i, num_devices)` slices a `ShapeOnly` and gives back shard `i`. It must always give the
+        num_devices: The number of shards that a weight is split into; at least 1.
+        shard: `shard(weight, i, num_devices)` slices a `ShapeOnly` and returns shard `i`. It must always return the
             same for the same shape.
     """
 
@@ -101,137 +101,137 @@ class ShardingStrategy:
 
     @classmethod
     def rowwise(cls, num_devices: int) -> ShardingStrategy:
-        """Ranges of axis 0."""
+        """Split axis 0 into ranges."""
         return cls(num_devices, ROWWISE)
 
     @classmethod
     def columnwise(cls, num_devices: int) -> ShardingStrategy:
-        """Ranges of axis 1."""
+        """Split axis 1 into ranges."""
         return cls(num_devices, COLUMNWISE)
 
     @classmethod
     def axiswise(cls, axis: int, num_devices: int) -> ShardingStrategy:
-        """Ranges of any axis; a negative one counts from the last."""
+        """Split any axis into ranges; a negative axis counts from the last."""
         return cls(num_devices, Split("axiswise", operator.index(axis), Evenly()))
 
     @classmethod
     def replicate(cls, num_devices: int) -> ShardingStrategy:
-        """The whole weight on each device."""
+        """Keep the whole weight on each device."""
         return cls(num_devices, REPLICATE)
 
     @classmethod
     def stacked_qkv(
         cls, num_devices: int, num_heads: int, head_dim: int, *, num_kv_heads: int | None = None
     ) -> ShardingStrategy:
-        """Queries, keys and values stacked on axis 0, each split by heads.
+        """Split queries, keys and values that are stacked on axis 0, each by heads.
 
         Args:
-            num_devices: Into how many shards.
-            num_heads: Heads of queries.
-            head_dim: Rows of a head.
-            num_kv_heads: Heads of keys, and of values, where queries share them; by default as many as of queries. The
-                queries that share a head go to the device that has it.
+            num_devices: The number of shards.
+            num_heads: The number of query heads.
+            head_dim: The number of rows of a head.
+            num_kv_heads: The number of key heads, and of value heads, if queries share them; by default, as many as
+                query heads. Queries that share a head go to the device that has it.
         """
         rule = StackedQKV(num_heads, head_dim, num_heads if num_kv_heads is None else num_kv_heads)
         return cls(num_devices, Split("stacked_qkv", 0, rule))
 
     @classmethod
     def head_aware_columnwise(cls, num_devices: int, num_heads: int, head_dim: int) -> ShardingStrategy:
-        """Axis 1 split between heads; its size is that of the heads, a half of it (FP4) or three quarters (MXFP6)."""
+        """Split axis 1 between heads; its size is that of the heads, a half of it (FP4) or three quarters (MXFP6)."""
         return cls(num_devices, Split("head_aware_columnwise", 1, Heads(num_heads, head_dim)))
 
     @classmethod
     def gate_up(cls, num_devices: int, axis: int = 2) -> ShardingStrategy:
-        """Gate and up, the two halves of an axis, each split evenly."""
+        """Split gate and up, the two halves of an axis, each evenly."""
         return cls(num_devices, Split("gate_up", operator.index(axis), GateUp()))
 
     @classmethod
     def segmented(cls, num_devices: int, axis: int, segments: Iterable[Segment]) -> ShardingStrategy:
-        """Parts of an axis, each split on its own; their sum is the size of the axis, or twice that (FP4)."""
+        """Split parts of an axis, each on its own; their sum is the size of the axis, or twice that (FP4)."""
         return cls(num_devices, Split("segmented", operator.index(axis), Segmented(segments)))
 
     @classmethod
     def tensor_parallel(cls, num_devices: int) -> ShardingStrategy:
-        """A marker: a module decides how each of its weights is split."""
+        """Return a marker: a module decides how each of its weights is split."""
         return cls(num_devices, TENSOR_PARALLEL)
 
     @classmethod
     def expert_parallel(cls, num_devices: int) -> ShardingStrategy:
-        """A marker: a module gives each device some of its experts."""
+        """Return a marker: a module gives each device some of its experts."""
         return cls(num_devices, EXPERT_PARALLEL)
 
     @property
     def kind(self) -> str:
-        """The name of the class method that made it; `custom` for a function of one's own."""
+        """The name of the class method that created it; `custom` for a function of your own."""
         return self.shard.kind if isinstance(self.shard, Split) else "custom"
 
     @property
     def sharded_axis(self) -> int | None:
-        """The axis that is split, as it was given; none for `replicate`, the markers, and functions of one's own."""
+        """The axis that is split, as it was given; `None` for `replicate`, the markers, and functions of your own."""
         return self.shard.axis if isinstance(self.shard, Split) else None
 
     @property
     def is_rowwise(self) -> bool:
-        """Whether `rowwise` made it."""
+        """Whether `rowwise` created it."""
         return self.kind == "rowwise"
 
     @property
     def is_colwise(self) -> bool:
-        """Whether `columnwise` made it."""
+        """Whether `columnwise` created it."""
         return self.kind == "columnwise"
 
     @property
     def is_axiswise(self) -> bool:
-        """Whether `axiswise` made it."""
+        """Whether `axiswise` created it."""
         return self.kind == "axiswise"
 
     @property
     def is_replicate(self) -> bool:
-        """Whether `replicate` made it."""
+        """Whether `replicate` created it."""
         return self.kind == "replicate"
 
     @property
     def is_stacked_qkv(self) -> bool:
-        """Whether `stacked_qkv` made it."""
+        """Whether `stacked_qkv` created it."""
         return self.kind == "stacked_qkv"
 
     @property
     def is_head_aware_colwise(self) -> bool:
-        """Whether `head_aware_columnwise` made it."""
+        """Whether `head_aware_columnwise` created it."""
         return self.kind == "head_aware_columnwise"
 
     @property
     def is_gate_up(self) -> bool:
-        """Whether `gate_up` made it."""
+        """Whether `gate_up` created it."""
         return self.kind == "gate_up"
 
     @property
     def is_segmented(self) -> bool:
-        """Whether `segmented` made it."""
+        """Whether `segmented` created it."""
         return self.kind == "segmented"
 
     @property
     def is_tensor_parallel(self) -> bool:
-        """Whether `tensor_parallel` made it."""
+        """Whether `tensor_parallel` created it."""
         return self.kind == "tensor_parallel"
 
     @property
     def is_expert_parallel(self) -> bool:
-        """Whether `expert_parallel` made it."""
+        """Whether `expert_parallel` created it."""
         return self.kind == "expert_parallel"
 
     @property
     def is_custom(self) -> bool:
-        """Whether it was made from a function of one's own."""
+        """Whether it was created from a function of your own."""
         return self.kind == "custom"
 
     def pieces(self, weight_or_shape: Any, index: int) -> Pieces:
-        """The ranges of shard `index`.
+        """Return the ranges of shard `index`.
 
         Args:
-            weight_or_shape: A shape, or anything that has one: a `Weight`, a `WeightData`, a tensor. Dimensions that
+            weight_or_shape: A shape, or an object that has one: a `Weight`, a `WeightData`, a tensor. Dimensions that
                 are not split may be symbolic. The shape of quantized weights counts bytes, and is split between blocks.
-            index: Which shard, from 0.
+            index: The number of the shard, from 0.
 
         Raises:
             IndexError: there is no such shard.
@@ -253,7 +253,7 @@ class ShardingStrategy:
                 return self._split(whole, index)
             return self._split_blocks(whole, whole[-1], index, encoding)
         except ValueError as error:
-            # The place in a function of the user's own is worth showing, that in a rule is not.
+            # The position in a function of the user is worth showing; that in a rule is not.
             cause = error if self.is_custom else None
             raise ValueError(f"{what} cannot be sharded as {self!r}: {error}") from cause
 
@@ -262,21 +262,21 @@ class ShardingStrategy:
     @overload
     def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
     def __call__(self, weight_or_shape: Any, index: int) -> Any:
-        """Shard `index`: of a `Weight` or another value inside a graph its part as a `TensorValue`, of everything else
-        what `pieces` gives.
+        """Return shard `index`: for a `Weight` or another value in a graph, its part as a `TensorValue`; for everything
+        else, what `pieces` returns.
         """
         pieces = self.pieces(weight_or_shape, index)
-        # Values stand above this module, so that a value itself says what its parts are.
+        # Values are defined above this module, so a value itself returns its parts.
         part_of = getattr(type(weight_or_shape), "_part", None)
         return pieces if part_of is None else part_of(weight_or_shape, pieces)
 
     def take(self, value: Any, index: int) -> Any:
-        """Shard `index` of a loaded value: a view where it lies in one run of memory, else one gathered copy.
+        """Return shard `index` of a loaded value: a view if it is one run of memory, otherwise one gathered copy.
 
         Args:
             value: A `Buffer`, a `WeightData`, a weight of a checkpoint, a NumPy array, a torch tensor, or any other
-                tensor that speaks DLPack.
-            index: Which shard, from 0.
+                tensor that supports DLPack.
+            index: The number of the shard, from 0.
 
         Returns:
             The same kind of object; a `WeightData` for a weight of a checkpoint, a `Buffer` for other DLPack tensors.
@@ -290,7 +290,7 @@ class ShardingStrategy:
         return take(value, self.pieces(value, index), name)
 
     def _split_blocks(self, whole: tuple[Size, ...], row: int, index: int, encoding: QuantizationEncoding) -> Pieces:
-        """The ranges in a shape whose last axis counts bytes of blocks; rules count elements."""
+        """Return the ranges in a shape whose last axis counts bytes of blocks; rules count elements."""
         elements, size = encoding.elements_per_block, encoding.block_size
         blocks, rest = divmod(row, size)
         if rest:
@@ -320,7 +320,7 @@ class ShardingStrategy:
 
 
 def _described(weight_or_shape: Any) -> tuple[str, Shape, QuantizationEncoding | None]:
-    """What to call it in an error, its shape, and how its elements are packed."""
+    """Return the name to use in errors, the shape, and how the elements are packed."""
     shape: Any = getattr(weight_or_shape, "shape", weight_or_shape)
     if type(shape) is not Shape:
         shape = Shape(shape)

@@ -1,8 +1,8 @@
-"""Ready-made tables: which weights of well-known models are split how, by the names of Hugging Face.
+"""Ready-made tables: how the weights of well-known models are split, by their Hugging Face names.
 
-As vLLM and Megatron have it: queries, keys, values, gate and up are column-parallel, so that each rank has some of the
-outputs (axis 0 of `[out, in]`, `colwise` in transformers, `rowwise` here); the two projections back are row-parallel
-(axis 1); embeddings and the head are split by vocabulary; everything else is whole on each rank.
+They split as vLLM and Megatron do. Queries, keys, values, gate and up are column-parallel, so that each rank has some
+of the outputs (axis 0 of `[out, in]`, `colwise` in transformers, `rowwise` here). The two projections back are
+row-parallel (axis 1). Embeddings and the head are split by vocabulary. Everything else is whole on each rank.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _Row = ShardingStrategy | None
 
 
 class Table(dict[Pattern, ShardingStrategy | None]):
-    """{pattern of names: strategy, or None for the whole weight on each rank}; the first pattern that fits counts.
+    """{pattern of names: strategy, or `None` for the whole weight on each rank}; the first pattern that matches
+    applies.
 
-    A table says all about a model: of a weight of two axes or more that no pattern fits, loading says so. Rows of one's
-    own come first: `{"visual": None} | llama(8, num_heads=32)`.
+    A table covers a whole model: for a weight of two axes or more that no pattern matches, loading raises an error. Put
+    rows of your own first: `{"visual": None} | llama(8, num_heads=32)`.
     """
 
     title: str
-    """The function that made it."""
+    """The function that created it."""
 
     def __init__(self, title: str, rows: Mapping[Pattern, _Row]) -> None:
         super().__init__(rows)
@@ -42,13 +43,13 @@ class Table(dict[Pattern, ShardingStrategy | None]):
 
 
 def llama(world: int, *, num_heads: int, num_kv_heads: int | None = None) -> Table:
-    """Llama, Mistral, and Phi with its fused `qkv_proj` and `gate_up_proj`.
+    """Return the table for Llama, Mistral, and Phi with its fused `qkv_proj` and `gate_up_proj`.
 
     Args:
-        world: How many ranks there are.
-        num_heads: Heads of queries; each rank has as many.
-        num_kv_heads: Heads of keys, and of values; by default as many as of queries. Where they are fewer than ranks,
-            neighbouring ranks have the same head.
+        world: The number of ranks.
+        num_heads: The number of query heads; each rank has the same number of them.
+        num_kv_heads: The number of key heads, and of value heads; by default, as many as query heads. If they are fewer
+            than ranks, neighbouring ranks have the same head.
     """
     return Table("llama", _attention(world, num_heads, num_kv_heads) | _feed_forward(world) | _vocabulary(world))
 
@@ -61,15 +62,15 @@ def qwen(
     hidden_size: int | None = None,
     expert_parallel: bool = False,
 ) -> Table:
-    """Qwen 2 and 3, with and without experts.
+    """Return the table for Qwen 2 and 3, with and without experts.
 
     Args:
-        world: How many ranks there are.
-        num_heads: Heads of queries; each rank has as many.
-        num_kv_heads: Heads of keys, and of values, as for `llama`.
-        hidden_size: Needed where a weight holds all experts of a layer.
-        expert_parallel: Keep experts whole. Of a weight that holds all experts of a layer, each rank has some; for
-            weights of single experts give `select=experts(rank, world)`, too.
+        world: The number of ranks.
+        num_heads: The number of query heads; each rank has the same number of them.
+        num_kv_heads: The number of key heads, and of value heads, as for `llama`.
+        hidden_size: Needed if a weight holds all experts of a layer.
+        expert_parallel: Keep experts whole. If a weight holds all experts of a layer, each rank has some of them; if
+            experts have weights of their own, also pass `select=experts(rank, world)`.
     """
     rows = _attention(world, num_heads, num_kv_heads) | {
         "*.mlp.gate.weight": None,
@@ -88,7 +89,7 @@ def mixtral(
     hidden_size: int | None = None,
     expert_parallel: bool = False,
 ) -> Table:
-    """Mixtral, with experts `w1`, `w2` and `w3`. The arguments are those of `qwen`."""
+    """Return the table for Mixtral, with experts `w1`, `w2` and `w3`. The arguments are those of `qwen`."""
     rows = _attention(world, num_heads, num_kv_heads) | {
         "*.block_sparse_moe.gate.weight": None,
         "*.mlp.gate.weight": None,
@@ -99,11 +100,14 @@ def mixtral(
 
 
 def deepseek(world: int, *, num_heads: int, hidden_size: int | None = None, expert_parallel: bool = False) -> Table:
-    """DeepSeek 2 and 3: what compresses queries, keys and values is whole, what expands them is split by heads.
+    """Return the table for DeepSeek 2 and 3.
+
+    The weights that compress queries, keys and values are whole on each rank; those that expand them are split by
+    heads.
 
     Args:
-        world: How many ranks there are.
-        num_heads: Heads of queries; each rank has as many.
+        world: The number of ranks.
+        num_heads: The number of query heads; each rank has the same number of them.
         hidden_size: As for `qwen`.
         expert_parallel: As for `qwen`.
     """
@@ -125,7 +129,7 @@ def deepseek(world: int, *, num_heads: int, hidden_size: int | None = None, expe
 
 
 _TABLES: dict[str, Callable[..., Table]] = {"llama": llama, "qwen": qwen, "mixtral": mixtral, "deepseek": deepseek}
-# What `auto` takes, by the `model_type` of a configuration; in GGUF files, by the architecture.
+# The tables that `auto` chooses, by the `model_type` of a configuration; in GGUF files, by the architecture.
 _MODELS = {
     "llama": "llama",
     "mistral": "llama",
@@ -144,16 +148,16 @@ _MODELS = {
 
 
 def named(name: str, world: int, config: Mapping[str, Any] | None, place: str) -> Table:
-    """The table of a name, for the model of a configuration in the words of Hugging Face.
+    """Return the table of a name, for the model of a configuration with Hugging Face's keys.
 
     Args:
-        name: `llama`, `qwen`, `mixtral`, `deepseek`, or `auto` for that of the model's type.
-        world: How many ranks there are.
-        config: The configuration; None where there is none.
+        name: `llama`, `qwen`, `mixtral`, `deepseek`, or `auto` for the one of the model's type.
+        world: The number of ranks.
+        config: The configuration; `None` if there is none.
         place: Where it was looked for.
 
     Raises:
-        ArgumentError: a ValueError; no such table, or a configuration that does not say enough.
+        ArgumentError: no such table, or a configuration that does not say enough (a ValueError).
     """
     known = ", ".join(repr(one) for one in _TABLES)
     if name != "auto" and name not in _TABLES:
