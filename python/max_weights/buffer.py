@@ -94,8 +94,9 @@ def array(buffer: Buffer, dtype: Any = None, copy: bool | None = None) -> Array:
 
 
 def from_numpy(array: Any) -> Buffer:
-    """Return a tensor over the memory of an array, which it keeps alive. Bytes in the other order are swapped into a
-    copy.
+    """Return a tensor over the memory of an array, which it keeps alive.
+
+    Bytes in the other order are swapped into a copy.
 
     Raises:
         TypeError: it is not an array.
@@ -224,8 +225,9 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
 
 
 def writable_unsaid(producer: Any) -> bool:
-    """Whether the DLPack capsules of this producer from before version 1 always hold writable memory: torch knows no
-    other, and NumPy refuses to export read-only memory.
+    """Whether the DLPack capsules of this producer from before version 1 always hold writable memory.
+
+    This is true of torch, which knows no read-only memory, and of NumPy, which refuses to export it.
     """
     import sys
 
@@ -285,8 +287,9 @@ def _remapped(file: _PickledFile, reach: tuple[int, int], place: tuple[Any, ...]
 
 
 def file_place(buffer: Buffer) -> tuple[Path, int] | None:
-    """Return the file that a tensor is a view of, and the byte in it where the tensor begins; `None` if it is not such
-    a view, or was written to, so that the file does not have its values.
+    """Return the file that a tensor is a view of, and the byte in it where the tensor begins.
+
+    `None` if it is not such a view, or was written to, so that the file does not have its values.
     """
     if not buffer.is_mapped:
         return None

@@ -1,5 +1,4 @@
-"""Validation of checkpoints and of the folders that they are in: whether they are complete, safe, and what they claim
-to be.
+"""Validation of checkpoints and of their folders: that they are complete, safe, and what they claim to be.
 
 No code of a file is ever executed, and which packages are installed does not change the verdict.
 """

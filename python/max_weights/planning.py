@@ -80,8 +80,9 @@ class LoadPlan:
 
     @property
     def bytes_in_memory(self) -> int:
-        """The bytes of memory that the load takes: arenas, and tensors with memory of their own. This excludes pages of
-        mapped files, which the system can take back, and memory of the caller.
+        """The bytes of memory that the load takes: arenas, and tensors with memory of their own.
+
+        This excludes pages of mapped files, which the system can take back, and memory of the caller.
         """
         return sum(self.arenas.values()) + sum(part.memory for part in self.ranges if part.to == "own memory")
 

@@ -18,8 +18,9 @@ _SECONDS = 0.1
 
 
 def progress_of(progress: Progress | bool | None) -> tuple[Progress | None, Callable[[], None]]:
-    """Return a function that is called with the bytes done and the total, and one that ends the display. True is a bar
-    in a notebook, and otherwise a line on standard error.
+    """Return a function that is called with the bytes done and the total, and one that ends the display.
+
+    True is a bar in a notebook, and otherwise a line on standard error.
     """
     if progress is None or progress is False:
         return None, lambda: None

@@ -138,8 +138,9 @@ def names_and_heads(node: WeightsNode, names: list[str]) -> tuple[dict[str, str]
 
 
 def left_out(names: Iterable[str]) -> list[str]:
-    """Return those of the names, old or new, that Hugging Face checkpoints do not have, because llama.cpp computes
-    these weights from the configuration.
+    """Return those of the names, old or new, that Hugging Face checkpoints do not have.
+
+    llama.cpp computes these weights from the configuration.
     """
     return [name for name in names if _COMPUTED.fullmatch(name)]
 
@@ -201,8 +202,9 @@ def _base(name: str) -> str:
 
 
 def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str | None) -> dict[str, str]:
-    """Return, for each kind of block (`blk.`, `enc.blk.`), the part before the number in the names of the model: `own`,
-    or the one that fits most weights.
+    """Return the part before the block number in the names of the model, for each kind of block (`blk.`, `enc.blk.`).
+
+    It is `own`, or the one that fits most weights.
     """
     fits: dict[str, Counter[str]] = {}
     for base, count in Counter(bases).items():
@@ -218,8 +220,10 @@ def _families(known: dict[str, list[_Candidate]], bases: Iterable[str], own: str
 
 
 def _roots(known: dict[str, list[_Candidate]], bases: set[str], stems: set[str]) -> set[str]:
-    """Return what may precede the last component of names outside blocks: what contains the blocks (`model`), or if a
-    model has nothing else there (`encoder` of BERT), what fits most of these weights.
+    """Return what may precede the last component of names outside blocks.
+
+    That is what contains the blocks (`model`), or if a model has nothing else there (`encoder` of BERT), what fits most
+    of these weights.
     """
     counts: Counter[str] = Counter()
     for base in bases:
@@ -244,8 +248,9 @@ def _parent(name: str) -> str:
 
 
 def _heads(node: WeightsNode, architecture: Any, names: list[str]) -> dict[str, int]:
-    """Return {name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes; 0 where the
-    metadata gives no valid number of heads, which spoils that weight alone.
+    """Return {name in the file: number of heads} of the weights whose rows llama.cpp's converter permutes.
+
+    The number is 0 where the metadata gives no valid number of heads, which spoils that weight alone.
     """
     if architecture not in _PERMUTED:
         return {}

@@ -60,8 +60,9 @@ class WeightStream:
 
     @property
     def max_host_bytes(self) -> int:
-        """The most bytes of host memory for tensors that are being read, wait to be taken, were given last, or are on
-        their way to a device.
+        """The most bytes of host memory that the tensors of this stream take.
+
+        Tensors count while they are being read, wait to be taken, were given last, or are on their way to a device.
         """
         return self._tensors.max_host_bytes
 

@@ -138,8 +138,8 @@ class WeightData:
         return buffer
 
     def astype(self, dtype: DTypeLike, *, saturate: bool = False, out: Any = None) -> WeightData:
-        """Convert the weight to another dtype, by the rules of docs/dtypes.md; returns itself if it already has that
-        dtype.
+        """Convert the weight to another dtype, by the rules of docs/dtypes.md; a weight of that dtype is returned as it
+        is.
 
         Packed blocks are decoded into the logical shape, and the result has no encoding.
 

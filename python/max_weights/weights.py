@@ -133,8 +133,9 @@ class Weights(Protocol):
 
 
 WeightsAdapter = Callable[..., "Mapping[str, Any]"]
-"""Turns the weights of a checkpoint into a state dict; called with a mapping of names to weights, and with keyword
-arguments of its own.
+"""Turns the weights of a checkpoint into a state dict.
+
+It is called with a mapping of names to weights, and with keyword arguments of its own.
 """
 
 

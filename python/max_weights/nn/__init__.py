@@ -1,4 +1,4 @@
-"""Models: `Module`, `Layer`, `LayerList`, hooks, state dicts; and the layers that models are made of."""
+"""Models: `Module`, `Layer`, `LayerList`, hooks and state dicts, and the layers that models are made of."""
 
 import sys
 
@@ -52,7 +52,7 @@ __all__ = [
     "scaled_dot_product_attention",
 ]
 
-# Where each layer lives: it is imported when it is first used. The imports above say the same to type checkers.
+# Where each layer lives: it is imported when it is first used. The imports above repeat this for type checkers.
 _HOMES = {
     "Attention": "max_weights.nn.attention",
     "Conv1D": "max_weights.nn.conv",

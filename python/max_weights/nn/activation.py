@@ -28,7 +28,7 @@ _BY_NAME: dict[str, Activation] = {
 
 
 def activation_function_from_name(name: str) -> Activation:
-    """The function of a name: `silu`, `gelu`, `gelu_tanh`, `relu`, `tanh` or `sigmoid`. ValueError for any other."""
+    """Return the function named `silu`, `gelu`, `gelu_tanh`, `relu`, `tanh` or `sigmoid`; ValueError for others."""
     function = _BY_NAME.get(name)
     if function is None:
         raise ArgumentError(f"there is no activation function '{shown(str(name))}'; there are {', '.join(_BY_NAME)}")
@@ -36,7 +36,7 @@ def activation_function_from_name(name: str) -> Activation:
 
 
 def clamp(x: TensorValue, min: float | None = None, max: float | None = None) -> TensorValue:
-    """Each element, but `min` where it is less, and `max` where it is more; none for no bound."""
+    """Limit each element to at least `min` and at most `max`; `None` for no limit."""
     if min is not None:
         x = ops.max(x, min)
     if max is not None:

@@ -1,4 +1,4 @@
-"""`Attention`, with grouped heads and rotary positions, `MultiheadAttention`, and what both compute.
+"""`Attention`, with grouped heads and rotary positions, `MultiheadAttention`, and the function that both compute.
 
 All of it is written in plain operations over whole sequences. MAX's own layers of this kind read keys and values from
 the cache of its serving; this package has no such cache.
@@ -39,12 +39,12 @@ __getattr__ = layers_not_here(__name__)
 
 
 class MHAMaskVariant(Enum):
-    """Which positions a position sees."""
+    """Which positions a position attends to."""
 
     CAUSAL_MASK = 0
-    """Itself and those before it."""
+    """The position itself and those before it."""
     NULL_MASK = 2
-    """All."""
+    """All positions."""
 
 
 def scaled_dot_product_attention(
@@ -56,16 +56,17 @@ def scaled_dot_product_attention(
     mask_variant: MHAMaskVariant = MHAMaskVariant.NULL_MASK,
     scale: float | None = None,
 ) -> TensorValue:
-    """The values, weighted by the softmax of the products of queries and keys.
+    """Return the values, weighted by the softmax of the products of queries and keys.
 
     Args:
         query: `[..., heads, positions, head_dim]`, floats.
-        key: `[..., kv_heads, kv_positions, head_dim]`, where `heads / kv_heads` queries in a row share a head.
+        key: `[..., kv_heads, kv_positions, head_dim]`, where `heads / kv_heads` consecutive queries share a head.
         value: `[..., kv_heads, kv_positions, value_dim]`.
-        mask: Broadcast to `[..., heads, positions, kv_positions]`, of two axes at least: bool, true where a position
-            is seen, or floats that are added to the scaled products. A position that sees nothing gives NaN.
-        mask_variant: With `CAUSAL_MASK`, position i sees positions 0 to i.
-        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+        mask: Broadcast to `[..., heads, positions, kv_positions]`, with at least two axes: bool, true where a position
+            is attended to, or floats that are added to the scaled products. A position that attends to nothing gives
+            NaN.
+        mask_variant: With `CAUSAL_MASK`, position i attends to positions 0 to i.
+        scale: The factor of the products; default: `1 / sqrt(head_dim)`.
 
     Returns:
         `[..., heads, positions, value_dim]`.
@@ -83,7 +84,7 @@ def scaled_dot_product_attention(
     if seen is not None and seen.rank < 2:
         raise problem(op, f"a mask is [..., positions, kv_positions], found {listed(seen.shape)}")
     grouped = heads != kv_heads
-    if grouped:  # one more axis, over which the keys and values of a group are broadcast
+    if grouped:  # an additional axis, over which the keys and values of a group are broadcast
         q = _by_group(q, kv_heads)
         k, v = ops.unsqueeze(k, -3), ops.unsqueeze(v, -3)
         seen = None if seen is None else _by_group(seen, kv_heads)
@@ -108,7 +109,7 @@ def _known(op: str, value: TensorValue, axis: int, what: str) -> int:
 
 
 def _by_group(value: TensorValue, kv_heads: int) -> TensorValue:
-    """`[..., heads, a, b]` as `[..., kv_heads, group, a, b]`; one head for all stays one."""
+    """Return `[..., heads, a, b]` as `[..., kv_heads, group, a, b]`; one head for all stays one."""
     shape = value.shape
     if value.rank < 3:
         return value
@@ -119,32 +120,32 @@ def _by_group(value: TensorValue, kv_heads: int) -> TensorValue:
 
 
 class Attention(ShardableLayer):
-    """Attention over whole sequences: `[..., positions, hidden_size]` stays what it is.
+    """Attention over whole sequences, from `[..., positions, hidden_size]` to the same shape.
 
-    The weights are `q_proj`, `k_proj`, `v_proj` (or `qkv_proj`) and `o_proj`, and `q_norm` and `k_norm` with
-    `use_qk_norm`. By `tensor_parallel` each shard has some of the heads of keys, with the queries that share them, and
-    the outputs are added.
+    The weights are `q_proj`, `k_proj`, `v_proj` (or `qkv_proj`) and `o_proj`, and with `use_qk_norm` also `q_norm` and
+    `k_norm`. With `tensor_parallel`, each shard has some of the key heads, with the queries that share them, and the
+    outputs are added.
 
-    The keywords are those of MAX's `AttentionWithRope`, less its `kv_params` and `quant_config`, and with `head_dim`,
-    `o_proj_has_bias` and `quantization_encoding`; `rope` may be left out.
+    The keyword arguments are those of MAX's `AttentionWithRope`, without its `kv_params` and `quant_config`, and with
+    `head_dim`, `o_proj_has_bias` and `quantization_encoding`; `rope` can be omitted.
 
     Args:
-        num_attention_heads: Heads of queries.
-        num_key_value_heads: Heads of keys, and of values; a divisor of `num_attention_heads`.
+        num_attention_heads: The number of query heads.
+        num_key_value_heads: The number of key heads, and of value heads; a divisor of `num_attention_heads`.
         hidden_size: The size of the last axis of input and output.
-        rope: What turns queries and keys by their positions; default: nothing.
+        rope: The embedding that rotates queries and keys by their positions; default: none.
         head_dim: The size of a head; default: `hidden_size // num_attention_heads`.
-        devices: Where the weights are wanted: on the first; default: the CPU.
-        dtype: Of the weights.
-        linear_cls: What the projections are made by, called by keyword as `Linear`.
-        stacked_qkv: Whether the file has queries, keys and values as one weight, one below the other.
-        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+        devices: The devices of the layer; the weights are placed on the first. Default: the CPU.
+        dtype: The dtype of the weights.
+        linear_cls: The class that makes the projections, called with the keyword arguments of `Linear`.
+        stacked_qkv: Whether the file has queries, keys and values stacked in one weight.
+        scale: The factor of the products; default: `1 / sqrt(head_dim)`.
         has_bias: Whether queries, keys and values have a bias.
-        o_proj_has_bias: Whether the output has.
+        o_proj_has_bias: Whether the output projection has a bias.
         clip_qkv: `clip_weight` of the projections to queries, keys and values.
         use_qk_norm: Whether each head of queries and keys goes through an `RMSNorm`.
-        rms_norm_eps: Its `eps`.
-        mask_variant: Which positions a position sees, where the mask of a call does not take more away.
+        rms_norm_eps: The `eps` of these norms.
+        mask_variant: Which positions a position attends to, unless the mask of a call excludes more.
         quantization_encoding: How the elements of the weights are packed.
         sharding_strategy: How the layer is split over devices.
     """
@@ -154,9 +155,9 @@ class Attention(ShardableLayer):
     k_proj: Linear
     """`[num_key_value_heads * head_dim, hidden_size]`."""
     v_proj: Linear
-    """The same."""
+    """As for `k_proj`."""
     qkv_proj: Linear
-    """The three, one below the other; there instead of them with `stacked_qkv`."""
+    """All three, stacked; replaces them with `stacked_qkv`."""
     o_proj: Linear
     """`[hidden_size, num_attention_heads * head_dim]`."""
 
@@ -224,12 +225,12 @@ class Attention(ShardableLayer):
         *,
         mask_variant: MHAMaskVariant | None = None,
     ) -> TensorValue:
-        """The output of the layer.
+        """Return the output of the layer.
 
         Args:
             x: `[..., positions, hidden_size]`.
-            mask: What of the positions is seen, beside `mask_variant`; see `scaled_dot_product_attention`.
-            mask_variant: Which positions a position sees; default: that of the layer.
+            mask: Which positions are attended to, in addition to `mask_variant`; see `scaled_dot_product_attention`.
+            mask_variant: Which positions a position attends to; default: that of the layer.
 
         Returns:
             `[..., positions, hidden_size]`.
@@ -248,7 +249,7 @@ class Attention(ShardableLayer):
         return self.o_proj(out.transpose(-3, -2).flatten(-2))
 
     def _projected(self, hidden: TensorValue) -> list[TensorValue]:
-        """Queries, keys and values: `[..., positions, heads, head_dim]`."""
+        """Return queries, keys and values: `[..., positions, heads, head_dim]`."""
         counts = [self.n_heads, self.num_key_value_heads, self.num_key_value_heads]
         if self.stacked_qkv:
             parts = ops.split(self.qkv_proj(hidden), [count * self.head_dim for count in counts], axis=-1)
@@ -296,17 +297,17 @@ class Attention(ShardableLayer):
 
 
 class MultiheadAttention(Attention):
-    """`Attention` with as many heads of keys as of queries, without positions of its own; every position sees all.
+    """`Attention` with as many key heads as query heads, without rotary positions; every position attends to all.
 
     Args:
-        num_attention_heads: How many heads there are.
+        num_attention_heads: The number of heads.
         hidden_size: The size of the last axis of input and output.
-        devices: Where the weights are wanted; default: the CPU. UnsupportedError for several: see `shard`.
-        dtype: Of the weights.
-        scale: What the products are multiplied by; default: `1 / sqrt(head_dim)`.
+        devices: The device of the weights; default: the CPU. UnsupportedError for several: see `shard`.
+        dtype: The dtype of the weights.
+        scale: The factor of the products; default: `1 / sqrt(head_dim)`.
         qkv_has_bias: Whether queries, keys and values have a bias.
-        o_proj_has_bias: Whether the output has.
-        stacked_qkv: Whether the file has queries, keys and values as one weight, one below the other.
+        o_proj_has_bias: Whether the output projection has a bias.
+        stacked_qkv: Whether the file has queries, keys and values stacked in one weight.
     """
 
     def __init__(

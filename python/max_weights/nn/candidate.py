@@ -1,6 +1,6 @@
-"""Values that a weight may be given: what they are, and where their memory lies.
+"""Values that a weight may be given: what they are, and where their memory is.
 
-A value keeps its identity: it is looked at, and converted only where a weight asks for its bytes or an aligned copy.
+A value keeps its identity: it is examined, and converted only if a weight asks for its bytes or an aligned copy.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ if TYPE_CHECKING:
 
     from max_weights.quantization import QuantizationEncoding
 
-# Memory that is made here is aligned to this, in bytes.
+# The alignment in bytes of memory that is allocated here.
 _OWN_ALIGN = 64
 
 
 class Misfit(Exception):
-    """A value that cannot be taken; the message says why."""
+    """Raised for a value that cannot be used; the message says why."""
 
 
 class Candidate:
     """One value under examination.
 
     Args:
-        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Misfit for the rest.
+        given: A NumPy array, a `Buffer`, a `WeightData`, or any DLPack producer in host memory. Misfit for anything
+            else.
     """
 
     __slots__ = ("dtype", "encoding", "is_aligned", "is_contiguous", "is_weight_data", "memory", "shape", "stored")
 
     stored: Any
-    """What the weight is to hold."""
+    """The object that the weight is to hold."""
     dtype: DType
     shape: Shape
     encoding: QuantizationEncoding | None
-    """How the elements are packed; none also where the value cannot say."""
+    """How the elements are packed; `None` also if the value cannot say."""
     is_weight_data: bool
     is_contiguous: bool
-    """Whether the elements lie one behind the other in C order."""
+    """Whether the elements are contiguous in C order."""
     is_aligned: bool
-    """Whether they lie as the dtype asks for; False also if that is not known."""
+    """Whether the elements are aligned as the dtype requires; False also if that is not known."""
     memory: Any
-    """The array or Buffer that lies in memory; none if nothing does yet."""
+    """The array or Buffer in memory; `None` if there is none yet."""
 
     def __init__(self, given: Any) -> None:
         self.is_weight_data = isinstance(given, WeightData)
@@ -87,7 +88,7 @@ class Candidate:
         self.is_contiguous, self.is_aligned = flags.c_contiguous, flags.aligned and same_alignment
 
     def misalignment(self, align: int) -> int:
-        """Bytes that the data lies beyond a multiple of `align`."""
+        """The number of bytes by which the data is beyond a multiple of `align`."""
         memory = self.memory
         if memory is None or 0 in self.shape.static_dims:
             return 0
@@ -95,7 +96,7 @@ class Candidate:
         return address % align
 
     def take_as_bytes(self) -> None:
-        """Let the weight hold the bytes, over the same memory: uint8, with the last dimension times the item size."""
+        """Hold the value as bytes, over the same memory: uint8, with the last dimension times the item size."""
         *rows, row = self.shape.static_dims or [1]
         self.shape = Shape([*rows, row * self.dtype.size_in_bits // 8])
         self.dtype = DType.uint8
@@ -104,7 +105,7 @@ class Candidate:
             self.stored = self.memory = buffer.view(DType.uint8, self.shape.static_dims)
 
     def aligned_copy(self, align: int) -> Buffer:
-        """The elements in memory of their own, at a multiple of `align`."""
+        """Return the elements in memory of their own, at a multiple of `align`."""
         buffer = as_buffer(self.memory)
         if align <= _OWN_ALIGN:
             return buffer.copy()
@@ -115,13 +116,13 @@ class Candidate:
         return place.view(buffer.dtype, buffer.shape)
 
 
-# A model has thousands of weights, of few shapes and dtypes.
+# A model has thousands of weights, but few shapes and dtypes.
 _shape = functools.lru_cache(maxsize=1024)(Shape)
 
 
 @functools.lru_cache(maxsize=64)
 def _dtype(dtype: np.dtype[Any]) -> tuple[DType, bool]:
-    """The dtype of an array, and whether NumPy aligns it as we do."""
+    """Return the dtype of an array, and whether NumPy aligns it as we do."""
     try:
         found = DType.from_numpy(dtype)
     except ValueError as error:

@@ -31,7 +31,7 @@ class _Convolution(ShardableLayer):
     filter: Weight
     """The filters; the name of the weight is `weight`."""
     bias: Weight | None = None
-    """`[out_channels]`; none without `has_bias`."""
+    """`[out_channels]`; `None` without `has_bias`."""
 
     def __init__(
         self,
@@ -82,25 +82,26 @@ class _Convolution(ShardableLayer):
 
 
 class Conv2d(_Convolution):
-    """A convolution of images: `[batch, height, width, in_channels]` becomes `[batch, ..., ..., out_channels]`; see
-    `ops.conv2d`.
+    """A convolution of images, from `[batch, height, width, in_channels]` to `[batch, ..., ..., out_channels]`.
+
+    See `ops.conv2d`.
 
     Args:
-        kernel_size: Height and width of a filter; one number for both.
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
-        dtype: Of the weights.
-        stride: How far windows are apart, along height and width.
-        padding: Zeros around the image: above, below, left, right; two numbers for the height and the width; one for
-            all.
-        dilation: How far the elements of a window are apart.
-        num_groups: Into how many parts the channels are split, each with filters of its own.
-        device: Where the weights are wanted; default: the CPU.
-        has_bias: Whether something is added.
+        kernel_size: The height and width of a filter; one number for both.
+        in_channels: The channels of the input.
+        out_channels: The channels of the output.
+        dtype: The dtype of the weights.
+        stride: The distance between windows, along height and width.
+        padding: The zeros around the image: above, below, left, right; two numbers for the height and the width; one
+            for all.
+        dilation: The distance between the elements of a window.
+        num_groups: The number of groups that the channels are split into, each with filters of its own.
+        device: The device of the weights; default: the CPU.
+        has_bias: Whether a bias is added.
         permute: Whether inputs, outputs and the weight have torch's order of axes: `[batch, channels, height, width]`
-            and `[out_channels, in_channels / num_groups, height, width]`. Without it the weight is
-            `[height, width, in_channels / num_groups, out_channels]`.
-        name: What the names of the weights begin with: `name.weight`, `name.bias`.
+            and `[out_channels, in_channels / num_groups, height, width]`. Otherwise the weight is `[height, width,
+            in_channels / num_groups, out_channels]`.
+        name: The prefix of the names of the weights: `name.weight`, `name.bias`.
     """
 
     def __init__(
@@ -129,35 +130,35 @@ class Conv2d(_Convolution):
         )
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The convolved images.
+        """Return the convolved images.
 
         Args:
             x: `[batch, height, width, in_channels]`; `[batch, in_channels, height, width]` with `permute`.
 
         Returns:
-            The same order of axes.
+            The convolved images, with the same order of axes.
         """
         return self._conv2d(operand(type(self).__name__, x), self.filter, self.stride, self.dilation, self.padding)
 
 
 class Conv1D(_Convolution):
-    """A convolution of signals: `[batch, length, in_channels]` becomes `[batch, ..., out_channels]`.
+    """A convolution of signals, from `[batch, length, in_channels]` to `[batch, ..., out_channels]`.
 
     Args:
         kernel_size: The length of a filter.
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
-        dtype: Of the weights.
-        stride: How far windows are apart.
-        padding: Zeros before and after the signal; one number for both.
-        dilation: How far the elements of a window are apart.
-        num_groups: Into how many parts the channels are split, each with filters of its own.
-        device: Where the weights are wanted; default: the CPU.
-        has_bias: Whether something is added.
+        in_channels: The channels of the input.
+        out_channels: The channels of the output.
+        dtype: The dtype of the weights.
+        stride: The distance between windows.
+        padding: The zeros before and after the signal; one number for both.
+        dilation: The distance between the elements of a window.
+        num_groups: The number of groups that the channels are split into, each with filters of its own.
+        device: The device of the weights; default: the CPU.
+        has_bias: Whether a bias is added.
         permute: Whether inputs, outputs and the weight have torch's order of axes: `[batch, channels, length]` and
-            `[out_channels, in_channels / num_groups, length]`. Without it the weight is
-            `[length, in_channels / num_groups, out_channels]`.
-        name: What the names of the weights begin with: `name.weight`, `name.bias`.
+            `[out_channels, in_channels / num_groups, length]`. Otherwise the weight is `[length, in_channels /
+            num_groups, out_channels]`.
+        name: The prefix of the names of the weights: `name.weight`, `name.bias`.
     """
 
     def __init__(
@@ -182,13 +183,13 @@ class Conv1D(_Convolution):
         super().__init__([kernel_size], in_channels, out_channels, dtype, num_groups, device, has_bias, permute, name)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The convolved signals.
+        """Return the convolved signals.
 
         Args:
             x: `[batch, length, in_channels]`; `[batch, in_channels, length]` with `permute`.
 
         Returns:
-            The same order of axes.
+            The convolved signals, with the same order of axes.
         """
         value = operand(type(self).__name__, x)
         height = 2 if self.permute else 1  # a signal is an image of height 1

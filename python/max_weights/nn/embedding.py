@@ -1,4 +1,4 @@
-"""`Embedding`: a row of a table for each number."""
+"""`Embedding`: looks up a row of a table for each index."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __getattr__ = layers_not_here(__name__)
 
 
 class Embedding(ShardableLayer):
-    """A row for each number: `[...]` becomes `[..., hidden_dim]`.
+    """A table of rows that are looked up by index: `[...]` becomes `[..., hidden_dim]`.
 
-    By `columnwise` the shards have some of the columns, and their outputs are joined along the last axis. A table that
-    is split by rows needs the collectives of MAX's `VocabParallelEmbedding`, which are not here.
+    With `columnwise`, the shards have some of the columns, and their outputs are joined along the last axis. A table
+    that is split by rows needs the collectives of MAX's `VocabParallelEmbedding`, which are not part of this package.
 
     Args:
-        vocab_size: How many rows there are.
+        vocab_size: The number of rows.
         hidden_dim: The size of a row.
-        dtype: Of the table.
-        device: Where the table is wanted.
+        dtype: The dtype of the table.
+        device: The device of the table.
         quantization_encoding: How the elements of the table are packed; see `ops.dequantize`.
         name: The name of the weight; default: `weight`.
     """
@@ -55,7 +55,7 @@ class Embedding(ShardableLayer):
         self.weight = Weight(name or "weight", dtype, (vocab_size, hidden_dim), self.device, quantization_encoding)
 
     def __call__(self, indices: TensorValueLike) -> TensorValue:
-        """The rows of these numbers.
+        """Return the rows at these indices.
 
         Args:
             indices: Integers of any shape, 0 to `vocab_size - 1`.

@@ -1,7 +1,7 @@
-"""`Layer`, and the hooks that see what every layer is called with and what it returns.
+"""`Layer`, and the hooks that see the arguments and the outputs of every layer.
 
-A class that defines `__call__` has it wrapped once, when the class is made. Without hooks the wrapper costs one look at
-a context variable; so layers need no switch for debugging, and pay nothing when it is off.
+If a class defines `__call__`, it is wrapped once, when the class is created. Without hooks, the wrapper costs one
+lookup of a context variable, so layers need no switch for debugging, and debugging costs nothing when it is off.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _log = logging.getLogger("max_weights.nn")
 
 LayerHook: TypeAlias = Callable[["Layer", tuple[Any, ...], dict[str, Any], Any], Any]
 
-# A tuple, so that a context that was copied (a task, a thread that was given one) has a list of its own.
+# A tuple, so that a copied context (of a task, or given to a thread) has a list of its own.
 _HOOKS: ContextVar[tuple[LayerHook, ...]] = ContextVar("max_weights_layer_hooks", default=())
 
 
 def add_layer_hook(fn: LayerHook) -> None:
-    """Call a function after each call of a layer, from now on and in this context alone.
+    """Call a function after each call of a layer, from now on and in this context only.
 
-    A context is a task of asyncio or a thread; a new task takes the hooks of its maker along, a new thread starts
-    without any (unless it runs in `contextvars.copy_context()`). Hooks run in the order they were added, and those of
-    inner layers before those of outer ones. An exception of a hook reaches the caller of the layer.
+    A context is a task of asyncio or a thread. A new task inherits the hooks of the one that creates it; a new thread
+    starts without any (unless it runs in `contextvars.copy_context()`). Hooks run in the order they were added, and
+    those of inner layers before those of outer ones. An exception in a hook reaches the caller of the layer.
 
     Args:
         fn: Called as `fn(layer, args, kwargs, outputs)`. Parameters that can be given by position are in `args`,
-            however they were given; `kwargs` has the rest. What it returns, if not None, replaces the outputs, also for
-            later hooks.
+            however they were given; `kwargs` has the rest. If it returns a value other than `None`, that replaces the
+            outputs, also for later hooks.
     """
     if not callable(fn):
         raise TypeError(f"a hook is a function of (layer, args, kwargs, outputs), not {fn!r}")
@@ -50,9 +50,9 @@ def clear_hooks() -> None:
 
 
 class Layer:
-    """The base of everything that is called with values and returns values; it has hooks, and no weights.
+    """The base class of everything that is called with values and returns values; it has hooks, and no weights.
 
-    One call of an instance runs the hooks once, also if its `__call__` calls that of its base class.
+    One call of an instance runs the hooks once, even if its `__call__` calls that of its base class.
     """
 
     if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Layer:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # The nearest `__call__`: that of a layer has its hooks already, that of a class beside the layers has none yet.
+        # The nearest `__call__`: that of a layer already has the hooks, that of a class beside the layers does not yet.
         home = next((base for base in cls.__mro__ if "__call__" in vars(base)), Layer)
         call = vars(home).get("__call__")
         if home is not cls:
@@ -70,7 +70,7 @@ class Layer:
 
 
 def _inherited(cls: type, call: Any) -> Callable[..., Any]:
-    """What `cls` would do without a `__call__` of its own: the next one in the order of an instance's classes."""
+    """Return what `cls` would do without a `__call__` of its own: call the next one in the method resolution order."""
 
     @functools.wraps(call)
     def inherited(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -98,9 +98,9 @@ def _with_hooks(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outermost(cls: type) -> object:
-    """The wrapper that a call of an instance enters first; those of base classes are entered through `super()`.
+    """Return the wrapper that a call of an instance enters first; those of base classes are entered through `super()`.
 
-    It may lie below what was put around it later: a decorator that keeps the attributes of what it decorates.
+    It may be below something put around it later, such as a decorator that keeps the attributes of what it decorates.
     """
     for base in cls.__mro__:
         call = vars(base).get("__call__")
@@ -114,7 +114,7 @@ def _outermost(cls: type) -> object:
 def _bound(
     call: Callable[..., Any], layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with everything that can be positional in the first part."""
+    """Return the arguments, with everything that can be positional in the first part."""
     if not kwargs:
         return args, kwargs
     signature = _signature(call)
@@ -128,19 +128,19 @@ def _bound(
 def _signature(call: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(call)
-    except (TypeError, ValueError):  # a callable of C that does not say
+    except (TypeError, ValueError):  # a callable written in C, without a signature
         return None
 
 
 class PrintHook:
-    """A hook that prints the tensors that each layer is called with and what it returns, when the graph is run.
+    """A hook that prints the inputs and outputs of each layer when the graph is run.
 
-    It is added when it is made, in the context of its maker, and records `print` operations in the graphs that are
-    written from then on. The labels are those of MAX: `model.up-input_0`, `model.up-input_mask`, `model.up-output`,
-    `model.up-output_1` for one of several. A layer that nobody named goes by its class.
+    It is added when it is created, in the current context, and records `print` operations in the graphs that are built
+    from then on. The labels are those of MAX: `model.up-input_0`, `model.up-input_mask`, `model.up-output`,
+    `model.up-output_1` for one of several. A layer without a name is labelled by its class.
 
     Args:
-        export_path: Nothing is written: tensors are printed alone, and a path is answered with a warning.
+        export_path: Nothing is written: tensors are only printed, and a path gives a warning.
         filter: The names of the layers to print; default: all.
     """
 
@@ -149,14 +149,14 @@ class PrintHook:
             _log.warning("PrintHook writes no files, so nothing to %s: tensors are printed", export_path)
         self.filter = None if filter is None else frozenset(filter)
         self.labels: list[str] = []
-        """What was recorded since the last `step`."""
+        """The labels recorded since the last `step`."""
         self._step = 0
-        # The layer is kept, because the number of one that is gone may go to another.
+        # The layer is kept, because the id of one that is gone may be given to another.
         self._names: dict[int, tuple[Layer, str]] = {}
         add_layer_hook(self)
 
     def name_layers(self, model: Module) -> None:
-        """Name a model and all below it by their paths: `model`, `model.layers.0`."""
+        """Name a model and all layers below it by their paths: `model`, `model.layers.0`."""
         for prefix, layer in model.named_modules():
             self.add_layer(layer, f"model.{prefix}".removesuffix("."))
 
@@ -165,7 +165,7 @@ class PrintHook:
         self._names[id(layer)] = layer, name
 
     def __call__(self, layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
-        """Record the printing of one call's tensors."""
+        """Record print operations for one call's tensors."""
         name = self._name(layer)
         if self.filter is not None and name not in self.filter:
             return
@@ -186,7 +186,7 @@ class PrintHook:
         return self._names[id(layer)][1]
 
     def print_value(self, name: str, value: Any) -> bool:
-        """Print a value under a label; False for what is no tensor of a graph."""
+        """Print a value under a label; return False if it is not a tensor of a graph."""
         from max_weights.graph.value import TensorValue
 
         if not isinstance(value, TensorValue):
@@ -196,14 +196,14 @@ class PrintHook:
         return True
 
     def step(self) -> None:
-        """Count from zero again, as for the next graph."""
+        """Restart the count from zero, as for the next graph."""
         self._step += 1
         self.labels.clear()
 
     def summarize(self) -> None:
-        """Print how many tensors there are."""
+        """Print the number of tensors."""
         print(f"Printed {len(self.labels)} tensors for step {self._step}.")
 
     def remove(self) -> None:
-        """Print nothing from now on."""
+        """Stop printing."""
         _HOOKS.set(tuple(hook for hook in _HOOKS.get() if hook is not self))

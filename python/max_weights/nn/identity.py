@@ -1,4 +1,4 @@
-"""`Identity`: a layer that returns what it is called with."""
+"""`Identity`: a layer that returns its argument."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _Value = TypeVar("_Value")
 
 
 class Identity(Module):
-    """Stands where a model has a layer that it may go without."""
+    """A placeholder for a layer that a model may do without."""
 
     def __call__(self, x: _Value) -> _Value:
-        """The value itself."""
+        """Return the value itself."""
         return x

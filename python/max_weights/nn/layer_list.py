@@ -1,4 +1,4 @@
-"""`LayerList`: a list that is also a module; `Sequential`, and `MissingLayer`, which holds a place in it."""
+"""`LayerList`, a list that is also a module; `Sequential`; and `MissingLayer`, which holds a place in a list."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["LayerList", "MissingLayer", "Sequential"]
 
 
 class LayerList(Module, list[Layer]):
-    """Layers in a list, which is a Python list in every way; the index of a layer is its part of the path.
+    """A list of layers that is also a module; the index of a layer is its part of the path.
 
-    Compares as a list does, by its layers. Slices and sums of it are `LayerList`s too. Called, it calls the layers,
-    each with what the one before returned.
+    It behaves like a Python list in every way. It compares as a list does, by its layers, and slices and sums are
+    `LayerList`s too. A call of it calls the layers in order, each with what the one before returned.
 
     Args:
-        layers: The layers. TypeError for anything else, here and wherever something enters the list.
+        layers: The layers. TypeError for anything else, here and wherever something is added to the list.
     """
 
     __hash__ = Layer.__hash__  # type: ignore[assignment] # a module can be a key; lists of the same layers are equal, not the same
@@ -31,10 +31,10 @@ class LayerList(Module, list[Layer]):
         list.__init__(self, self._taken(layers))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the first layer with the arguments, and each further one with the outputs of the one before.
+        """Call the first layer with the arguments, and each further layer with the outputs of the one before.
 
         Raises:
-            ValueError: there is no layer.
+            ValueError: the list is empty.
         """
         if not self:
             raise ArgumentError(f"a {type(self).__name__} without layers has nothing to call")
@@ -53,7 +53,7 @@ class LayerList(Module, list[Layer]):
         list.insert(self, i, self._taken_one(layer))
 
     def extend(self, layers: Iterable[Layer], /) -> None:
-        """Add layers at the end; nothing, if one of them is none."""
+        """Add layers at the end; none of them, if one is not a layer."""
         list.extend(self, self._taken(layers))
 
     @overload
@@ -71,7 +71,7 @@ class LayerList(Module, list[Layer]):
             list.__setitem__(self, index, self._taken_one(value))
 
     def copy(self) -> LayerList:
-        """Another list of the same layers."""
+        """Return another list of the same layers."""
         return LayerList(self)
 
     def __add__(self, other: Iterable[Layer], /) -> LayerList:  # type: ignore[override]
@@ -90,7 +90,7 @@ class LayerList(Module, list[Layer]):
     __rmul__ = __mul__
 
     def __imul__(self, times: SupportsIndex, /) -> Self:
-        # With `__mul__` of its own, Python would no longer come to the list's.
+        # With a `__mul__` here, Python would no longer reach that of the list.
         list.__imul__(self, times)
         return self
 
@@ -107,10 +107,10 @@ class LayerList(Module, list[Layer]):
 
 
 class Sequential(LayerList):
-    """A `LayerList` that also takes its layers one by one. The names below are `0.weight`, as in torch.
+    """A `LayerList` that also accepts its layers as separate arguments. The names below are `0.weight`, as in torch.
 
     Args:
-        layers: The layers, as a list (by position or by name) or one by one.
+        layers: The layers, as a list (by position or by name) or as separate arguments.
     """
 
     def __init__(self, *one_by_one: Layer | Iterable[Layer], layers: Iterable[Layer] = ()) -> None:
@@ -121,8 +121,9 @@ class Sequential(LayerList):
 
 
 class MissingLayer(Module):
-    """Holds the place of a layer that another stage of a pipeline builds, so that the layers around it keep their
-    index, which is a part of the names of their weights. It has no weights, and cannot be called.
+    """Holds the place of a layer that another stage of a pipeline builds. It has no weights, and cannot be called.
+
+    The layers around it thus keep their index, which is part of the names of their weights.
 
     Args:
         layer_id: The number of the layer in the model.
@@ -132,7 +133,7 @@ class MissingLayer(Module):
         self.layer_id = layer_id
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """There is nothing to call.
+        """Raise an error, because there is nothing to call.
 
         Raises:
             RuntimeError: always.

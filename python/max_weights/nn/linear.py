@@ -1,4 +1,4 @@
-"""`Linear`, a product with a matrix, and `MLP`, the gated block of three that Llama models have."""
+"""`Linear`, a product with a matrix, and `MLP`, the gated block of three linear layers in Llama models."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ def require_no_quant_config(layer: str, quant_config: object) -> None:
 
 
 class Linear(ShardableLayer):
-    """`x @ weight.T + bias`: `[..., in_dim]` becomes `[..., out_dim]`.
+    """A linear layer, `x @ weight.T + bias`: `[..., in_dim]` becomes `[..., out_dim]`.
 
-    `weight` is `[out_dim, in_dim]`, `bias` `[out_dim]`, as files have them. By `rowwise` the shards have some of the
-    outputs, which are joined; by `columnwise` and `head_aware_columnwise` they take some of the inputs, and their
-    outputs are added: there the first one alone has the bias.
+    `weight` is `[out_dim, in_dim]`, `bias` is `[out_dim]`, as in files. With `rowwise`, the shards have some of the
+    outputs, which are joined. With `columnwise` and `head_aware_columnwise`, they take some of the inputs, and their
+    outputs are added; then only the first shard has the bias.
 
     Args:
-        in_dim: The size of the last axis of what it is called with.
-        out_dim: The size of the last axis of what it returns.
-        dtype: Of the weights.
-        device: Where they are wanted.
-        has_bias: Whether something is added.
+        in_dim: The size of the last axis of the input.
+        out_dim: The size of the last axis of the output.
+        dtype: The dtype of the weights.
+        device: The device of the weights.
+        has_bias: Whether a bias is added.
         quantization_encoding: How the elements of `weight` are packed; see `ops.qmatmul`.
-        quant_config: UnsupportedError for any.
-        name: What the names of the weights begin with: `name.weight`, `name.bias`.
-        clip_weight: Elements of the weight are brought into `-clip_weight` to `clip_weight` first.
-        is_sharding: Make no weights: the caller puts them there.
+        quant_config: UnsupportedError for any value but `None`.
+        name: The prefix of the names of the weights: `name.weight`, `name.bias`.
+        clip_weight: Elements of the weight are first clipped to between `-clip_weight` and `clip_weight`.
+        is_sharding: Create no weights: the caller sets them.
     """
 
     weight: Weight
     """`[out_dim, in_dim]`."""
     bias: Weight | None = None
-    """`[out_dim]`; none without `has_bias`, and in all shards but the first of a layer that is split by columns."""
+    """`[out_dim]`; `None` without `has_bias`, and in all shards but the first of a layer that is split by columns."""
 
     def __init__(
         self,
@@ -90,17 +90,17 @@ class Linear(ShardableLayer):
             self.bias = Weight(f"{stem}bias", dtype, (out_dim,), self.device)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The product.
+        """Return the product.
 
         Args:
-            x: `[..., in_dim]`, of the dtype of the weight, or any floats beside packed blocks.
+            x: `[..., in_dim]`, of the dtype of the weight, or any floats with packed weights.
 
         Returns:
             `[..., out_dim]`, on the device of `x`.
 
         Raises:
-            ValueError: another size than `in_dim`, or packed blocks that `ops.qmatmul` does not take.
-            TypeError: a packed weight that has no value yet, and so no shape in bytes.
+            ValueError: the size is not `in_dim`, or the packed blocks are not ones that `ops.qmatmul` accepts.
+            TypeError: a packed weight has no value yet, and so no shape in bytes.
         """
         value = operand(type(self).__name__, x)
         weight = self.weight.to(value.device)
@@ -127,22 +127,22 @@ class Linear(ShardableLayer):
 
 
 class MLP(ShardableLayer):
-    """`down_proj(activation(gate_proj(x)) * up_proj(x))`: `[..., hidden_dim]` stays `[..., hidden_dim]`.
+    """The gated block `down_proj(activation(gate_proj(x)) * up_proj(x))`, from `[..., hidden_dim]` to the same shape.
 
-    By `tensor_parallel` each shard has some of the features between, and their outputs are added.
+    With `tensor_parallel`, each shard has some of the inner features, and the outputs are added.
 
     Args:
-        dtype: Of the weights.
+        dtype: The dtype of the weights.
         quantization_encoding: How the elements of the weights are packed.
         hidden_dim: The size of the last axis of input and output.
-        feed_forward_length: How many features there are between.
-        devices: Where the weights are wanted: on the first.
-        linear_cls: What the three are made by, called by keyword as `Linear`.
-        has_bias: Whether the three add something.
+        feed_forward_length: The number of inner features.
+        devices: The devices of the layer; the weights are placed on the first.
+        linear_cls: The class that makes the three layers, called with the keyword arguments of `Linear`.
+        has_bias: Whether the three layers have a bias.
         activation_function: See `activation_function_from_name`.
-        quant_config: UnsupportedError for any.
+        quant_config: UnsupportedError for any value but `None`.
         swiglu_limit: If not 0, the gate is at most this, and the other factor between `-swiglu_limit` and this.
-        is_sharding: Make none of the three: the caller puts them there.
+        is_sharding: Create none of the three layers: the caller sets them.
     """
 
     gate_proj: Linear
@@ -186,7 +186,7 @@ class MLP(ShardableLayer):
         self.up_proj = linear_cls(in_dim=hidden_dim, out_dim=feed_forward_length, **common)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The output of the block.
+        """Return the output of the block.
 
         Args:
             x: `[..., hidden_dim]`.

@@ -1,4 +1,4 @@
-"""`Module.load`: from a path to a loaded model; and values as another dtype, at once or when they are first used."""
+"""`Module.load`: from a path to a loaded model; and conversion of values, at once or when they are first used."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def load_file(
 
 
 def converted(given: Any, dtype: DType) -> Any:
-    """A value as `dtype`; itself, if it has it or is packed, and if it is nothing that can be converted (whoever
-    examines it next says so).
+    """Return a value as `dtype`; itself if it has that dtype, is packed, or cannot be converted.
+
+    Code that examines the value next reports what is wrong with it.
     """
     try:
         value = Candidate(given)
@@ -81,7 +82,7 @@ def converted(given: Any, dtype: DType) -> Any:
 
 
 def _decoded(data: WeightData, dtype: DType) -> Any:
-    """A weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay what they are."""
+    """Return a weight of a checkpoint as `dtype`, packed ones decoded; integers and bools stay as they are."""
     encoding = data.quantization_encoding
     convertible = data.dtype.is_float() if encoding is None else encoding.is_gguf
     return _cast(data, dtype) if convertible and (encoding is not None or data.dtype is not dtype) else data

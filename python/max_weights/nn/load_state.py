@@ -1,4 +1,4 @@
-"""`load_state_dict`: examine every value first, then hand them all over, or none."""
+"""`load_state_dict`: examines every value first, then hands over all of them, or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LISTED = 20
 
 
 class LoadReport(NamedTuple):
-    """What `load_state_dict(strict=False)` let pass, as full names."""
+    """The names that `load_state_dict(strict=False)` accepted as missing or unexpected, as full names."""
 
     missing: tuple[str, ...]
     """Weights of the model that the state dict does not have, in the order of the model."""
@@ -60,7 +60,7 @@ def load(
     convert: Callable[[Weight, Any], Any] | None = None,
     ignore_unexpected: bool = False,
 ) -> LoadReport:
-    """Give every weight its value; see `Module.load_state_dict`. `convert` makes another value of each first."""
+    """Give every weight its value; see `Module.load_state_dict`. `convert` is applied to each value first."""
     given = as_mapping(state_dict)
     rules = _Rules(override_quantization_encoding, _power_of_two(weight_alignment), copy_if_misaligned)
     named = NamedWeights(root)
@@ -100,7 +100,7 @@ def load(
 
 
 def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
-    """A checkpoint as {name below this node: weight}; its tensors are made when they are needed."""
+    """Return a checkpoint as {name below this node: weight}; its tensors are created when they are needed."""
     if isinstance(state_dict, Mapping):
         return state_dict
     if not isinstance(state_dict, WeightsNode) and not (
@@ -115,7 +115,7 @@ def as_mapping(state_dict: Mapping[str, Any] | Weights) -> Mapping[str, Any]:
 
 
 def _take_tensors(values: dict[str, Any]) -> None:
-    """Put the tensors in the place of weights of checkpoints: made together, so that tied ones share their memory."""
+    """Replace weights of checkpoints by their tensors, created together so that tied ones share their memory."""
     kinds = {kind for kind in set(map(type, values.values())) if hasattr(kind, "allocate")}
     nodes = {name: value for name, value in values.items() if type(value) in kinds}
     ours = {name: node for name, node in nodes.items() if isinstance(node, WeightsNode)}
@@ -133,17 +133,17 @@ def _power_of_two(align: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class _Packing:
-    """What a weight becomes whose elements are packed, or no longer are."""
+    """The new state of a weight whose elements become packed, or are no longer packed."""
 
     weight: Weight
     dtype: DType
     shape: Shape
     encoding: QuantizationEncoding | None
     original: tuple[DType, Shape] | None = None
-    """What `original_dtype_and_shape` becomes; none to keep it."""
+    """The new `original_dtype_and_shape`; `None` to keep it."""
 
     def apply(self) -> None:
-        """Make it so. What is so already may be fixed by a graph."""
+        """Set the new state. Attributes that are right already are left alone, because a graph may have fixed them."""
         if self.weight.dtype is not self.dtype:
             self.weight.dtype = self.dtype
         if self.weight.shape != self.shape:
@@ -154,17 +154,17 @@ class _Packing:
 
 
 class _Rules:
-    """What values a weight takes."""
+    """The rules for values that a weight accepts."""
 
     def __init__(self, override_encoding: bool, align: int | None, copy_if_misaligned: bool) -> None:
         self._override_encoding = override_encoding
         self._copy_if_misaligned = copy_if_misaligned
         self.align = align
         self.packings: list[_Packing] = []
-        """What weights become, beside being given their values."""
+        """The changes to weights, apart from their values."""
 
     def examine(self, weight: Weight, given: Any) -> Any:
-        """What the weight is to hold; Misfit says why not."""
+        """Return the object that the weight is to hold; raise Misfit with the reason if there is none."""
         value = Candidate(given)
         if weight.quantization_encoding is None and value.encoding is None:
             _require_same(value, weight.dtype, weight.shape)
@@ -196,7 +196,7 @@ class _Rules:
         elif encoding.is_gguf:
             _require_blocks(value, encoding, weight)
         else:
-            if weight.dtype is not DType.uint8:  # else the weight stands for whatever comes
+            if weight.dtype is not DType.uint8:  # otherwise the weight accepts any encoding
                 _require_same(value, *weight.original_dtype_and_shape)
             if not value.is_contiguous:
                 raise _not_contiguous()
@@ -205,16 +205,16 @@ class _Rules:
         return _Packing(weight, value.dtype, value.shape, encoding, original)
 
     def _encoding(self, weight: Weight, value: Candidate) -> QuantizationEncoding | None:
-        """How the weight's elements are to be packed."""
+        """Return how the weight's elements are to be packed."""
         declared, found = weight.quantization_encoding, value.encoding
         if found is declared:
             return declared
         if found is None and declared is not None and (value.dtype is DType.uint8 or not declared.is_gguf):
-            return declared  # bytes that do not say what they are
+            return declared  # bytes without an encoding
         if self._override_encoding:
             return found
         if declared is None and value.dtype is weight.dtype and matches(weight.shape, value.shape):
-            return None  # the weight was declared as the bytes that these are
+            return None  # the weight was declared as these bytes
         names = ("none" if encoding is None else encoding.value for encoding in (found, declared))
         decoding = ", and Module.load(path, dtype) decodes it" if declared is None else ""
         raise Misfit(
@@ -238,7 +238,7 @@ def _require_same(value: Candidate, dtype: DType, shape: Shape) -> None:
 
 
 def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: Weight) -> None:
-    """Refuse what is no blocks, and what has another number of elements than a weight that was declared in elements."""
+    """Refuse incomplete blocks, and a number of elements other than that of a weight that was declared in elements."""
     if value.dtype is not DType.uint8:
         raise Misfit(f"the dtype is {value.dtype!r}, and blocks of {encoding.value} are bytes, uint8")
     if (value.shape.static_dims or [1])[-1] % encoding.block_size:
@@ -247,7 +247,7 @@ def _require_blocks(value: Candidate, encoding: QuantizationEncoding, weight: We
         )
     original_dtype, original_shape = weight.original_dtype_and_shape
     if original_dtype is DType.uint8:
-        return  # declared as bytes, which may be as many as they like
+        return  # declared as bytes, which may be of any number
     elements = encoding.logical_shape(value.shape)
     in_bytes = weight.dtype is DType.uint8 and matches(weight.shape, value.shape)
     if not in_bytes and not matches(original_shape, elements):
@@ -263,7 +263,7 @@ def _not_contiguous() -> Misfit:
 
 
 def _misfit(model: str, report: LoadReport, problems: Sequence[str]) -> ArgumentError:
-    """The error that lists everything at once: what is missing, unexpected, or does not fit."""
+    """Return the error that lists everything that is missing, unexpected, or does not fit."""
     counts = [f"{len(names)} {what}" for what, names in report._asdict().items() if names]
     if problems:
         counts.append(f"{len(problems)} of a kind that does not fit")

@@ -31,34 +31,34 @@ __all__ = ["LayerV2", "Module", "Shardable", "recursive_named_layers"]
 
 @runtime_checkable
 class Shardable(Protocol):
-    """What can be split over devices: a `Weight`, or a layer with these two members."""
+    """An object that can be split over devices: a `Weight`, or a layer with these two members."""
 
     @property
     def sharding_strategy(self) -> ShardingStrategy | None:
-        """How it is split; none if it is not."""
+        """How it is split; `None` if it is not."""
 
     @sharding_strategy.setter
     def sharding_strategy(self, strategy: ShardingStrategy | None) -> None: ...
 
     def shard(self, devices: Iterable[DeviceRef]) -> Sequence[Self]:
-        """The shards, one for each device."""
+        """Return the shards, one for each device."""
         ...
 
 
 class Module(ModuleNode):
-    """A component of a model: weights and other modules as attributes, and a `__call__` of its own.
+    """A component of a model, with weights and other modules as attributes, and a `__call__` of its own.
 
-    A `Weight` in an attribute belongs to the module. A module belongs to it in an attribute, and in lists, tuples and
-    dicts of attributes, `LayerList` among them, where the index or key is a part of its path. Whatever is assigned,
-    deleted or mutated counts from then on; `super().__init__()` need not be called.
+    A `Weight` in an attribute belongs to the module. So does another module in an attribute, or in a list, tuple or
+    dict in an attribute (including `LayerList`), where the index or key is part of its path. Whatever you assign,
+    delete or mutate takes effect at once; you need not call `super().__init__()`.
 
     The full name of a weight is the path of its module, a dot, and the weight's own name. The names of attributes that
-    hold weights do not matter. A shard (`Weight.shard`) is not listed: the weight it is of is.
+    hold weights do not matter. A shard (`Weight.shard`) is not listed; the weight that it is part of is.
     """
 
     @property
     def layer_weights(self) -> dict[str, Weight]:
-        """The weights that this module itself owns, by their names in it; those shared from elsewhere left out."""
+        """The weights that this module itself owns, by their names in it, without those shared from elsewhere."""
         return layer_weights(self)
 
     @property
@@ -67,38 +67,40 @@ class Module(ModuleNode):
         return dict(contents(self)[1])
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, breadth first, each once, by its first path, as a prefix of names: it ends with
-        a dot (`layers.0.`), and is empty for this module itself.
+        """Iterate over this module and all modules below it, as (prefix of names, module).
+
+        The order is breadth first, and each module comes once, by its first path. The prefix is the path with a dot at
+        the end (`layers.0.`), and is empty for this module itself.
         """
         found = Walk(self)
         return zip([f"{path}." if path else "" for path in found.paths], found.modules, strict=True)
 
     def replace_module(self, name: str, module: Module) -> None:
-        """Put another module where the one of this path stands, in an attribute, list, tuple or dict.
+        """Replace the module at a path, in an attribute, list, tuple or dict.
 
         Args:
-            name: The path, such as `layers.0.mlp`; a dot at its end, as `named_modules` has it, makes no difference.
-            module: The new one.
+            name: The path, such as `layers.0.mlp`; a dot at the end, as in `named_modules`, makes no difference.
+            module: The new module.
 
         Raises:
-            KeyError: there is no such module. Names up to three near ones.
-            TypeError: `module` is none.
+            KeyError: there is no such module; the message suggests up to three similar names.
+            TypeError: `module` is not a module.
         """
         if not isinstance(module, ModuleNode):
             raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
-        self._pass_placement_on([module])  # where it will stand may be a plain list, which passes on nothing
+        self._pass_placement_on([module])  # its new place may be in a plain list, which passes on nothing
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
             raise WeightNotFoundError(f"{type(self).__name__} has no module '{shown(name)}' to replace{near}")
 
     def set_shared_weight(self, name: str, weight: Weight) -> None:
-        """Set an attribute to a weight that another module owns: `raw_state_dict`, `state_dict` and `load_state_dict`
-        leave it out here.
+        """Set an attribute to a weight that another module owns.
+
+        `raw_state_dict`, `state_dict` and `load_state_dict` leave it out here.
 
         Args:
-            name: The attribute. What it held before is replaced; weights in other attributes stay, whatever their
-                names.
+            name: The attribute. Its previous value is replaced; weights in other attributes stay, whatever their names.
             weight: The weight.
         """
         if not isinstance(weight, Weight):
@@ -107,26 +109,26 @@ class Module(ModuleNode):
         vars(self).setdefault(SHARED, {})[name] = weight
 
     def raw_state_dict(self) -> dict[str, Weight]:
-        """The `Weight` objects of the model by full names, unchanged.
+        """Return the `Weight` objects of the model by full names, unchanged.
 
-        Their `shape`, `dtype`, `quantization_encoding`, `device` and `align` may be set before a graph is built.
+        You may set their `shape`, `dtype`, `quantization_encoding`, `device` and `align` before a graph is built.
 
         Raises:
-            ValueError: two different weights have one full name.
+            ValueError: two different weights have the same full name.
         """
         return NamedWeights(self).weights
 
     def state_dict(self, auto_initialize: bool = True) -> dict[str, Any]:
-        """The values of the model by full names: the objects that were loaded.
+        """Return the values of the model by full names: the objects that were loaded.
 
-        The weights are named by their full names from then on.
+        From then on, the weights are named by their full names.
 
         Args:
             auto_initialize: Give a weight without a value zeros of its shape, and keep them.
 
         Raises:
             ValueError: a weight has no value, and `auto_initialize` is false or its shape is symbolic; or two different
-                weights have one full name.
+                weights have the same full name.
         """
         return state_dict(self, auto_initialize)
 
@@ -161,24 +163,25 @@ class Module(ModuleNode):
     ) -> LoadReport | None:
         """Give every weight its value: all of them, or, on any error or interrupt, none.
 
-        The values are kept as they are, never copied (but for `copy_if_misaligned`); of a `WeightData` its data. The
-        weights are named by their full names from then on. A packed weight takes the shape of the value in bytes;
-        `original_dtype_and_shape` keeps what was declared, or what a GPTQ value was before it was taken as bytes.
+        The values are kept as they are and never copied (except with `copy_if_misaligned`); for a `WeightData`, its
+        data is kept. From then on, the weights are named by their full names. A packed weight takes the shape of the
+        value in bytes; `original_dtype_and_shape` keeps what was declared, or the dtype and shape of a GPTQ value
+        before it was taken as bytes.
 
         Args:
-            state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that speak DLPack, `WeightData`. Or the
-                weights of a checkpoint, or of a node in it, with names from there on; of them, only what the model
-                has is looked at.
-            override_quantization_encoding: Take the encodings of the values, where they differ from those declared.
-                Bytes that do not say how they are packed are what the weight says they are.
-            weight_alignment: Bytes that every value must be aligned to; it becomes the weights' `align`. Default: the
-                `align` of the weight, else what its dtype asks for.
+            state_dict: Values by full names: NumPy arrays, `Buffer`, tensors that support DLPack, `WeightData`. Or the
+                weights of a checkpoint, or of a node in it, with names from there on; only those that the model has are
+                examined.
+            override_quantization_encoding: Use the encodings of the values if they differ from those declared. Bytes
+                without an encoding are taken as the weight declares them.
+            weight_alignment: The alignment in bytes that every value must have; it becomes the weights' `align`.
+                Default: the `align` of the weight, or else what its dtype requires.
             strict: Refuse missing and unexpected names; otherwise they are logged and returned as a `LoadReport`.
             copy_if_misaligned: Copy values that are not aligned, instead of refusing them.
 
         Raises:
-            ValueError: names are missing or unexpected; a value has another shape (symbolic dimensions match
-                anything), dtype or encoding, or is not contiguous or aligned. One error lists it all.
+            ValueError: names are missing or unexpected; a value has another shape (symbolic dimensions match anything),
+                dtype or encoding, or is not contiguous or aligned. One error lists it all.
         """
         report = load(
             self,
@@ -203,20 +206,20 @@ class Module(ModuleNode):
     ) -> LoadReport:
         """Load a checkpoint: open it, rename, convert, and give every weight its value, or none.
 
-        Values stay views of the mapped file; nothing is read before it is used, unless it is not aligned in the file.
+        Values stay views of the mapped file. Nothing is read before it is used, unless it is not aligned in the file.
 
         Args:
-            path: What `load_weights` takes: a file, a directory, an index, shards, a cached model.
+            path: Anything that `load_weights` accepts: a file, a directory, an index, shards, a cached model.
             dtype: Convert floating-point values to this dtype, and decode packed ones, when they are first used.
-                Integers and bools stay what they are.
-            rename: From the names in the file to those of the model: a function (None drops the weight), a dict (a key
-                that ends with a dot stands for every name that starts with it; other names stay), or `hf` for the
-                Hugging Face names of a GGUF file.
-            adapter: Called with a dict of names (renamed ones) to weights of the checkpoint; returns the state dict.
+                Integers and bools stay as they are.
+            rename: From the names in the file to those of the model: a function (returning `None` drops the weight), a
+                dict (a key that ends with a dot stands for every name that starts with it; other names stay), or `hf`
+                for the Hugging Face names of a GGUF file.
+            adapter: Called with a dict of (renamed) names to weights of the checkpoint; returns the state dict.
             strict: Refuse missing and unexpected names.
             copy_if_misaligned: Copy values that are not aligned in the file.
-            override_quantization_encoding: Take the encodings of the file, where they differ from those declared: the
-                files of llama.cpp mix several.
+            override_quantization_encoding: Use the encodings of the file if they differ from those declared; the files
+                of llama.cpp mix several.
 
         Raises:
             MissingFileError: there is no such path.
@@ -227,14 +230,14 @@ class Module(ModuleNode):
         return load_file(self, path, dtype, rename, adapter, strict, copy_if_misaligned, override_quantization_encoding)
 
     def to(self, *devices: Any, sharding_strategy: Any = None) -> None:
-        """Say where every weight below is wanted, and how it is split.
+        """Set the device of every weight below, and how it is split.
 
         Args:
             devices: One device, or several that the weights are split over; `device` of each weight is the first.
-            sharding_strategy: How; needed for several devices.
+            sharding_strategy: How the weights are split; needed for several devices.
 
-        A module that is attached later, to this one or to one below, is wanted in the same place, unless it was told
-        itself where it is wanted.
+        A module that is attached later, to this one or to one below, gets the same placement, unless it was given one
+        itself.
 
         Raises:
             ValueError: no device, several without a strategy, or another number than the strategy's.
@@ -246,7 +249,7 @@ class Module(ModuleNode):
         super().__setattr__(name, value)
 
     def _pass_placement_on(self, values: list[Any]) -> None:
-        """Say to the modules among what is about to be attached where this one is wanted."""
+        """Give this module's placement to the modules among the values that are about to be attached."""
         wanted = placement(self)
         if wanted is None:
             return
@@ -262,19 +265,19 @@ class Module(ModuleNode):
         *,
         inputs: Sequence[Any] | None = None,
     ) -> Graph:
-        """This module's computation as a subgraph of the current graph, to be called once per layer by `ops.call`.
+        """Build this module's computation as a subgraph of the current graph, to be called by `ops.call`.
 
         Args:
             name: The name, unique in the graph around it.
-            input_types: For each argument of the module its type, or a value of that type; a list of them for an
-                argument that is a list of values.
-            weight_prefix: What the names of weights begin with that are others in each call, "layers.0." for example.
-                Names are complete once `state_dict` or `load_state_dict` of the whole model was called.
-            inputs: The name that newer versions of MAX have for `input_types`.
+            input_types: For each argument of the module its type, or a value of that type; for an argument that is a
+                list of values, a list of them.
+            weight_prefix: The prefix of the names of weights that differ in each call, such as "layers.0.". Names are
+                complete once `state_dict` or `load_state_dict` of the whole model has been called.
+            inputs: The name of `input_types` in newer versions of MAX.
 
         Raises:
             TypeError: `input_types` and `inputs` are both given, or neither is.
-            GraphError: a ValueError; there is no current graph, or it has a subgraph of this name.
+            GraphError: there is no current graph, or it already has a subgraph of this name (a ValueError).
         """
         from max_weights.nn.running import build_subgraph
 
@@ -284,7 +287,7 @@ class Module(ModuleNode):
         return build_subgraph(self, name, given[0], weight_prefix)
 
     def trace(self, *input_types: TensorType, name: str | None = None) -> Graph:
-        """The graph of one call.
+        """Return the graph of one call.
 
         Args:
             *input_types: The type of each argument.
@@ -302,17 +305,17 @@ class Module(ModuleNode):
         name: str | None = None,
         memory: Memory = "shared",
     ) -> Model:
-        """The module as a model that is ready to run.
+        """Compile the module to a model that is ready to run.
 
         Args:
             *input_types: The type of each argument.
-            session: What makes it ready; default: one of its own.
+            session: The session to compile in; default: a new one.
             weights: The values of the weights by their names; default: `state_dict()`.
             name: The name of the graph; default: that of the class.
             memory: See `InferenceSession.load`.
 
         Raises:
-            GraphError: a ValueError; a weight has no value, or an operation cannot be run.
+            GraphError: a weight has no value, or an operation cannot be run (a ValueError).
             ImportError: ONNX Runtime is not installed.
         """
         from max_weights.nn.running import compile_module
@@ -338,8 +341,8 @@ class Module(ModuleNode):
         """Print a table of modules: parameters, bytes, dtypes, devices, and how much of it has values.
 
         Args:
-            depth: Show modules of at most so many components; default: all. Deeper ones count in those above.
-            file: Where to; default: standard output.
+            depth: Show modules of at most this many components; default: all. Deeper ones count in those above.
+            file: Where to print; default: standard output.
         """
         from max_weights.nn.summary import print_summary
 
@@ -347,9 +350,7 @@ class Module(ModuleNode):
 
 
 class LayerV2(Module):
-    """A `Module` whose `load_state_dict` ignores names that it does not know, and converts values to the dtypes of its
-    weights.
-    """
+    """A `Module` whose `load_state_dict` ignores unknown names, and converts values to the dtypes of its weights."""
 
     def load_state_dict(  # type: ignore[override] # one signature stands for both of the base class's
         self,
@@ -362,8 +363,8 @@ class LayerV2(Module):
     ) -> LoadReport | None:
         """Give every weight its value, converted to the weight's dtype: all of them, or none.
 
-        What lies in a mapped file is converted when it is first used, everything else now. Packed weights are not
-        converted. The arguments are those of `Module.load_state_dict`.
+        Data in a mapped file is converted when it is first used, everything else now. Packed weights are not converted.
+        The arguments are those of `Module.load_state_dict`.
 
         Raises:
             ValueError: a weight is missing in `state_dict` (unless `strict` is false), or a value does not fit.
@@ -384,11 +385,12 @@ class LayerV2(Module):
 
 
 def recursive_named_layers(parent: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
-    """`parent` and the modules below it with their paths, breadth first; each once, by its first path. The paths do not
-    end with a dot, as the prefixes of `Module.named_modules` do.
+    """Iterate over `parent` and the modules below it with their paths, breadth first; each once, by its first path.
+
+    The paths do not end with a dot, unlike the prefixes of `Module.named_modules`.
 
     Args:
-        parent: Where to start.
+        parent: The module to start at.
         prefix: Its own path, with which the others begin.
     """
     found = Walk(parent)

@@ -1,4 +1,4 @@
-"""The weights of a model: their full names, the values that they hold, and where they are wanted."""
+"""The weights of a model: their full names, their values, and where they are placed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from max_weights.graph.weight import Weight
 from max_weights.nn.walk import ModuleNode, Walk
 from max_weights.shape import listed
 
-# The attribute of a module in which its placement is noted.
+# The attribute of a module that records its placement.
 _PLACEMENT = "_placement"
 
 
 class NamedWeights:
-    """One look at the weights of a model.
+    """A snapshot of the weights of a model.
 
     Raises:
-        ArgumentError: two different weights have one full name; a ValueError.
+        ArgumentError: two different weights have the same full name (a ValueError).
     """
 
     weights: dict[str, Weight]
-    """Each weight by its full name: the first one, if it stands in several modules."""
+    """Each weight by its full name; the first name, if it is in several modules."""
 
     def __init__(self, root: ModuleNode) -> None:
         found = Walk(root)
@@ -44,16 +44,16 @@ class NamedWeights:
                 self._other_names.setdefault(first, []).append(name)
 
     def by_other_name(self, name: str, given: Mapping[str, Any], default: object) -> Any:
-        """What a state dict has under another name of the weight of this name, if it stands in several modules."""
+        """Return a state dict's value under another name of the weight of this name, if it is in several modules."""
         return next((given[other] for other in self._other_names.get(name, ()) if other in given), default)
 
     def known(self) -> set[str]:
-        """Every name that stands for a weight."""
+        """Return every name that stands for a weight."""
         return {*self.weights, *(other for names in self._other_names.values() for other in names)}
 
 
 def layer_weights(module: ModuleNode) -> dict[str, Weight]:
-    """The weights of one module alone, by their names within it."""
+    """Return the weights of one module alone, by their names within it."""
     return _by_name(module, Walk(module, deep=False))
 
 
@@ -75,8 +75,9 @@ def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> Argume
 
 
 def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
-    """The values by full names; weights without one get zeros, unless that is not wanted. Nothing is changed before
-    everything is known.
+    """Return the values by full names; weights without one get zeros, unless that is not wanted.
+
+    Nothing is changed before everything is known.
     """
     weights = NamedWeights(root).weights
     values: dict[str, Any] = {}
@@ -98,10 +99,10 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, Any]:
 
 @contextmanager
 def all_or_none(loaded: Iterable[Weight] = (), changed: Iterable[Weight] = ()) -> Iterator[None]:
-    """Load or change several weights together: an error, or an interrupt in between, makes all of them what they were.
+    """Load or change several weights together: an error or an interrupt restores all of them.
 
     Args:
-        loaded: Weights whose values and names alone change.
+        loaded: Weights of which only the values and names change.
         changed: Weights of which more changes.
     """
     loaded, changed = list(loaded), list(changed)
@@ -128,19 +129,19 @@ def _zeros(name: str, weight: Weight) -> Buffer:
 
 @dataclass(frozen=True)
 class Placement:
-    """What `Module.to` was called with."""
+    """The arguments of `Module.to`."""
 
     devices: tuple[DeviceRef, ...]
     strategy: Any
 
 
 def placement(module: ModuleNode) -> Placement | None:
-    """Where a module was told that it is wanted; none if it was not."""
+    """Return the placement that a module was given; `None` if it was given none."""
     return vars(module).get(_PLACEMENT)
 
 
 def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
-    """Set device and strategy of every weight, and note them in every module; see `Module.to`."""
+    """Set device and strategy of every weight, and record them in every module; see `Module.to`."""
     wanted = Placement(tuple(DeviceRef.from_device(device) for device in devices), strategy)
     number = len(wanted.devices)
     if not number:
@@ -164,7 +165,7 @@ def place(root: ModuleNode, devices: Iterable[Any], strategy: Any) -> None:
 
 
 def suggestions(names: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """For each name that is not there, those of `names` that are near it, as the end of a sentence; or nothing."""
+    """Return, for each name that is not there, the similar ones of `names` as the end of a sentence; or nothing."""
     texts = []
     for near in near_names(list(names), list(wanted)):
         quoted = [f"'{shown(name)}'" for name in near]

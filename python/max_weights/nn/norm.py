@@ -1,4 +1,4 @@
-"""`LayerNorm`, `RMSNorm`, `GroupNorm`: layers that scale what they are called with by its mean and variance."""
+"""`LayerNorm`, `RMSNorm`, `GroupNorm`: layers that scale their input by its mean and variance."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _GPU = DeviceRef.GPU(0)
 
 
 class LayerNorm(ShardableLayer):
-    """`(x - mean) / sqrt(variance + eps) * weight + bias`, over the last axis; see `ops.layer_norm`.
+    """Layer normalisation, `(x - mean) / sqrt(variance + eps) * weight + bias`, over the last axis.
 
-    It is computed in float32, or in float64 for an input of that. All shards are the whole layer.
+    See `ops.layer_norm`. It is computed in float32, or in float64 for float64 input. All shards are the whole layer.
 
     Args:
         dims: The size of the last axis.
-        devices: Where the weights are wanted: on the first.
-        dtype: Of the weights.
-        eps: Positive.
-        use_bias: Whether something is added.
+        devices: The devices of the layer; the weights are placed on the first.
+        dtype: The dtype of the weights.
+        eps: A positive number.
+        use_bias: Whether a bias is added.
     """
 
     weight: Weight
     """`[dims]`."""
     bias: Weight | None
-    """`[dims]`; none without `use_bias`."""
+    """`[dims]`; `None` without `use_bias`."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class LayerNorm(ShardableLayer):
         self.dtype = DType(dtype)
 
     def __call__(self, input: TensorValueLike) -> TensorValue:
-        """The normalised input.
+        """Return the normalised input.
 
         Args:
             input: `[..., dims]`, of floats.
 
         Returns:
-            The same shape, dtype and device.
+            A tensor of the same shape, dtype and device.
         """
         value = operand(type(self).__name__, input)
         wide = DType.float64 if value.dtype is DType.float64 else DType.float32
@@ -86,17 +86,17 @@ class LayerNorm(ShardableLayer):
 
 
 class RMSNorm(ShardableLayer):
-    """`x / sqrt(mean(x * x) + eps) * (weight + weight_offset)`, over the last axis; see `ops.rms_norm`.
+    """RMS normalisation, `x / sqrt(mean(x * x) + eps) * (weight + weight_offset)`, over the last axis.
 
-    All shards are the whole layer.
+    See `ops.rms_norm`. All shards are the whole layer.
 
     Args:
         dim: The size of the last axis.
-        dtype: Of the weight.
-        eps: Positive.
+        dtype: The dtype of the weight.
+        eps: A positive number.
         weight_offset: Added to the weight: 1.0 for Gemma, whose files have the weight less one.
         multiply_before_cast: Whether the product is rounded to the input's dtype, as Gemma does, or the normalised
-            input before it, as Llama does; the same for float32.
+            input before it, as Llama does; there is no difference for float32.
     """
 
     weight: Weight
@@ -118,13 +118,13 @@ class RMSNorm(ShardableLayer):
         self.multiply_before_cast = multiply_before_cast
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The normalised input.
+        """Return the normalised input.
 
         Args:
             x: `[..., dim]`, of floats.
 
         Returns:
-            The same shape, dtype and device.
+            A tensor of the same shape, dtype and device.
         """
         value = operand(type(self).__name__, x)
         weight = self.weight.cast(value.dtype).to(value.device)
@@ -137,20 +137,22 @@ class RMSNorm(ShardableLayer):
 
 
 class GroupNorm(Module):
-    """`(x - mean) / sqrt(variance + eps) * weight + bias`, over groups of channels; see `ops.group_norm`.
+    """Group normalisation, `(x - mean) / sqrt(variance + eps) * weight + bias`, over groups of channels.
+
+    See `ops.group_norm`.
 
     Args:
-        num_groups: Into how many groups the channels are split.
-        num_channels: A multiple of it.
-        eps: Positive.
+        num_groups: The number of groups that the channels are split into.
+        num_channels: The number of channels, a multiple of `num_groups`.
+        eps: A positive number.
         affine: Whether there are a weight and a bias, in float32.
-        device: Where they are wanted; GPU 0 by default, as in MAX.
+        device: The device of the weights; GPU 0 by default, as in MAX.
     """
 
     weight: Weight | None = None
-    """`[num_channels]`; none without `affine`."""
+    """`[num_channels]`; `None` without `affine`."""
     bias: Weight | None = None
-    """The same."""
+    """As for `weight`."""
 
     def __init__(
         self,
@@ -171,13 +173,13 @@ class GroupNorm(Module):
             self.bias = Weight("bias", DType.float32, (num_channels,), device)
 
     def __call__(self, x: TensorValueLike) -> TensorValue:
-        """The normalised input.
+        """Return the normalised input.
 
         Args:
             x: `[batch, num_channels, ...]`, of floats.
 
         Returns:
-            The same shape, dtype and device.
+            A tensor of the same shape, dtype and device.
         """
         value = operand(type(self).__name__, x)
         if self.weight is None or self.bias is None:

@@ -1,4 +1,4 @@
-"""Layers of MAX that are not here: importing one says what to do instead."""
+"""Layers of MAX that this package does not have; importing one says what to do instead."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ _INSTEAD = {
 
 
 def layers_not_here(module: str) -> Callable[[str], object]:
-    """A `__getattr__` for a module under whose path MAX has some of them; see `absent`."""
+    """Return a `__getattr__` for a module under whose path MAX has some of them; see `absent`."""
     return absent(module, **{name: advice for advice, names in _INSTEAD.items() for name in names})

@@ -1,7 +1,7 @@
 """`RotaryEmbedding`: positions as rotations of pairs of features, and its form for Llama 3.
 
-A table of all positions would be a large constant. What a call needs is computed from the numbers of its positions
-instead; the table itself (`freqs_cis`) is recorded for who asks for it.
+A table of all positions would be a large constant. Instead, each call computes what it needs from the numbers of its
+positions; the table itself (`freqs_cis`) is recorded on request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Llama3RopeScalingParams", "Llama3RotaryEmbedding", "RotaryEmbedding"
 
 __getattr__ = layers_not_here(__name__)
 
-# What was recorded in a graph is used again in it, by each layer of a model. All of it goes with the graph.
+# Values recorded in a graph are reused in it by each layer of a model. They all go with the graph.
 _RECORDED: WeakKeyDictionary[Graph, WeakValueDictionary[tuple[object, ...], TensorValue]] = WeakKeyDictionary()
 
 
 def _once(module: Module, what: tuple[object, ...], record: Callable[[], TensorValue]) -> TensorValue:
-    """What `record` gives, recorded once for a module in the current graph."""
+    """Return what `record` gives, recorded once for a module in the current graph."""
     recorded = _RECORDED.setdefault(Graph.current, WeakValueDictionary())
     key = (ref(module), *what)
     value = recorded.get(key)
@@ -43,18 +43,19 @@ def _once(module: Module, what: tuple[object, ...], record: Callable[[], TensorV
 
 
 class RotaryEmbedding(Module):
-    """Rotates pairs of features by angles that grow with the position: pair `i` of `head_dim / 2` by
-    `position * theta ** (-2i / head_dim)` radians. It has no weights.
+    """Rotates pairs of features by angles that grow with the position. It has no weights.
+
+    Pair `i` of `head_dim / 2` is rotated by `position * theta ** (-2i / head_dim)` radians.
 
     Args:
-        dim: The size of the hidden states; it counts where `head_dim` is not given.
-        n_heads: The number of heads; the same.
+        dim: The size of the hidden states; used if `head_dim` is not given.
+        n_heads: The number of heads; used if `head_dim` is not given.
         theta: The base of the frequencies.
-        max_seq_len: Half of the positions that `freqs_cis` has.
+        max_seq_len: Half the number of positions in `freqs_cis`.
         head_dim: The size of a head, even; default: `dim // n_heads`.
         _freqs_cis: A table of your own, `[positions, head_dim / 2, 2]` or `[positions, head_dim]`.
-        interleaved: Whether features 2i and 2i + 1 are a pair (llama.cpp's files, Meta's own), or i and
-            i + head_dim / 2 (Hugging Face's).
+        interleaved: Whether features 2i and 2i + 1 are a pair (as in llama.cpp's files and Meta's own), or i and i +
+            head_dim / 2 (as in Hugging Face's).
     """
 
     def __init__(
@@ -76,12 +77,12 @@ class RotaryEmbedding(Module):
         self._freqs_cis = _freqs_cis
 
     def _compute_inv_freqs(self) -> TensorValue:
-        """The angle between neighbouring positions, for each pair: `[head_dim / 2]`, float32."""
+        """Return the angle between neighbouring positions, for each pair: `[head_dim / 2]`, float32."""
         exponents = ops.range(0, self.head_dim, 2, dtype=DType.float64) / self.head_dim
         return (1.0 / self.theta**exponents).cast(DType.float32)
 
     def _angles(self, start: Dim, length: Dim) -> TensorValue:
-        """The angles of `length` positions from `start` on: `[length, head_dim / 2]`, float32."""
+        """Return the angles of `length` positions from `start` on: `[length, head_dim / 2]`, float32."""
         positions = ops.range(start, start + length, dtype=DType.float32)
         return ops.outer(positions, _once(self, ("frequencies",), self._compute_inv_freqs))
 
@@ -99,24 +100,24 @@ class RotaryEmbedding(Module):
 
     @property
     def freqs_cis(self) -> TensorValue:
-        """The same as `[2 * max_seq_len, head_dim]`, cosine and sine of a pair side by side."""
+        """The same as `[2 * max_seq_len, head_dim]`, with the cosine and sine of a pair side by side."""
         table = self.freqs_cis_base()
         return table if table.rank == 2 else table.flatten(1)
 
     def compute_scale(self, user_scale: float | None = None) -> float:
-        """What the products of queries and keys are multiplied by: `user_scale`, or else `1 / sqrt(head_dim)`."""
+        """Return the factor of the products of queries and keys: `user_scale`, or else `1 / sqrt(head_dim)`."""
         return math.sqrt(1.0 / self.head_dim) if user_scale is None else user_scale
 
     def __call__(self, x: TensorValueLike, start_pos: Dim | None = None, seq_len: Dim | None = None) -> TensorValue:
-        """The rotated features.
+        """Return the rotated features.
 
         Args:
             x: `[..., seq_len, heads, head_dim]`.
-            start_pos: The position of the first; default: 0.
-            seq_len: How many positions there are; default: those of `x`.
+            start_pos: The first position; default: 0.
+            seq_len: The number of positions; default: that of `x`.
 
         Returns:
-            The same shape, dtype and device.
+            A tensor of the same shape, dtype and device.
         """
         value = operand(type(self).__name__, x)
         start = to_dim(0 if start_pos is None else start_pos)
@@ -132,14 +133,14 @@ class RotaryEmbedding(Module):
         return ops.stack(rotated, axis=-1).reshape(value.shape) if self.interleaved else ops.concat(rotated, axis=-1)
 
     def _turn(self, part: int, start: Dim, length: Dim) -> TensorValue:
-        """The cosines (0) or sines (1) of the positions of a call: `[length, 1, head_dim / 2]`, for all heads."""
+        """Return cosines (0) or sines (1) of the positions of a call: `[length, 1, head_dim / 2]`, for all heads."""
 
         def record() -> TensorValue:
             base, own = type(self).freqs_cis_base, type(self).freqs_cis
             if self._freqs_cis is None and base is RotaryEmbedding.freqs_cis_base and own is RotaryEmbedding.freqs_cis:
                 angles = _once(self, ("angles", start, length), lambda: self._angles(start, length))
                 return ops.unsqueeze((ops.cos, ops.sin)[part](angles), 1)
-            rows = self.freqs_cis[start : start + length]  # of a table of one's own
+            rows = self.freqs_cis[start : start + length]  # from a table of the caller
             return rows.reshape([length, 1, self.head_dim // 2, 2])[..., part]
 
         return _once(self, (part, start, length), record)
@@ -147,29 +148,29 @@ class RotaryEmbedding(Module):
 
 @dataclass
 class Llama3RopeScalingParams:
-    """How the frequencies of Llama 3 are made lower for more positions than it was trained with first."""
+    """How the frequencies of Llama 3 are lowered for more positions than it was first trained with."""
 
     factor: float
-    """What the low frequencies are divided by."""
+    """The divisor of the low frequencies."""
     low_freq_factor: float
     """Frequencies with fewer turns than this in `orig_max_position` are low."""
     high_freq_factor: float
     """Frequencies with more turns than this stay; those between are divided by something between."""
     orig_max_position: int
-    """The positions that the model was trained with first."""
+    """The number of positions that the model was first trained with."""
 
 
 class Llama3RotaryEmbedding(RotaryEmbedding):
     """`RotaryEmbedding` with the scaled frequencies of Llama 3.
 
     Args:
-        dim: As for `RotaryEmbedding`, and so are all the others but the last.
-        n_heads: The same.
-        theta: The same.
-        max_seq_len: The same.
-        head_dim: The same.
-        _freqs_cis: The same.
-        interleaved: The same.
+        dim: As for `RotaryEmbedding`.
+        n_heads: As for `RotaryEmbedding`.
+        theta: As for `RotaryEmbedding`.
+        max_seq_len: As for `RotaryEmbedding`.
+        head_dim: As for `RotaryEmbedding`.
+        _freqs_cis: As for `RotaryEmbedding`.
+        interleaved: As for `RotaryEmbedding`.
         scaling_params: How the frequencies are scaled; default: not at all.
     """
 

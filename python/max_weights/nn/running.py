@@ -21,7 +21,7 @@ __all__ = ["build_subgraph", "compile_module", "trace"]
 
 
 def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight_prefix: str) -> Graph:
-    """See `Module.build_subgraph`."""
+    """Build a subgraph; see `Module.build_subgraph`."""
     if not isinstance(name, str) or not isinstance(weight_prefix, str):
         raise TypeError(f"the name and the weight_prefix of a subgraph are strings, not {name!r} and {weight_prefix!r}")
     if isinstance(input_types, (str, bytes)) or not isinstance(input_types, Sequence):
@@ -44,7 +44,7 @@ def build_subgraph(module: Module, name: str, input_types: Sequence[Any], weight
 
 
 def trace(module: Module, input_types: Sequence[TensorType], name: str | None) -> Graph:
-    """See `Module.trace`."""
+    """Trace a call; see `Module.trace`."""
     from max_weights.graph.graph import Graph
 
     graph = Graph(type(module).__name__ if name is None else name, module, input_types)
@@ -60,7 +60,7 @@ def compile_module(
     name: str | None,
     memory: Memory,
 ) -> Model:
-    """See `Module.compile`."""
+    """Compile a module; see `Module.compile`."""
     from max_weights.engine.session import InferenceSession
 
     values = module.state_dict() if weights is None else weights  # which gives the weights their full names
@@ -69,7 +69,7 @@ def compile_module(
 
 
 def _noted(given: Any, types: list[TensorType]) -> Any:
-    """An argument with numbers of inputs in the place of types; notes these types."""
+    """Return an argument with types replaced by numbers of inputs; record these types."""
     if isinstance(given, list | tuple):
         return [_noted(one, types) for one in given]
     kind = given.type if isinstance(given, TensorValue) else given

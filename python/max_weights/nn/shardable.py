@@ -1,4 +1,4 @@
-"""`ShardableLayer`: what the layers of this package share in being split over devices."""
+"""`ShardableLayer`: how the layers of this package are split over devices."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class ShardableLayer(Module):
 
     @property
     def sharding_strategy(self) -> ShardingStrategy | None:
-        """How the layer is split over devices; none if it is not.
+        """How the layer is split over devices; `None` if it is not.
 
-        Setting it sets the strategies of the weights and layers in it. ValueError where the layer cannot be split so.
+        Setting it sets the strategies of the weights and layers in it. ValueError if the layer cannot be split this
+        way.
         """
         return self._sharding_strategy
 
@@ -46,7 +47,7 @@ class ShardableLayer(Module):
         self._sharding_strategy = strategy
 
     def shard(self, devices: Iterable[DeviceRef | str]) -> list[Self]:
-        """The shards, one for each device.
+        """Return the shards, one for each device.
 
         Raises:
             ValueError: there is no strategy, or it is for another number of devices.
@@ -70,16 +71,16 @@ class ShardableLayer(Module):
         return shards
 
     def _strategies(self, strategy: ShardingStrategy) -> Mapping[str, ShardingStrategy]:
-        """The strategy of each attribute that is a weight or a layer, for one of the whole."""
+        """Return the strategy of each attribute that is a weight or a layer, for a strategy of the whole."""
         raise NotImplementedError
 
     def _become_shard(self, _index: int, device: DeviceRef) -> None:
-        """What else is different in shard `index`, once its weights are parts."""
+        """Make the other changes for shard `index`, once its weights are parts."""
         if hasattr(self, "devices"):
             self.devices = [device]
         else:
             self.device = device
 
     def _refuse(self, strategy: ShardingStrategy, takes: str) -> ArgumentError:
-        """The error of a strategy that a layer cannot be split by."""
+        """Return the error for a strategy that a layer cannot be split by."""
         return ArgumentError(f"this {type(self).__name__} cannot be split by {strategy!r}; it takes {takes}")

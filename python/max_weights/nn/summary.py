@@ -1,5 +1,6 @@
-"""What a model consists of: `model.summary()` as a table, `print(model)` as a tree that shows equal layers once, and
-the counts that both stand on.
+"""The contents of a model: `model.summary()` as a table, and `print(model)` as a tree that shows equal layers once.
+
+Both are based on the counts in this module.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Count:
     """Sums over weights."""
 
     parameters: int = 0
-    """Elements of the weights whose shapes are static."""
+    """The number of elements of the weights whose shapes are static."""
     symbolic: int = 0
-    """How many weights have other shapes."""
+    """The number of weights with other shapes."""
     bytes: int = 0
     weights: int = 0
     loaded: int = 0
-    """How many weights have values."""
+    """The number of weights that have values."""
     dtypes: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
 
@@ -51,15 +52,15 @@ class Count:
 
     @property
     def text(self) -> str:
-        """The number of parameters as people read it."""
+        """Return the number of parameters in a readable form."""
         unknown = f" + {self.symbolic} of symbolic shape" if self.symbolic else ""
         return f"{self.parameters:,}{unknown}"
 
 
 class Census:
-    """The modules and weights of a model; each weight counts where it stands first.
+    """The modules and weights of a model; each weight counts where it comes first.
 
-    Two weights of one name are no error here, so that a model that is half built can be printed.
+    Two weights with the same name are no error here, so that a model that is half built can be printed.
     """
 
     def __init__(self, root: ModuleNode) -> None:
@@ -78,7 +79,7 @@ class Census:
                 weights[name] = weight
 
     def below(self, depth: int | None = None) -> dict[str, Count]:
-        """Counts by paths, those below included; of paths of at most `depth` components."""
+        """Return counts by paths of at most `depth` components, each including those below."""
         counts = {path: Count() for path, _ in self.modules if depth is None or _depth(path) <= depth}
         parents = self._parents()
         for path, weights in self.own.items():
@@ -91,7 +92,7 @@ class Census:
         return counts
 
     def _parents(self) -> dict[str, str | None]:
-        """The path of the module around each module; indices and keys of plain containers are no modules."""
+        """Return the path of the module around each module; indices and keys of plain containers are no modules."""
         known = {path for path, _ in self.modules}
         parents: dict[str, str | None] = {}
         for path in known:
@@ -110,7 +111,7 @@ def _depth(path: str) -> int:
 
 
 def elements_shape(weight: Weight) -> Shape:
-    """The shape in elements: the declared one of a packed weight."""
+    """Return the shape in elements: the declared one of a packed weight."""
     return weight.shape if weight.quantization_encoding is None else weight.original_dtype_and_shape[1]
 
 
@@ -119,7 +120,7 @@ NUMBERS = frozenset({"parameters", "MB", "loaded"})
 
 
 def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
-    """A row for each module, breadth first, under the heads; the first one is the sum."""
+    """Return a row for each module, breadth first, below the header; the first one is the sum."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ValueError(f"depth is a number of components from 0, not {depth!r}")
     census = Census(root)
@@ -154,7 +155,7 @@ def print_summary(root: ModuleNode, depth: int | None, file: TextIO | None) -> N
 
 
 def html(root: ModuleNode) -> str:
-    """What a notebook shows: the tree, and the table."""
+    """Return what a notebook shows: the tree and the table."""
     (_, _, parameters, *_), *_ = rows = table(root)[1:]
     parts = (
         html_table(COLUMNS, rows, numbers=NUMBERS, code=("module", "type")),
@@ -165,7 +166,7 @@ def html(root: ModuleNode) -> str:
 
 @dataclass
 class _Line:
-    """One line and those below it."""
+    """One line and the lines below it."""
 
     name: str
     text: str
@@ -175,13 +176,13 @@ class _Line:
 
 
 def line(module: ModuleNode) -> str:
-    """A module in one line."""
+    """Return a module in one line."""
     census = Census(module)
     return f"{type(module).__name__}({_modules(len(census.modules))}, {census.below(0)[''].text} parameters)"
 
 
 def tree(root: ModuleNode) -> str:
-    """A module and all below it, a line for each."""
+    """Return a module and everything below it, with a line for each."""
     census = Census(root)
     drawing = _Drawing(census)
     lines = [f"{type(root).__name__}  {census.below(0)[''].text} parameters"]
@@ -218,7 +219,7 @@ class _Drawing:
 
 
 def _alike(one: _Line, other: _Line) -> bool:
-    """Whether two neighbours in a list differ in nothing but the index."""
+    """Whether two neighbours in a list differ only in their index."""
     stem, _, index = one.name.rpartition(".")
     other_stem, _, other_index = other.name.rpartition(".")
     return (

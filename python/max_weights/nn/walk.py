@@ -1,7 +1,7 @@
-"""The one walk over a tree of modules, on which names, state dicts, printing and everything else stand.
+"""The one walk over a tree of modules, on which names, state dicts, printing and everything else are based.
 
 Nothing is registered: the walk reads the attributes, lists, tuples and dicts as they are now. So no assignment,
-deletion or mutation can leave a stale entry, whoever made it.
+deletion or mutation can leave a stale entry.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from max_weights.nn.hooks import Layer
 if TYPE_CHECKING:
     from max_weights.nn.module import Module
 
-# The attribute of a module in which its shared weights are noted: {attribute: weight}.
+# The attribute of a module that records its shared weights: {attribute: weight}.
 SHARED = "_shared_weights"
 
 
 class ModuleNode(Layer):
-    """What the walk takes for a module; `Module` is the one class of it."""
+    """The class that the walk takes for a module; `Module` is its only subclass."""
 
 
 class Walk:
-    """What one walk found: every module once, by its first path, breadth first.
+    """The result of one walk: every module once, by its first path, breadth first.
 
     Args:
         root: The module to start at.
@@ -32,16 +32,16 @@ class Walk:
     """
 
     def __init__(self, root: ModuleNode, *, deep: bool = True) -> None:
-        # Lists side by side, not lists of pairs: so many small objects would set off the garbage collector again and
-        # again.
+        # Parallel lists instead of lists of pairs, because so many small objects would set off the garbage collector
+        # again and again.
         self.paths = [""]
         self.modules = [cast("Module", root)]
         self.names: list[str] = []
         """The full names of `weights`."""
         self.weights: list[Weight] = []
-        """The weights that modules own, in the order of the modules; one may come more than once."""
+        """The weights that modules own, in the order of the modules; a weight may come more than once."""
         seen = {id(root)}
-        # The lists grow while they are walked, which makes them the queue.
+        # The lists grow during the walk, which makes them the queue.
         for path, module in zip(self.paths, self.modules, strict=True):
             stem = f"{path}." if path else ""
             weights, modules = contents(module)
@@ -56,7 +56,7 @@ class Walk:
 
 
 def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]]:
-    """The weights that a module owns, and the modules directly below by their part of the path: `up`, `blocks.0`."""
+    """Return the weights that a module owns, and the modules directly below by their part of the path (`blocks.0`)."""
     weights: list[Weight] = []
     modules: list[tuple[str, Module]] = []
     attributes = vars(module)
@@ -64,7 +64,7 @@ def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]
     for attribute, value in attributes.items():
         if not isinstance(value, Weight):
             _add_modules(attribute, value, (), modules)
-        # A shard is a part of a weight that is listed by itself.
+        # A shard is part of a weight that is listed itself.
         elif value.shard_idx is None and not (shared and shared.get(attribute) is value):
             weights.append(value)
     if isinstance(module, (list, tuple, dict)):
@@ -73,7 +73,7 @@ def contents(module: ModuleNode) -> tuple[list[Weight], list[tuple[str, Module]]
 
 
 def modules_in(holder: Any) -> list[tuple[str, Module]]:
-    """The modules in a list, tuple or dict, at any depth, by their indices and keys."""
+    """Return the modules in a list, tuple or dict, at any depth, by their indices and keys."""
     found: list[tuple[str, Module]] = []
     _add_entries("", holder, (), found)
     return found
@@ -97,9 +97,9 @@ def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def replaced(holder: Any, path: str, module: ModuleNode) -> Any:
-    """What has to stand in the place of `holder`, once the module of this path in it is another one.
+    """Return the replacement of `holder`, once the module of this path in it is another one.
 
-    That is `holder` itself, changed, or another tuple. None, if there is no module of this path.
+    That is `holder` itself, changed, or another tuple. `None` if there is no module of this path.
     """
     if isinstance(holder, ModuleNode):
         for attribute, value in vars(holder).items():

@@ -37,8 +37,9 @@ class _Declared(Protocol):
 
 
 def readable(value: Any) -> Any:
-    """Return a value with a shape: the data of a weight of a checkpoint, or a `Buffer` of an object that only supports
-    DLPack. Data that is to be loaded to a GPU is cut in host memory.
+    """Return a value with a shape, such as the data of a weight of a checkpoint.
+
+    An object that only supports DLPack becomes a `Buffer`. Data that is to be loaded to a GPU is cut in host memory.
     """
     if isinstance(value, WeightsNode):
         return value.data()

@@ -106,8 +106,7 @@ class Pieces:
         return Pieces(shape, boxes, self.axis)
 
     def scaled(self, axis: int, whole: int, units: int, unit: int) -> Pieces:
-        """Return the same boxes in other units, with each `units` of an axis counted as `unit`: elements as bytes of
-        blocks.
+        """Return the same boxes in other units, such as bytes of blocks instead of elements.
 
         Args:
             axis: The axis that is counted in other units.

@@ -1,5 +1,4 @@
-"""How each kind of sharding splits one axis: from its size, the number of devices and a shard's number, a rule computes
-the ranges of that shard.
+"""Rules that split one axis: from its size, the number of devices and a shard's number to the ranges of that shard.
 
 Every rule splits by `even`: counts differ by at most one, and the first shards have the larger ones. If there is less
 to share than there are devices, the last shards are empty.

@@ -262,8 +262,9 @@ class ShardingStrategy:
     @overload
     def __call__(self, weight_or_shape: Iterable[DimLike], index: int) -> Pieces: ...
     def __call__(self, weight_or_shape: Any, index: int) -> Any:
-        """Return shard `index`: for a `Weight` or another value in a graph, its part as a `TensorValue`; for everything
-        else, what `pieces` returns.
+        """Return shard `index`; for a `Weight` or another value in a graph, as a `TensorValue`.
+
+        For everything else this is what `pieces` returns.
         """
         pieces = self.pieces(weight_or_shape, index)
         # Values are defined above this module, so a value itself returns its parts.

@@ -23,8 +23,7 @@ _Row = ShardingStrategy | None
 
 
 class Table(dict[Pattern, ShardingStrategy | None]):
-    """{pattern of names: strategy, or `None` for the whole weight on each rank}; the first pattern that matches
-    applies.
+    """{pattern of names: strategy, or `None` for the whole weight on each rank}; the first match applies.
 
     A table covers a whole model: for a weight of two axes or more that no pattern matches, loading raises an error. Put
     rows of your own first: `{"visual": None} | llama(8, num_heads=32)`.

@@ -103,8 +103,9 @@ class Builder:
         """The exception that the caller's own function raised."""
 
     def storage(self, data: Any, size: int, location: str) -> torch.UntypedStorage:
-        """Return a storage of these bytes, on the device that `map_location` chooses for one from `location`. The bytes
-        come as a DLPack capsule, as a Buffer that is there already, or as `None`.
+        """Return a storage of these bytes, on the device that `map_location` chooses for one from `location`.
+
+        The bytes come as a DLPack capsule, as a Buffer that is there already, or as `None`.
         """
         where = self.map_location
         if isinstance(where, dict):
